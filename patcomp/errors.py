@@ -1,0 +1,71 @@
+"""The exceptions patcomp raises, and the report that carries many problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class PatcompError(Exception):
+    """Base of every error that patcomp itself raises."""
+
+
+class VerifyError(PatcompError, ValueError):
+    """The IR breaks a rule of its dialect, or one that the Core AI runtime silently relies on."""
+
+
+class ParseError(PatcompError, ValueError):
+    """The text is not IR that patcomp can read."""
+
+
+class EvaluationError(PatcompError, RuntimeError):
+    """The reference evaluator cannot run an op, or the op's operands make it undefined."""
+
+
+class MissingToolchainError(PatcompError, ImportError):
+    """`coreai-core` is needed and is not installed."""
+
+
+class StageError(PatcompError, RuntimeError):
+    """A stage of the pipeline failed: which stage, which rule, which op, and where the dump before it is."""
+
+
+class RuleError(PatcompError, ValueError):
+    """A rule is declared wrongly (an argument left out, an unbound capture), or broke its promise on an op."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that stands in the way of a conversion, with all that a user needs to find it."""
+
+    message: str
+    op: str = ""
+    node: str = ""
+    module_path: str = ""
+    source: str = ""
+    advice: str = ""
+
+    def __str__(self) -> str:
+        places = [
+            f"op {self.op}" if self.op else "",
+            f"node %{self.node}" if self.node else "",
+            f"in module {self.module_path}" if self.module_path else "",
+            f"at {self.source}" if self.source else "",
+        ]
+        where = ", ".join(place for place in places if place)
+        return "".join(
+            [
+                self.message,
+                f" ({where})" if where else "",
+                f"\n      {self.advice}" if self.advice else "",
+            ]
+        )
+
+
+class UnsupportedError(PatcompError, ValueError):
+    """The program holds things that cannot be converted; `problems` lists every one of them."""
+
+    def __init__(self, headline: str, problems: Sequence[Problem]):
+        self.problems = tuple(problems)
+        lines = [f"  {i}. {problem}" for i, problem in enumerate(self.problems, 1)]
+        super().__init__("\n".join([headline, *lines]))

@@ -1,0 +1,23 @@
+"""Operator schemas of the installed PyTorch, in the form that `patcomp.ir.aten` reads.
+
+`python -m patcomp.frontend_torch.schemas > patcomp/ir/aten_schemas.txt` renews the bundled table.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def functional_schemas() -> list[str]:
+    """One schema text for each ATen overload that returns new tensors and mutates nothing, sorted."""
+    texts = set()
+    for schema in torch._C._jit_get_all_schemas():
+        mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+        takes_tensors = any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
+        if schema.name.startswith("aten::") and not mutates and takes_tensors and "backward" not in schema.name:
+            texts.add(str(schema))
+    return sorted(texts)
+
+
+if __name__ == "__main__":
+    print("\n".join(functional_schemas()))

@@ -1,0 +1,410 @@
+"""The `aten` dialect: an op class for every overload PyTorch has, made from its schema when first used.
+
+    %mean = aten.mean.dim %x, dim = [-1], keepdim = true : (tensor<2x8xf32>) -> tensor<2x1xf32>
+
+An op is named by its overload (`aten.add.Tensor`; the default overload drops its suffix, `aten.relu`).
+Tensors and symbolic sizes are operands; every other schema argument is a property, defaults included,
+so that a rule can account for each of them. Where a list mixes both, `#aten.value` in the property
+marks the place of the next operand. Arguments that say where or how a tensor lies in memory (layout,
+device, memory format, pinning) have no meaning here and are left out.
+
+Schemas come from `aten_schemas.txt` (PyTorch 2.13), so that tools on IR text need no PyTorch; the
+frontend adds the ones of custom ops with `define`. Custom ops keep their namespace: `my_lib.scale`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar
+
+from patcomp.ir.types import BalancedText, element_type
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import (
+    AnyAttr,
+    ArrayAttr,
+    Attribute,
+    Dialect,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    IRDLOperation,
+    Operation,
+    ParametrizedAttribute,
+    Parser,
+    Printer,
+    Pure,
+    SSAValue,
+    StringAttr,
+    UnresolvedOperand,
+    irdl_attr_definition,
+    irdl_op_definition,
+    opt_prop_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+
+
+@irdl_attr_definition
+class NoneAttr(ParametrizedAttribute):
+    """`#aten.none`: the argument was not given."""
+
+    name = "aten.none"
+
+
+@irdl_attr_definition
+class ValueAttr(ParametrizedAttribute):
+    """`#aten.value`: the next operand stands here."""
+
+    name = "aten.value"
+
+
+NONE = NoneAttr()
+VALUE = ValueAttr()
+_I64, _I1, _F64 = IntegerType(64), IntegerType(1), element_type("f64")
+
+MEMORY_ARGUMENTS = {"layout", "device", "memory_format", "pin_memory", "non_blocking", "copy"}
+"""Arguments about memory, which tensors as values do not have."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an operator schema."""
+
+    name: str
+    type: str
+    default: Any = None
+    has_default: bool = False
+
+
+@dataclass(frozen=True)
+class Schema:
+    """An operator's schema: the op's name in the dialect, its arguments, and how many results it has."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    result_types: tuple[str, ...]
+    text: str
+
+    def __getitem__(self, name: str) -> Argument:
+        return next(argument for argument in self.arguments if argument.name == name)
+
+
+def op_name(qualified: str) -> str:
+    """`"aten::add.Tensor"` as the dialect spells it: `"aten.add.Tensor"`."""
+    return qualified.replace("::", ".").removesuffix(".default")
+
+
+_SCHEMA = re.compile(r"([\w:]+)(?:\.(\w+))?\((.*)\) -> (.*)", re.DOTALL)
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for index, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            yield text[start:index].strip()
+            start = index + 1
+    if text[start:].strip():
+        yield text[start:].strip()
+
+
+def _default(text: str, type_: str) -> Any:
+    if text == "None":
+        return None
+    if text in ("True", "False"):
+        return text == "True"
+    if text.startswith("["):
+        return [_default(part, type_) for part in _split(text[1:-1])]
+    if text[:1] in "\"'":
+        return text[1:-1]
+    try:
+        number = float(text) if re.search(r"[.einf]", text) else int(text)
+    except ValueError:
+        return text  # an enumeration such as Mean
+    if "[" in type_:
+        count = re.search(r"\[(\d+)\]", type_)
+        return [number] * int(count.group(1)) if count else [number]
+    return number
+
+
+def parse_schema(text: str) -> Schema:
+    """The schema of a text such as `aten::relu(Tensor self) -> Tensor`.
+
+    Raises:
+        ValueError: the text is no operator schema.
+    """
+    match = _SCHEMA.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"not an operator schema: {text!r}")
+    qualified, overload, arguments, results = match.groups()
+    parsed = []
+    for part in _split(arguments):
+        if part == "*":
+            continue
+        declared, has_default, default = re.sub(r"\([a-z!|> *-]*\)", "", part).partition("=")
+        type_, _, name = declared.rpartition(" ")
+        if name in MEMORY_ARGUMENTS:
+            continue
+        value = _default(default, type_) if has_default else None
+        parsed.append(Argument(name, type_.strip(), value, bool(has_default)))
+    results = re.sub(r"\([a-z!|> *-]*\)", "", results.strip())
+    listed = tuple(_split(results[1:-1])) if results.startswith("(") else (results,)
+    return Schema(op_name(f"{qualified}.{overload or 'default'}"), tuple(parsed), listed, text.strip())
+
+
+_DEFINED: dict[str, Schema] = {}
+
+
+@cache
+def _bundled() -> Mapping[str, str]:
+    lines = files("patcomp.ir").joinpath("aten_schemas.txt").read_text().splitlines()
+    return {op_name(line.partition("(")[0]): line for line in lines}
+
+
+def define(schema_text: str) -> Schema:
+    """Adds an operator that the bundled table lacks (a custom op, a newer PyTorch); returns its schema."""
+    schema = parse_schema(schema_text)
+    known = schema_of(schema.name)
+    if known is None or known.text != schema.text:
+        _DEFINED[schema.name] = schema
+        _op_class.cache_clear()
+    return schema_of(schema.name) or schema
+
+
+def schema_of(name: str) -> Schema | None:
+    """The schema of an op by its name in the dialect, None when no such op is known."""
+    if name not in _DEFINED and name in _bundled():
+        _DEFINED[name] = parse_schema(_bundled()[name])
+    return _DEFINED.get(name)
+
+
+# ---- attributes and Python values -----------------------------------------------------------------
+
+
+def encode(value: Any, operands: list[SSAValue]) -> Attribute:
+    """A schema argument as an attribute; SSA values in it go to `operands` and leave `#aten.value`.
+
+    Raises:
+        TypeError: the value has no form in the dialect.
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, Value | SSAValue):
+        operands.append(value.ssa if isinstance(value, Value) else value)
+        return VALUE
+    if isinstance(value, Attribute):
+        return value
+    if isinstance(value, bool):
+        return IntegerAttr(int(value), _I1)
+    if isinstance(value, int):
+        return IntegerAttr(value, _I64)
+    if isinstance(value, float):
+        return FloatAttr(value, _F64)
+    if isinstance(value, str):
+        return StringAttr(value)
+    if isinstance(value, list | tuple):
+        return ArrayAttr([encode(item, operands) for item in value])
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be an operator argument")
+
+
+def decode(attribute: Attribute, operands: Iterator[SSAValue]) -> Any:
+    """The Python value of an encoded argument; operands come back as `Value`s, element types as attributes."""
+    if isinstance(attribute, ValueAttr):
+        return Value(next(operands))
+    if isinstance(attribute, NoneAttr):
+        return None
+    if isinstance(attribute, IntegerAttr):
+        return bool(attribute.value.data) if attribute.type == _I1 else attribute.value.data
+    if isinstance(attribute, FloatAttr | StringAttr):
+        return attribute.value.data if isinstance(attribute, FloatAttr) else attribute.data
+    if isinstance(attribute, ArrayAttr):
+        return [decode(item, operands) for item in attribute.data]
+    return attribute
+
+
+# ---- op classes -----------------------------------------------------------------------------------
+
+
+class AtenOp(IRDLOperation):
+    """Base of the ops of the dialect."""
+
+    SCHEMA: ClassVar[Schema]
+
+    def arguments_by_name(self) -> dict[str, Any]:
+        """Every schema argument in order: `Value`s, Python values, lists of both, None."""
+        remaining = iter(self.operands)
+        return {
+            argument.name: decode(self.properties.get(argument.name, VALUE), remaining)
+            for argument in self.SCHEMA.arguments
+        }
+
+    def print(self, printer: Printer) -> None:
+        remaining = iter(self.operands)
+        first = True
+        for argument in self.SCHEMA.arguments:
+            attribute = self.properties.get(argument.name)
+            if attribute is not None and argument.has_default and attribute == _encoded_default(argument):
+                continue
+            printer.print_string(" " if first else ", ")
+            if attribute is None:
+                # required tensors stand first, by position; a tensor elsewhere is named
+                named = not first and (argument.has_default or argument.type != "Tensor")
+                if named:
+                    printer.print_string(f"{argument.name} = ")
+                printer.print_ssa_value(next(remaining))
+            else:
+                printer.print_string(f"{argument.name} = ")
+                _print_argument(attribute, remaining, printer)
+            first = False
+        printer.print_string(" : ")
+        printer.print_function_type([value.type for value in self.operands], [value.type for value in self.results])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Operation:
+        given: dict[str, Any] = {}
+        order = [argument.name for argument in cls.SCHEMA.arguments]
+        position = 0
+        while parser._current_token.text != ":":
+            if given:
+                parser.parse_punctuation(",")
+            operand = parser.parse_optional_unresolved_operand()
+            if operand is not None:
+                given[order[position]] = operand
+            else:
+                name = parser.parse_identifier()
+                parser.parse_punctuation("=")
+                given[name] = _parse_argument(parser)
+                position = order.index(name)
+            position += 1
+        parser.parse_punctuation(":")
+        signature = parser.parse_function_type()
+        unresolved: list[UnresolvedOperand] = []
+        properties: dict[str, Attribute] = {}
+        for argument in cls.SCHEMA.arguments:
+            if argument.name not in given:
+                properties[argument.name] = _encoded_default(argument)
+            elif isinstance(given[argument.name], UnresolvedOperand):
+                unresolved.append(given[argument.name])
+            else:
+                properties[argument.name] = _collect(given[argument.name], unresolved)
+        return cls.create(
+            operands=parser.resolve_operands(unresolved, signature.inputs.data, parser.pos),
+            result_types=signature.outputs.data,
+            properties=properties,
+        )
+
+
+@cache
+def _encoded_default(argument: Argument) -> Attribute:
+    return encode(argument.default, [])
+
+
+def _print_argument(attribute: Attribute, operands: Iterator[SSAValue], printer: Printer) -> None:
+    if isinstance(attribute, ArrayAttr):
+        printer.print_string("[")
+        printer.print_list(attribute.data, lambda item: _print_argument(item, operands, printer))
+        printer.print_string("]")
+    elif isinstance(attribute, ValueAttr):
+        printer.print_ssa_value(next(operands))
+    elif isinstance(attribute, NoneAttr):
+        printer.print_string("none")
+    elif isinstance(attribute, IntegerAttr) and attribute.type == _I64:
+        printer.print_string(str(attribute.value.data))
+    elif isinstance(attribute, FloatAttr) and math.isfinite(attribute.value.data):
+        mantissa, exponent, power = repr(attribute.value.data).partition("e")
+        printer.print_string(mantissa + ("" if "." in mantissa else ".0") + exponent + power)
+    else:
+        printer.print_attribute(attribute)
+
+
+def _parse_argument(parser: Parser) -> Any:
+    if parser._current_token.text == "[":
+        return parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_argument(parser))
+    operand = parser.parse_optional_unresolved_operand()
+    if operand is not None:
+        return operand
+    if parser.parse_optional_keyword("none") is not None:
+        return NONE
+    if not parser._current_token.text.startswith("0x"):  # bits of an infinity or NaN carry their type
+        number = parser.parse_optional_number()
+        if number is not None:
+            return encode(number, [])
+    return parser.parse_attribute()
+
+
+def _collect(given: Any, unresolved: list[UnresolvedOperand]) -> Attribute:
+    if isinstance(given, list):
+        return ArrayAttr([_collect(item, unresolved) for item in given])
+    if isinstance(given, UnresolvedOperand):
+        unresolved.append(given)
+        return VALUE
+    return given
+
+
+@cache
+def _op_class(name: str) -> type[AtenOp] | None:
+    schema = schema_of(name)
+    if schema is None:
+        return None
+    fields: dict[str, Any] = {
+        "__module__": __name__,
+        "__doc__": schema.text,
+        "name": name,
+        "inputs": var_operand_def(AnyAttr()),
+        "outputs": var_result_def(AnyAttr()),
+        "traits": traits_def(Pure()),
+    }
+    for argument in schema.arguments:
+        fields[f"{argument.name}_property"] = opt_prop_def(AnyAttr(), prop_name=argument.name)
+    class_name = "".join(part.capitalize() for part in re.split(r"[._]", name)) + "Op"
+    made = irdl_op_definition(type(class_name, (AtenOp,), fields))
+    made.SCHEMA = schema
+    return made
+
+
+def op_class(name: str) -> type[AtenOp]:
+    """The class of an op by its name in the dialect.
+
+    Raises:
+        KeyError: no such operator is known.
+    """
+    found = _op_class(name)
+    if found is None:
+        raise KeyError(f"no operator {name!r} is known; `aten.define` adds the schema of a custom one")
+    return found
+
+
+def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attribute]) -> AtenOp:
+    """An unplaced op; arguments that are left out take their schema default.
+
+    Raises:
+        KeyError: no such operator, or a name that is no argument of it.
+        TypeError: a required argument is missing, or a value has no form in the dialect.
+    """
+    cls = op_class(name)
+    unknown = set(arguments) - {argument.name for argument in cls.SCHEMA.arguments}
+    if unknown:
+        raise KeyError(f"{name} has no argument {', '.join(sorted(unknown))}")
+    operands: list[SSAValue] = []
+    properties: dict[str, Attribute] = {}
+    for argument in cls.SCHEMA.arguments:
+        if argument.name in arguments:
+            encoded = encode(arguments[argument.name], operands)
+            if encoded is not VALUE:
+                properties[argument.name] = encoded
+        elif argument.has_default:
+            properties[argument.name] = _encoded_default(argument)
+        else:
+            raise TypeError(f"{name} needs {argument.name}=")
+    op = cls.create(operands=operands, result_types=result_types, properties=properties)
+    assert isinstance(op, AtenOp)
+    return op
+
+
+ATEN = Dialect("aten", [], [NoneAttr, ValueAttr])

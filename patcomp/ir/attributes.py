@@ -1,0 +1,246 @@
+"""Attributes of the `coreai` dialect: composite declarations, enumerations, symbols, encodings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from patcomp.ir.types import SYMBOL, BalancedText, element_type
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    Attribute,
+    Data,
+    DictionaryAttr,
+    FloatAttr,
+    IntegerAttr,
+    ParametrizedAttribute,
+    Parser,
+    Printer,
+    StringAttr,
+    SymbolRefAttr,
+    irdl_attr_definition,
+)
+
+
+@irdl_attr_definition
+class CompositeDeclarationAttr(ParametrizedAttribute):
+    """`#coreai.composite_declaration<"rms_norm" = {input_names = [...], op_attrs = {...}, output_names = [...]}>`."""
+
+    name = "coreai.composite_declaration"
+    composite_name: StringAttr
+    fields: DictionaryAttr
+
+    @classmethod
+    def parse_parameters(cls, parser: Parser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            name = StringAttr(parser.parse_str_literal())
+            fields = DictionaryAttr({})
+            if parser.parse_optional_punctuation("=") is not None:
+                fields = DictionaryAttr(parser.parse_optional_dictionary_attr_dict())
+            return [name, fields]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string_literal(self.composite_name.data)
+            if self.fields.data:
+                printer.print_string(" = ")
+                printer.print_attribute(self.fields)
+
+
+def composite_value(value: object) -> Attribute:
+    """A Python value as an op attribute of a composite declaration.
+
+    bool -> `true`/`false`, int -> `si64`, float -> `f32`, str, and lists, tuples and dicts of those.
+
+    Raises:
+        TypeError: any other kind of value.
+        OverflowError: an int outside 64 bits.
+    """
+    if isinstance(value, bool):
+        return IntegerAttr(int(value), element_type("i1"))
+    if isinstance(value, int):
+        return IntegerAttr(value, element_type("si64"))
+    if isinstance(value, float):
+        return FloatAttr(value, element_type("f32"))
+    if isinstance(value, str):
+        return StringAttr(value)
+    if isinstance(value, list | tuple):
+        return ArrayAttr([composite_value(item) for item in value])
+    if isinstance(value, Mapping):
+        return DictionaryAttr({str(key): composite_value(value[key]) for key in sorted(value)})
+    raise TypeError(
+        f"a composite attribute must be bool, int, float, str, or a list or dict of those; "
+        f"got {value!r} of type {type(value).__name__}"
+    )
+
+
+def composite_declaration(
+    name: str,
+    *,
+    input_names: Sequence[str],
+    output_names: Sequence[str] = ("output",),
+    attributes: Mapping[str, object] | None = None,
+    version: int = 1,
+) -> CompositeDeclarationAttr:
+    """The declaration by which the Core AI compiler recognises a graph as a composite op.
+
+    Args:
+        name: the composite's name, such as `"rms_norm"`.
+        input_names: one name for each operand of the composite, in order.
+        output_names: one name for each result.
+        attributes: attribute values (`composite_value` lists the types); `None` values are left out.
+        version: version of the composite's definition.
+
+    Raises:
+        TypeError: a name that is not a string, or an attribute value of an unsupported type.
+    """
+    for given in (*input_names, *output_names):
+        if not isinstance(given, str):
+            raise TypeError(f"composite {name!r}: input and output names must be strings, got {given!r}")
+    values = {key: value for key, value in (attributes or {}).items() if value is not None}
+    values["version"] = version
+    fields = {
+        "input_names": ArrayAttr([StringAttr(item) for item in input_names]),
+        "op_attrs": DictionaryAttr({key: composite_value(values[key]) for key in sorted(values)}),
+        "output_names": ArrayAttr([StringAttr(item) for item in output_names]),
+    }
+    return CompositeDeclarationAttr(StringAttr(name), DictionaryAttr(fields))
+
+
+class EnumerationAttr(Data[str]):
+    """Base of the dialect's enumerations, `#coreai.padding_mode<constant>`."""
+
+    values: tuple[str, ...]
+
+    def __init__(self, data: str | StrEnum):
+        if data not in self.values:
+            raise ValueError(f"{self.name} is one of {', '.join(self.values)}; got {data!r}")
+        super().__init__(str(data))
+
+    @classmethod
+    def parse_parameter(cls, parser: Parser) -> str:
+        with parser.in_angle_brackets():
+            return parser.parse_identifier()
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.data}>")
+
+
+@irdl_attr_definition
+class ApproximateAttr(EnumerationAttr):
+    name = "coreai.approximate"
+    values = ("none", "tanh", "sigmoid")
+
+
+@irdl_attr_definition
+class InterpolationModeAttr(EnumerationAttr):
+    name = "coreai.interpolation_mode"
+    values = ("linear", "nearest_neighbor")
+
+
+@irdl_attr_definition
+class PaddingModeAttr(EnumerationAttr):
+    name = "coreai.padding_mode"
+    values = ("circular", "constant", "reflect", "replicate", "symmetric")
+
+
+@irdl_attr_definition
+class ScatterModeAttr(EnumerationAttr):
+    name = "coreai.scatter_mode"
+    values = ("update", "add", "sub", "mul", "div", "max", "min")
+
+
+@irdl_attr_definition
+class CompilationAttr(EnumerationAttr):
+    name = "coreai.compilation"
+    values = ("full", "partial", "finalized")
+
+
+SCAN_OPS = ("sum", "product", "min", "max")
+"""`coreai.scan`'s combiners, in the order of the integer that its `scan_op` property holds."""
+
+
+@irdl_attr_definition
+class SymbolConstantAttr(ParametrizedAttribute):
+    """`#param.constant<@graph> : !param.symbol`: the callee of an invoke."""
+
+    name = "param.constant"
+    symbol: SymbolRefAttr
+
+    @classmethod
+    def parse_parameters(cls, parser: Parser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            symbol = parser.parse_attribute()
+        parser.parse_punctuation(":")
+        parser.parse_type()
+        return [symbol]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_attribute(self.symbol)
+        printer.print_string(" : ")
+        printer.print_attribute(SYMBOL)
+
+
+def symbol_constant(name: str) -> SymbolConstantAttr:
+    """The callee attribute that names the graph `@name`."""
+    return SymbolConstantAttr(SymbolRefAttr(name))
+
+
+@irdl_attr_definition
+class ParameterDeclarationsAttr(BalancedText):
+    """`#param.decl.array<[]>`: the type parameters of a graph; patcomp makes none."""
+
+    name = "param.decl.array"
+    text: StringAttr
+
+
+NO_PARAMETERS = ParameterDeclarationsAttr(StringAttr("[]"))
+
+
+@irdl_attr_definition
+class SparseEncodingAttr(BalancedText):
+    """`#coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>`."""
+
+    name = "coreai.sparse_tensor_encoding"
+    text: StringAttr
+
+
+@irdl_attr_definition
+class TargetSpecAttr(BalancedText):
+    """`#coreai.target_spec<triple = "", soc = "", delegateOptions = {}>`."""
+
+    name = "coreai.target_spec"
+    text: StringAttr
+
+
+@irdl_attr_definition
+class HardwareConstraintsAttr(BalancedText):
+    """`#coreaix.hw_constraints<MTLBuffer, alignments: [1x1], interleave: [1]>`."""
+
+    name = "coreaix.hw_constraints"
+    text: StringAttr
+
+
+@irdl_attr_definition
+class ImageConstraintsAttr(BalancedText):
+    """`#coreaix.image_constraints<MTLTexture, rowAlignmentsPerPlane: [64]>`."""
+
+    name = "coreaix.image_constraints"
+    text: StringAttr
+
+
+ATTRIBUTES = (
+    CompositeDeclarationAttr,
+    ApproximateAttr,
+    InterpolationModeAttr,
+    PaddingModeAttr,
+    ScatterModeAttr,
+    CompilationAttr,
+    SymbolConstantAttr,
+    ParameterDeclarationsAttr,
+    SparseEncodingAttr,
+    TargetSpecAttr,
+    HardwareConstraintsAttr,
+    ImageConstraintsAttr,
+)

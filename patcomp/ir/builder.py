@@ -1,0 +1,99 @@
+"""Where new ops go: the insertion point, location and blob store that the authoring functions use.
+
+with Builder(block, blobs=module.blobs):
+    y = coreai.broadcasting_add(x, 1.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.constants import BlobStore, constant_attribute
+from patcomp.ir.locations import UNKNOWN
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region
+
+_CURRENT: ContextVar[Builder | None] = ContextVar("builder", default=None)
+
+
+class Builder:
+    """Appends ops to a block, or inserts them before an op, with one location and one blob store."""
+
+    def __init__(
+        self,
+        block: Block,
+        *,
+        before: Operation | None = None,
+        blobs: BlobStore | None = None,
+        location: LocationAttr = UNKNOWN,
+    ):
+        self.block = block
+        self.before = before
+        self.blobs = blobs
+        self.location = location
+        self.created: list[Operation] = []
+        """Every op inserted so far, in order."""
+        self._constants: dict[tuple[Attribute, bytes], Value] = {}
+        self._tokens: list[Any] = []
+
+    @classmethod
+    def current(cls) -> Builder:
+        """The innermost active builder.
+
+        Raises:
+            RuntimeError: none is active.
+        """
+        builder = _CURRENT.get()
+        if builder is None:
+            raise RuntimeError("no insertion point: call this inside a lowering or a `with Builder(block):`")
+        return builder
+
+    def __enter__(self) -> Builder:
+        self._tokens.append(_CURRENT.set(self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _CURRENT.reset(self._tokens.pop())
+
+    def insert(self, op: Operation) -> Operation:
+        """Puts an unplaced op at the insertion point, with the builder's location."""
+        op.location = self.location
+        if self.before is not None:
+            self.block.insert_op_before(op, self.before)
+        else:
+            self.block.add_op(op)
+        self.created.append(op)
+        return op
+
+    def constant(self, array: np.ndarray, element: Attribute) -> Value:
+        """A constant of values in storage form (`constants.to_numpy`); small equal ones are made once."""
+        from patcomp.ir.dialect import create_op
+
+        key = (element, bytes(str(array.shape), "ascii") + array.tobytes()) if array.size <= 16 else None
+        if key is not None and key in self._constants:
+            return self._constants[key]
+        attribute = constant_attribute(array, element, self.blobs)
+        op = self.insert(create_op("coreai.constant", (), (attribute.type,), {"value": attribute}))
+        value = Value(op.results[0])
+        if key is not None and self.before is None:
+            self._constants[key] = value
+        return value
+
+    def region(
+        self,
+        argument_types: Sequence[Attribute],
+        body: Callable[..., Sequence[Value]],
+        terminator: str = "coreai.yield",
+    ) -> Region:
+        """A region of one block, filled by `body(*arguments)`, whose results the terminator passes on."""
+        from patcomp.ir.dialect import create_op
+
+        block = Block(arg_types=argument_types)
+        with Builder(block, blobs=self.blobs, location=self.location) as inner:
+            results = body(*(Value(argument) for argument in block.args))
+            inner.insert(create_op(terminator, [value.ssa for value in results], ()))
+        return Region(block)

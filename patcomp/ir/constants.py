@@ -1,0 +1,270 @@
+"""Constants: small ones as dense attributes, weights as handles into a blob store that never copies them.
+
+Fewer than 256 elements are `dense<...>` in the text, a value repeated everywhere stays one value, and
+all else is `dense_resource<key>`, whose bytes stay where PyTorch has them until an asset is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, shape_of, storage_bytes, tensor
+from patcomp.ir.xdsl import (
+    Attribute,
+    BytesAttr,
+    DenseIntOrFPElementsAttr,
+    DenseResourceAttr,
+    SSAValue,
+    TensorType,
+)
+
+INLINE_LIMIT = 256
+"""From this many elements on, a constant is a blob."""
+
+_NUMPY = {
+    "f16": np.float16, "f32": np.float32, "f64": np.float64, "i1": np.bool_, "complex<f32>": np.complex64,
+    "complex<f64>": np.complex128,
+    **{f"si{w}": np.dtype(f"int{w}").type for w in (8, 16, 32, 64)},
+    **{f"ui{w}": np.dtype(f"uint{w}").type for w in (8, 16, 32, 64)},
+}  # fmt: skip
+_ELEMENT_OF_NUMPY = {np.dtype(dtype): name for name, dtype in _NUMPY.items()}
+
+
+def numpy_dtype(element: Attribute | str) -> np.dtype | None:
+    """The numpy dtype of an element type; None for bf16, f8, f4 and sub-byte integers, which numpy lacks."""
+    name = element if isinstance(element, str) else element_name(element)
+    return np.dtype(_NUMPY[name]) if name in _NUMPY else None
+
+
+def element_of_numpy(dtype: np.dtype) -> Attribute:
+    """The element type of a numpy dtype.
+
+    Raises:
+        TypeError: the dialect has no such element type.
+    """
+    try:
+        return element_type(_ELEMENT_OF_NUMPY[np.dtype(dtype)])
+    except KeyError:
+        raise TypeError(f"numpy dtype {dtype} has no Core AI element type") from None
+
+
+@dataclass(eq=False)
+class Blob:
+    """The bytes of one weight, where their owner has them, and the type they are read as."""
+
+    key: str
+    data: memoryview
+    type: TensorType
+    owner: object = None
+    """Whatever must stay alive for `data` to be valid (the PyTorch tensor)."""
+    _hash: str = ""
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of type and bytes; computed on first use, because it reads the whole weight."""
+        if not self._hash:
+            digest = hashlib.sha256(str(self.type).encode())
+            digest.update(self.data)
+            self._hash = digest.hexdigest()
+        return self._hash
+
+    def array(self) -> np.ndarray:
+        """The weight as a numpy array without copying; raw `uint8` where numpy lacks the element type."""
+        dtype = numpy_dtype(self.type.element_type)
+        raw = np.frombuffer(self.data, dtype=np.uint8)
+        return raw if dtype is None else raw.view(dtype).reshape(shape_of(self.type))
+
+
+@dataclass(eq=False)
+class BlobStore:
+    """The weights of a module by key; one entry for tensors that share memory, in whichever graphs."""
+
+    blobs: dict[str, Blob] = field(default_factory=dict)
+    _by_memory: dict[tuple[int, int, TensorType], str] = field(default_factory=dict)
+
+    def add(self, key: str, data: memoryview | bytes | np.ndarray, type_: TensorType, owner: object = None) -> str:
+        """Stores a weight without copying and returns its key.
+
+        Args:
+            key: wished name, such as `model.layers.0.weight`; made an MLIR identifier and unique.
+            data: the bytes in C order; sub-byte elements bit-packed, `i1` a byte each.
+            type_: static tensor type of the weight.
+
+        Raises:
+            ValueError: the number of bytes does not fit the type.
+        """
+        array = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        expected = storage_bytes(shape_of(type_), type_.element_type)
+        if raw.nbytes != expected:
+            raise ValueError(f"weight {key!r} has {raw.nbytes} bytes, but {type_} takes {expected}")
+        memory = (raw.__array_interface__["data"][0], raw.nbytes, type_)
+        if raw.nbytes and memory in self._by_memory:
+            return self._by_memory[memory]
+        unique = self._unique(re.sub(r"[^A-Za-z0-9_.$]", "_", key))
+        self.blobs[unique] = Blob(unique, memoryview(raw), type_, (owner, raw))
+        self._by_memory[memory] = unique
+        return unique
+
+    def _unique(self, key: str) -> str:
+        if not re.match(r"[A-Za-z_]", key):
+            key = f"_{key}"
+        candidate, number = key, 1
+        while candidate in self.blobs:
+            candidate, number = f"{key}_{number}", number + 1
+        return candidate
+
+    def __getitem__(self, key: str) -> Blob:
+        return self.blobs[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.blobs
+
+    def __iter__(self) -> Iterator[Blob]:
+        return iter(self.blobs.values())
+
+    def same_content(self) -> dict[str, str]:
+        """For each key, the first key in the store whose weight has the same type and bytes."""
+        first: dict[tuple[TensorType, str], str] = {}
+        sizes: dict[tuple[TensorType, int], int] = {}
+        for blob in self:
+            sizes[blob.type, len(blob.data)] = sizes.get((blob.type, len(blob.data)), 0) + 1
+        result = {}
+        for blob in self:
+            if sizes[blob.type, len(blob.data)] == 1:
+                result[blob.key] = blob.key  # alone in its size: no need to read it
+            else:
+                result[blob.key] = first.setdefault((blob.type, blob.content_hash), blob.key)
+        return result
+
+
+def to_numpy(value: object, element: Attribute | str | None = None) -> tuple[np.ndarray, Attribute]:
+    """A Python or numpy value as an array of an element type; raw little-endian bits for bf16 as uint16.
+
+    Raises:
+        OverflowError: an integer does not fit the element type (never wrapped).
+        TypeError: the element type cannot hold such a value.
+    """
+    if element is None:
+        array = np.asarray(value)
+        if isinstance(value, float) or (array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic)):
+            array = array.astype(np.float32)
+        elif not isinstance(value, np.ndarray | np.generic) and array.dtype == np.int64:
+            return to_numpy(value, "si32")
+        return array, element_of_numpy(array.dtype)
+    element = element_type(element)
+    name = element_name(element)
+    source = np.asarray(value)
+    if name == "bf16":
+        bits = source.astype(np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        nan = np.isnan(source.astype(np.float32))
+        return np.where(nan, 0x7FC0, rounded).astype(np.uint16), element
+    dtype = numpy_dtype(element)
+    if dtype is None:
+        raise TypeError(f"a constant of element type {name} needs packed bytes, not Python values")
+    if dtype.kind in "iu" and source.size:
+        if source.dtype.kind == "f" and not np.all(source == np.trunc(source)):
+            raise TypeError(f"{value!r} is not an integer, as element type {name} needs")
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        if source.min() < low or source.max() > high:
+            raise OverflowError(f"{value!r} does not fit element type {name} ({low}..{high})")
+    with np.errstate(over="ignore"):
+        return source.astype(dtype), element
+
+
+def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:
+    """The dense attribute of an array in storage form; a value repeated everywhere is stored once."""
+    raw = np.ascontiguousarray(array)
+    flat = raw.reshape(-1)
+    if flat.size > 1 and is_splat(flat):
+        flat = flat[:1]
+    return DenseIntOrFPElementsAttr(type_, BytesAttr(flat.tobytes()))
+
+
+def is_splat(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits; stops at the first block that differs."""
+    flat = array.reshape(-1)
+    if flat.size == 0:
+        return False
+    bits = flat.view(np.dtype((np.void, flat.dtype.itemsize)))
+    if bits[-1] != bits[0]:
+        return False
+    return all(bool((bits[i : i + 65536] == bits[0]).all()) for i in range(0, flat.size, 65536))
+
+
+def constant_attribute(
+    array: np.ndarray, element: Attribute, blobs: BlobStore | None, key: str = "constant", owner: object = None
+) -> DenseIntOrFPElementsAttr | DenseResourceAttr:
+    """The attribute of a constant: dense, splat, or a handle to a blob that it puts into the store.
+
+    Args:
+        array: values in storage form (`to_numpy`); its shape is the constant's shape.
+        element: element type.
+        blobs: store for what is too large to print; None makes everything dense.
+        key: wished name of the blob.
+    """
+    type_ = tensor(array.shape, element)
+    if blobs is None or array.size < INLINE_LIMIT or is_splat(array):
+        return dense(array, type_)
+    return DenseResourceAttr.from_params(blobs.add(key, array, type_, owner), type_)
+
+
+@lru_cache(maxsize=4096)
+def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
+    dtype = numpy_dtype(attribute.type.element_type)
+    shape = shape_of(attribute.type)
+    raw = np.frombuffer(attribute.data.data, dtype=np.uint8)
+    if dtype is None:
+        if element_name(attribute.type.element_type) != "bf16":
+            return None
+        values = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = raw.view(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    values = np.broadcast_to(values, (count,)) if values.size == 1 else values
+    values = values.reshape(shape)
+    values.flags.writeable = False
+    return values
+
+
+def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np.ndarray | None:
+    """The values of a constant's attribute as a read-only array (bf16 as float32); None if not readable."""
+    if isinstance(attribute, DenseIntOrFPElementsAttr):
+        return _dense_values(attribute)
+    if isinstance(attribute, DenseResourceAttr) and blobs is not None:
+        blob = blobs.blobs.get(attribute.resource_handle.data)
+        if blob is not None and BIT_WIDTHS.get(element_name(blob.type.element_type), 0) >= 8:
+            if element_name(blob.type.element_type) == "bf16":
+                bits = np.frombuffer(blob.data, dtype=np.uint16).astype(np.uint32) << 16
+                return bits.view(np.float32).reshape(shape_of(blob.type))
+            return blob.array() if numpy_dtype(blob.type.element_type) is not None else None
+    return None
+
+
+def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarray | None:
+    """The values of an SSA value that a `coreai.constant` makes; None for any other, and for weights
+    unless their store is given."""
+    owner = value.owner
+    if getattr(owner, "name", None) != "coreai.constant":
+        return None
+    return attribute_values(owner.properties["value"], blobs)
+
+
+def constant_integers(value: SSAValue) -> tuple[int, ...] | None:
+    """The integers of a constant index operand (0-d or 1-d), None when it is not constant."""
+    values = constant_values(value)
+    return None if values is None else tuple(int(item) for item in values.reshape(-1))
+
+
+def storage_of(values: Sequence[int] | np.ndarray, bits: int) -> bytes:
+    """Integers bit-packed as the runtime reads sub-byte weights: one little-endian bit stream, no row padding."""
+    flat = np.asarray(values).reshape(-1).astype(np.int64) & ((1 << bits) - 1)
+    stream = ((flat[:, None] >> np.arange(bits)) & 1).astype(np.uint8).reshape(-1)
+    return np.packbits(stream, bitorder="little").tobytes()

@@ -1,0 +1,296 @@
+"""The authoring functions: `coreai.broadcasting_add(x, 1.0)` adds an op at the active insertion point.
+
+There is one function for each op of the dialect, under the name that Core AI's own authoring package
+gives it (`coreai.abs_`, `coreai.sumpool2d`) and under the op's own name. Operands are given by position
+or by name; Python numbers, lists and numpy arrays become constants of the type that the operand takes:
+`si32` for axes and bounds, `ui32` for sizes and counts, the tensor's element type for scalars beside a
+tensor. Result types are inferred; where they depend on run-time values, or are known more precisely,
+pass `result_type=`. `loc=` sets the op's location.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from patcomp.ir import attributes as _attributes
+from patcomp.ir.attributes import SCAN_OPS, symbol_constant
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import element_of_numpy, to_numpy
+from patcomp.ir.coreai_table import ROWS, Row, Slot
+from patcomp.ir.dialect import OPS
+from patcomp.ir.infer import InferenceError, infer_types
+from patcomp.ir.types import FAMILIES, TensorType, element_name, element_type, shape_of, tensor
+from patcomp.ir.value import TypeView, Value
+from patcomp.ir.xdsl import Attribute, IntegerAttr, IntegerType, LocationAttr, Region, SSAValue, StringAttr
+
+_ENUMERATIONS = {
+    "approximate": _attributes.ApproximateAttr,
+    "interpolation_mode": _attributes.InterpolationModeAttr,
+    "padding_mode": _attributes.PaddingModeAttr,
+    "scatter_mode": _attributes.ScatterModeAttr,
+}
+
+
+def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) -> Value:
+    """A constant tensor.
+
+    Args:
+        value: bool, int, float, nested list or numpy array.
+        dtype: element type (`"f32"`, an xDSL type, a numpy dtype); by default `i1`, `si32` or `f32` for
+            Python values and the array's own for numpy ones.
+        loc: location of the op.
+
+    Raises:
+        OverflowError: an integer does not fit the element type.
+        TypeError: the value or the element type is not supported.
+    """
+    element = _element(dtype) if dtype is not None else None
+    return _at(loc, lambda builder: builder.constant(*to_numpy(value, element)))
+
+
+def cast(x: Any, dtype: Any, *, loc: LocationAttr | None = None, result_type: Attribute | None = None) -> Value:
+    """`x` in another element type; numbers become constants, and a value that has the type already is returned.
+
+    Float to integer saturates and turns NaN into 0; integers wrap.
+    """
+    element = _element(dtype)
+    if not isinstance(x, Value | SSAValue):
+        return constant(x, element, loc=loc)
+    value = x if isinstance(x, Value) else Value(x)
+    wanted = result_type or tensor(value.shape, element)
+    if value.ssa.type == wanted:
+        return value
+    return _at(loc, lambda builder: _build(builder, OPS["coreai.cast"].ROW, [value.ssa], {}, [wanted], ())[0])
+
+
+def if_(condition: Any, then: Callable[[], Sequence[Value]], otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
+    """`coreai.if`: the results of one of two branches, whose types must be equal."""
+    builder = Builder.current()
+    regions = [builder.region((), then), builder.region((), otherwise)]
+    types = [[operand.type for operand in region.block.last_op.operands] for region in regions]  # type: ignore[union-attr]
+    if types[0] != types[1]:
+        raise InferenceError(f"branches of an if have different types: {types[0]} and {types[1]}")
+    return _build(builder, OPS["coreai.if"].ROW, [_ssa(condition)], {}, types[0], regions)
+
+
+def while_(
+    inits: Sequence[Value], condition: Callable[..., Value], body: Callable[..., Sequence[Value]]
+) -> list[Value]:
+    """`coreai.while`: `condition(*values)` decides, `body(*values)` computes the next values, of the same types."""
+    builder = Builder.current()
+    types = [_ssa(value).type for value in inits]
+    before = builder.region(types, lambda *values: [condition(*values), *values], "coreai.condition")
+    after = builder.region(types, body)
+    return _build(builder, OPS["coreai.while"].ROW, [_ssa(value) for value in inits], {}, types, [before, after])
+
+
+def invoke(callee: str, operands: Sequence[Any], result_types: Sequence[Attribute]) -> list[Value]:
+    """A call of the graph `@callee`, whose signature must match exactly."""
+    builder = Builder.current()
+    properties: dict[str, Attribute] = {"callee": symbol_constant(callee)}
+    return _build(builder, OPS["coreai.invoke"].ROW, [_ssa(v) for v in operands], properties, result_types, ())
+
+
+def output(*operands: Any) -> None:
+    """The terminator of a graph."""
+    _build(Builder.current(), OPS["coreai.output"].ROW, [_ssa(value) for value in operands], {}, (), ())
+
+
+def yield_(*operands: Any) -> None:
+    """The terminator of a region."""
+    _build(Builder.current(), OPS["coreai.yield"].ROW, [_ssa(value) for value in operands], {}, (), ())
+
+
+# ---- one function for each remaining row ----------------------------------------------------------
+
+
+def _ssa(value: Any) -> SSAValue:
+    if isinstance(value, Value):
+        return value.ssa
+    if isinstance(value, SSAValue):
+        return value
+    raise TypeError(f"expected a value, got {value!r}")
+
+
+def _element(dtype: Any) -> Attribute:
+    if isinstance(dtype, str | Attribute):
+        return element_type(dtype)
+    return element_of_numpy(np.dtype(dtype))
+
+
+def _at(loc: LocationAttr | None, build: Callable[[Builder], Any]) -> Any:
+    builder = Builder.current()
+    if loc is None:
+        return build(builder)
+    outer, builder.location = builder.location, loc
+    try:
+        return build(builder)
+    finally:
+        builder.location = outer
+
+
+def _build(
+    builder: Builder,
+    row: Row,
+    operands: Sequence[SSAValue],
+    properties: dict[str, Attribute],
+    result_types: Sequence[Attribute],
+    regions: Sequence[Region],
+) -> list[Value]:
+    op = OPS[row.op_name].create(operands=operands, result_types=result_types, properties=properties, regions=regions)
+    return [Value(result) for result in builder.insert(op).results]
+
+
+def _partner_element(row: Row, slot: Slot, arguments: dict[str, Any]) -> Attribute | None:
+    """The element type that a number in this slot takes from the tensors beside it."""
+    for group in row.same:
+        if slot.name in group:
+            for name in group:
+                given = arguments.get(name)
+                for item in given if isinstance(given, list | tuple) else [given]:
+                    if isinstance(item, Value | SSAValue):
+                        type_ = _ssa(item).type
+                        return type_.element_type if isinstance(type_, TensorType) else None
+    return None
+
+
+def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[str, Any]) -> SSAValue:
+    if isinstance(given, Value | SSAValue):
+        return _ssa(given)
+    families = set(slot.types)
+    element: Attribute | None = None
+    if families & {"UIDX", "IDX"} and slot.types[0] in ("UIDX", "IDX"):
+        element = element_type("ui32" if slot.types[0] == "UIDX" else "si32")
+        if (
+            isinstance(given, np.ndarray | np.generic)
+            and element_name(element_of_numpy(given.dtype)) in FAMILIES[slot.types[0]]
+        ):
+            element = element_of_numpy(given.dtype)
+    elif len(families) == 1 and next(iter(families)) not in FAMILIES:
+        element = element_type(slot.types[0])
+    elif families == {"B"}:
+        element = element_type("i1")
+    elif not isinstance(given, np.ndarray | np.generic):
+        element = _partner_element(row, slot, arguments)
+    array, element = to_numpy(given, element)
+    if slot.ranks == (0,) and array.ndim == 1 and array.size == 1:
+        array = array.reshape(())
+    if slot.ranks == (1,) and array.ndim == 0:
+        array = array.reshape(1)
+    return builder.constant(array, element).ssa
+
+
+def _properties(row: Row, given: dict[str, Any]) -> dict[str, Attribute]:
+    properties: dict[str, Attribute] = {}
+    for declared, kind in row.attributes:
+        name, optional = declared.rstrip("?"), declared.endswith("?")
+        value = given.pop(name, None)
+        if value is None and "=" in kind:
+            value = kind.partition("=")[2]
+        if value is None:
+            if optional:
+                continue
+            raise TypeError(f"coreai.{row.name} needs {name}=")
+        if not isinstance(value, Attribute):
+            if name == "scan_op":
+                value = IntegerAttr(SCAN_OPS.index(value), IntegerType(32))
+            elif name in _ENUMERATIONS:
+                value = _ENUMERATIONS[name](value)
+            else:
+                value = StringAttr(value)
+        properties[name] = value
+    return properties
+
+
+def _author(row: Row) -> Callable[..., Any]:
+    slots = row.operands
+
+    def function(*args: Any, loc: LocationAttr | None = None, result_type: Any = None, **kwargs: Any) -> Any:
+        attribute_names = {declared.rstrip("?") for declared, _ in row.attributes}
+        given_attributes = {name: kwargs.pop(name) for name in list(kwargs) if name in attribute_names}
+        arguments: dict[str, Any] = {}
+        positional = list(args)
+        for slot in slots:
+            if slot.name in kwargs:
+                arguments[slot.name] = kwargs.pop(slot.name)
+            elif positional:
+                arguments[slot.name] = positional.pop(0)
+            else:
+                raise TypeError(f"coreai.{row.name} needs {slot.name}=")
+        for name in [name for name, _ in row.attributes]:
+            if positional and name.rstrip("?") not in given_attributes:
+                given_attributes[name.rstrip("?")] = positional.pop(0)
+        if positional or kwargs:
+            raise TypeError(f"coreai.{row.name} takes {[slot.name for slot in slots]}, got also {positional or kwargs}")
+
+        def build(builder: Builder) -> Any:
+            operands: list[SSAValue] = []
+            for slot in slots:
+                given = arguments[slot.name]
+                for item in given if slot.variadic else [given]:
+                    operands.append(_coerce(builder, row, slot, item, arguments))
+            properties = _properties(row, given_attributes)
+            regions: list[Region] = []
+            if row.name == "scatter_nd":
+                element = tensor((), operands[0].type.element_type)  # type: ignore[attr-defined]
+                regions = [builder.region([element, element], lambda old, new: [new])]
+            results = builder.insert(
+                OPS[row.op_name].create(
+                    operands=operands,
+                    result_types=_result_types(row, operands, properties, result_type),
+                    properties=properties,
+                    regions=regions,
+                )
+            ).results
+            values = [Value(result) for result in results]
+            return values[0] if len(values) == 1 and not row.results[0].variadic else values
+
+        return _at(loc, build)
+
+    function.__name__ = row.builder
+    function.__qualname__ = row.builder
+    function.__doc__ = f"{row.doc}\n\nOperands: {', '.join(slot.name for slot in slots) or 'none'}."
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(slot.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for slot in slots]
+        + [inspect.Parameter(name.rstrip("?"), inspect.Parameter.KEYWORD_ONLY) for name, _ in row.attributes]
+        + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("loc", "result_type")]
+    )
+    return function
+
+
+def _result_types(
+    row: Row, operands: Sequence[SSAValue], properties: dict[str, Attribute], wanted: Any
+) -> list[Attribute]:
+    if wanted is not None:
+        listed = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+        wanted = [item.attribute if isinstance(item, TypeView) else item for item in listed]
+    try:
+        inferred = infer_types(row, operands, properties)
+    except InferenceError as error:
+        types = ", ".join(str(operand.type) for operand in operands)
+        raise InferenceError(f"coreai.{row.name}({types}): {error}") from None
+    if wanted is None:
+        if inferred is None:
+            raise TypeError(f"coreai.{row.name} needs result_type=")
+        return inferred
+    return wanted
+
+
+_NOT_AUTHORED = {"graph", "isolated_group", "delegate", "reduce", "reduce_index", "condition", "metal4_kernel"}
+
+for _row in ROWS:
+    _base = _row.name.rpartition(".")[2]
+    if _row.builder not in globals() and _base not in _NOT_AUTHORED:
+        globals()[_row.builder] = _author(_row)
+for _row in ROWS:
+    _base = _row.name.rpartition(".")[2]
+    if _row.builder in globals() and not _base.startswith(("if", "while", "yield")):
+        globals().setdefault(_base, globals()[_row.builder])
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Any]: ...

@@ -1,0 +1,151 @@
+"""The `coreai` dialect as xDSL op classes, made from the rows of `coreai_table`.
+
+`OPS["coreai.add"]` is the class of an op; `op.ROW` its row. Ops are created with `create_op`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from patcomp.ir import attributes
+from patcomp.ir.coreai_table import ROWS, Row, Slot
+from patcomp.ir.syntax import FORMS
+from patcomp.ir.types import (
+    HandleType,
+    ImageType,
+    ParameterReferenceType,
+    ParameterType,
+    SymbolType,
+    TokenType,
+)
+from patcomp.ir.xdsl import (
+    AnyAttr,
+    Attribute,
+    AttrSizedOperandSegments,
+    Dialect,
+    IRDLOperation,
+    IsolatedFromAbove,
+    IsTerminator,
+    Operation,
+    Parser,
+    Printer,
+    Pure,
+    Region,
+    SSAValue,
+    SymbolOpInterface,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+
+_IMPURE = {"graph", "output", "yield", "condition", "invoke", "delegate", "create_token", "join_token",
+           "read_handle", "write_handle", "target_spec", "metal4_kernel", "isolated_group"}  # fmt: skip
+
+_ATTRIBUTE_CLASSES: dict[str, type[Attribute]] = {
+    "ApproximateAttr": attributes.ApproximateAttr,
+    "InterpolationModeAttr": attributes.InterpolationModeAttr,
+    "PaddingModeAttr": attributes.PaddingModeAttr,
+    "ScatterModeAttr": attributes.ScatterModeAttr,
+    "CompilationAttr": attributes.CompilationAttr,
+    "COREAI_TargetSpecAttr": attributes.TargetSpecAttr,
+    "ParamDeclArrayAttr": attributes.ParameterDeclarationsAttr,
+}
+
+
+class CoreaiOp(IRDLOperation):
+    """Base of every op of the dialect."""
+
+    ROW: ClassVar[Row]
+    ENUMERATIONS: ClassVar[dict[str, Any]] = {}
+    """Attribute class of each property whose class the text leaves out."""
+
+    def print(self, printer: Printer) -> None:
+        FORMS[self.ROW.form].print(self, printer)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Operation:
+        return FORMS[cls.ROW.form].parse(parser, cls)
+
+    @staticmethod
+    def segment_sizes(sizes: Sequence[int]) -> Attribute:
+        from xdsl.dialects.builtin import DenseArrayBase, i32
+
+        return DenseArrayBase.from_list(i32, sizes)
+
+
+def _make(row: Row) -> type[CoreaiOp]:
+    def define(slot: Slot, single: Any, variadic: Any) -> Any:
+        return (variadic if slot.variadic else single)(AnyAttr())
+
+    fields: dict[str, Any] = {"__module__": __name__, "name": row.op_name, "__doc__": row.doc}
+    # a field must not shadow a method or attribute of Operation, hence the suffixes
+    for slot in row.operands:
+        fields[f"{slot.name}_operand"] = define(slot, operand_def, var_operand_def)
+    for slot in row.results:
+        fields[f"{slot.name}_result"] = define(slot, result_def, var_result_def)
+    for region in row.regions:
+        fields[f"{region}_region"] = region_def()
+    enumerations = {}
+    for name, kind in row.attributes:
+        property_name = name.rstrip("?")
+        definition = opt_prop_def if name.endswith("?") else prop_def
+        fields[f"{property_name}_property"] = definition(AnyAttr(), prop_name=property_name)
+        if (attribute_class := _ATTRIBUTE_CLASSES.get(kind.partition("=")[0])) is not None:
+            enumerations[property_name] = attribute_class
+    traits: list[Any] = [] if row.name in _IMPURE else [Pure()]
+    if row.terminator:
+        traits.append(IsTerminator())
+    if row.name == "graph":
+        traits += [IsolatedFromAbove(), SymbolOpInterface()]
+    fields["traits"] = traits_def(*traits)
+    if row.name == "metal4_kernel":
+        fields["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
+    class_name = "".join(part.capitalize() for part in row.name.replace(".", "_").split("_")) + "Op"
+    op_class = irdl_op_definition(type(class_name, (CoreaiOp,), fields))
+    op_class.ROW, op_class.ENUMERATIONS = row, enumerations
+    return op_class
+
+
+OPS: dict[str, type[CoreaiOp]] = {row.op_name: _make(row) for row in ROWS}
+"""Every op class of the dialect by its full name, `"coreai.add"`."""
+
+COREAI = Dialect(
+    "coreai",
+    list(OPS.values()),
+    [
+        *(attribute for attribute in attributes.ATTRIBUTES if attribute.name.startswith("coreai.")),
+        TokenType,
+        HandleType,
+        ImageType,
+    ],
+)
+COREAIX = Dialect("coreaix", [], [attributes.HardwareConstraintsAttr, attributes.ImageConstraintsAttr])
+PARAM = Dialect(
+    "param",
+    [],
+    [
+        attributes.SymbolConstantAttr,
+        attributes.ParameterDeclarationsAttr,
+        SymbolType,
+        ParameterType,
+        ParameterReferenceType,
+    ],
+)
+
+
+def create_op(
+    name: str,
+    operands: Sequence[SSAValue],
+    result_types: Sequence[Attribute],
+    properties: dict[str, Attribute] | None = None,
+    regions: Sequence[Region] = (),
+) -> Operation:
+    """An unplaced op of the dialect; the fast way, nothing is checked before `verify`."""
+    return OPS[name].create(operands=operands, result_types=result_types, properties=properties or {}, regions=regions)

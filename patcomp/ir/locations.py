@@ -1,0 +1,96 @@
+"""Where an op comes from: FX node, module path, line of the user's source, and the rules it went through.
+
+In the IR: `loc("fx_node@module.path"("model.py":12:0))` for an imported op, and
+`loc("rule_name"(fused[...]))` for an op that a rule made out of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from patcomp.ir.xdsl import (
+    FileLineColLoc,
+    FusedLoc,
+    IntAttr,
+    LocationAttr,
+    NameLoc,
+    NoneAttr,
+    Operation,
+    StringAttr,
+    UnknownLoc,
+)
+
+UNKNOWN = UnknownLoc()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The place in the user's program that an op was imported from."""
+
+    node: str
+    module_path: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def source(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else ""
+
+    def __str__(self) -> str:
+        parts = [f"%{self.node}", self.module_path and f"in {self.module_path}", self.source and f"at {self.source}"]
+        return " ".join(part for part in parts if part)
+
+
+def origin_location(origin: Origin) -> LocationAttr:
+    """The location attribute of an imported op."""
+    name = f"{origin.node}@{origin.module_path}" if origin.module_path else origin.node
+    child: LocationAttr | NoneAttr = NoneAttr()
+    if origin.file:
+        child = FileLineColLoc(StringAttr(origin.file), IntAttr(origin.line), IntAttr(0))
+    return NameLoc(StringAttr(name), child)
+
+
+def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
+    """The location of what a rule made out of `ops`: named by the rule, fused from theirs."""
+    parts = tuple(dict.fromkeys(op.location for op in ops if not isinstance(op.location, UnknownLoc)))
+    return NameLoc(StringAttr(rule), FusedLoc(parts or (UNKNOWN,), NoneAttr()))
+
+
+def origins(location: LocationAttr) -> tuple[Origin, ...]:
+    """Every place of the user's program that a location leads back to, first ones first."""
+    found: dict[Origin, None] = {}
+    _walk(location, found, [])
+    return tuple(found)
+
+
+def rules(location: LocationAttr) -> tuple[str, ...]:
+    """The names of the rules that an op went through, the last one first."""
+    names: list[str] = []
+    _walk(location, {}, names)
+    return tuple(dict.fromkeys(names))
+
+
+def _walk(location: LocationAttr, found: dict[Origin, None], names: list[str]) -> None:
+    if isinstance(location, FusedLoc):
+        for part in location.locations:
+            _walk(part, found, names)
+    elif isinstance(location, NameLoc):
+        child = location.location
+        if isinstance(child, FusedLoc):
+            names.append(location.desc.data)
+            _walk(child, found, names)
+        else:
+            node, _, path = location.desc.data.partition("@")
+            file, line = "", 0
+            if isinstance(child, FileLineColLoc):
+                file, line = child.filename.data, child.line.data
+            found.setdefault(Origin(node, path, file, line))
+
+
+def describe(op: Operation) -> str:
+    """The first origins of an op as text for messages."""
+    places: Sequence[Origin] = origins(op.location)
+    if not places:
+        return "unknown source"
+    return "; ".join(str(place) for place in places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")

@@ -1,0 +1,145 @@
+"""`IRModule`: the module op together with the weights it refers to, and the graphs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from patcomp.ir.attributes import NO_PARAMETERS
+from patcomp.ir.constants import BlobStore
+from patcomp.ir.dialect import OPS, CoreaiOp
+from patcomp.ir.text import parse_module, to_text
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    Attribute,
+    Block,
+    DictionaryAttr,
+    FunctionType,
+    ModuleOp,
+    Operation,
+    Region,
+    StringAttr,
+    UnitAttr,
+)
+
+
+@dataclass(eq=False)
+class IRModule:
+    """A program in the IR at some stage: `op` is the xDSL module, `blobs` the weights its text names."""
+
+    op: ModuleOp = field(default_factory=lambda: ModuleOp([]))
+    blobs: BlobStore = field(default_factory=BlobStore)
+
+    @classmethod
+    def parse(cls, text: str, blobs: BlobStore | None = None) -> IRModule:
+        """The module of a text; weights that the text only names come from `blobs`.
+
+        Raises:
+            ParseError: the text is not valid IR.
+        """
+        return cls(parse_module(text), blobs or BlobStore())
+
+    def text(self, *, generic: bool = False, locations: bool = False) -> str:
+        """The MLIR text, in the pretty form unless `generic`."""
+        return to_text(self.op, generic=generic, locations=locations)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    @property
+    def graphs(self) -> Iterator[CoreaiOp]:
+        """The `coreai.graph` ops in order."""
+        for op in self.op.body.block.ops:
+            if op.name == "coreai.graph":
+                yield op  # type: ignore[misc]
+
+    def graph(self, name: str) -> CoreaiOp:
+        """The graph of a name.
+
+        Raises:
+            KeyError: there is none; the message lists those there are.
+        """
+        for graph in self.graphs:
+            if graph_name(graph) == name:
+                return graph
+        raise KeyError(f"no graph @{name}; there are {', '.join('@' + graph_name(g) for g in self.graphs) or 'none'}")
+
+    @property
+    def entry_graphs(self) -> list[CoreaiOp]:
+        """The graphs that the runtime can call: neither private nor externalized."""
+        return [g for g in self.graphs if "priv" not in g.properties and "externalize" not in g.properties]
+
+    def clone(self) -> IRModule:
+        """An independent copy that shares the weights."""
+        return IRModule(self.op.clone(), self.blobs)
+
+    def op_count(self) -> int:
+        """How many ops there are inside graphs, at any depth, constants and terminators included."""
+        return sum(1 for graph in self.graphs for _ in graph.walk()) - sum(1 for _ in self.graphs)
+
+
+def graph_name(graph: Operation) -> str:
+    """The symbol of a graph."""
+    return graph.properties["sym_name"].data  # type: ignore[attr-defined]
+
+
+def create_graph(
+    name: str,
+    body: Block,
+    *,
+    argument_names: Sequence[str] = (),
+    result_names: Sequence[str] = (),
+    private: bool = False,
+    no_inline: bool = False,
+    declaration: Attribute | None = None,
+) -> CoreaiOp:
+    """A graph around a block that ends in `coreai.output`; its signature is read off the block.
+
+    Args:
+        name: symbol.
+        body: the block; its arguments are the graph's.
+        argument_names, result_names: the names at run time (`coreai.name`); empty for none.
+        private, no_inline: keywords of the graph.
+        declaration: composite declaration (`attributes.composite_declaration`).
+    """
+    terminator = body.last_op
+    assert terminator is not None and terminator.name == "coreai.output"
+    properties: dict[str, Attribute] = {}
+    if argument_names:
+        properties["arg_attrs"] = named(argument_names)
+    if declaration is not None:
+        properties["composite_decl"] = declaration
+    properties["function_type"] = signature_of(body)
+    if no_inline:
+        properties["no_inline"] = UnitAttr()
+    properties["param_decls"] = NO_PARAMETERS
+    if private:
+        properties["priv"] = UnitAttr()
+    if result_names:
+        properties["res_attrs"] = named(result_names)
+    properties["sym_name"] = StringAttr(name)
+    graph = OPS["coreai.graph"].create(properties=properties, regions=[Region(body)])
+    assert isinstance(graph, CoreaiOp)
+    return graph
+
+
+def signature_of(body: Block) -> FunctionType:
+    """The function type of a graph's block."""
+    assert body.last_op is not None
+    return FunctionType.from_lists([a.type for a in body.args], [v.type for v in body.last_op.operands])
+
+
+def named(names: Sequence[str]) -> ArrayAttr:
+    """The argument or result attributes that give each its run-time name."""
+    return ArrayAttr([DictionaryAttr({"coreai.name": StringAttr(name)}) for name in names])
+
+
+def names_of(graph: Operation, which: str) -> list[str | None]:
+    """The run-time names of a graph's arguments (`"arg_attrs"`) or results (`"res_attrs"`), None where unnamed."""
+    signature: FunctionType = graph.properties["function_type"]  # type: ignore[assignment]
+    count = len(signature.inputs if which == "arg_attrs" else signature.outputs)
+    array = graph.properties.get(which)
+    if not isinstance(array, ArrayAttr):
+        return [None] * count
+    values = [entry.data.get("coreai.name") for entry in array.data]  # type: ignore[attr-defined]
+    return [value.data if isinstance(value, StringAttr) else None for value in values]

@@ -1,0 +1,99 @@
+"""`Value`: an SSA value as rules and authors see it, with its shape and element type in Python terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.constants import constant_values
+from patcomp.ir.types import Shape, element_name, shape_of
+from patcomp.ir.xdsl import Attribute, SSAValue, TensorType
+
+
+class TypeView:
+    """A tensor type with `shape` as a tuple (None for dynamic) and `element_type`; `.attribute` is xDSL's."""
+
+    __slots__ = ("attribute",)
+
+    def __init__(self, attribute: Attribute):
+        self.attribute = attribute
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.attribute)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def element_type(self) -> Attribute:
+        assert isinstance(self.attribute, TensorType)
+        return self.attribute.element_type
+
+    def __eq__(self, other: object) -> bool:
+        return self.attribute == (other.attribute if isinstance(other, TypeView) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.attribute)
+
+    def __str__(self) -> str:
+        return str(self.attribute)
+
+    __repr__ = __str__
+
+
+class Value:
+    """An SSA value. Two `Value`s are equal when they are the same SSA value."""
+
+    __slots__ = ("ssa",)
+
+    def __init__(self, ssa: SSAValue):
+        self.ssa = ssa
+
+    @property
+    def type(self) -> TypeView:
+        return TypeView(self.ssa.type)
+
+    @property
+    def shape(self) -> Shape:
+        """Dimensions, None for a dynamic one."""
+        return shape_of(self.ssa.type)
+
+    @property
+    def rank(self) -> int:
+        return len(shape_of(self.ssa.type))
+
+    @property
+    def element_type(self) -> Attribute:
+        assert isinstance(self.ssa.type, TensorType)
+        return self.ssa.type.element_type
+
+    @property
+    def dtype(self) -> str:
+        """Name of the element type, `"f32"`."""
+        return element_name(self.element_type)
+
+    @property
+    def is_static(self) -> bool:
+        return None not in self.shape
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """The values, when the value is an inline constant; None otherwise."""
+        return constant_values(self.ssa)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and self.ssa is other.ssa
+
+    def __hash__(self) -> int:
+        return hash(self.ssa)
+
+    def __repr__(self) -> str:
+        return f"Value(%{self.ssa.name_hint or '?'} : {self.ssa.type})"
+
+
+def ssa(value: Any) -> SSAValue:
+    """The SSA value of a `Value`, or the argument when it is one already."""
+    return value.ssa if isinstance(value, Value) else value
