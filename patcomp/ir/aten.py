@@ -22,8 +22,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from patcomp.ir.types import BalancedText, element_type
-from patcomp.ir.value import Value
+from patcomp.ir.types import element_type
+from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import (
     AnyAttr,
     ArrayAttr,
@@ -405,6 +405,16 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
     op = cls.create(operands=operands, result_types=result_types, properties=properties)
     assert isinstance(op, AtenOp)
     return op
+
+
+def build(name: str, result_types: Attribute | TypeView | Sequence[Attribute | TypeView], **arguments: Any) -> Any:
+    """An op at the active insertion point: its `Value`, or the list of them when it has several results."""
+    several = isinstance(result_types, list | tuple)
+    types = [
+        item.attribute if isinstance(item, TypeView) else item for item in (result_types if several else [result_types])
+    ]
+    results = [Value(result) for result in Builder.current().insert(create(name, arguments, types)).results]
+    return results if several else results[0]
 
 
 ATEN = Dialect("aten", [], [NoneAttr, ValueAttr])

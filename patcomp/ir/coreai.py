@@ -23,7 +23,7 @@ from patcomp.ir.constants import element_of_numpy, to_numpy
 from patcomp.ir.coreai_table import ROWS, Row, Slot
 from patcomp.ir.dialect import OPS
 from patcomp.ir.infer import InferenceError, infer_types
-from patcomp.ir.types import FAMILIES, TensorType, element_name, element_type, shape_of, tensor
+from patcomp.ir.types import FAMILIES, TensorType, element_name, element_type, tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, IntegerAttr, IntegerType, LocationAttr, Region, SSAValue, StringAttr
 

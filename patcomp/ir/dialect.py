@@ -19,6 +19,7 @@ from patcomp.ir.types import (
     SymbolType,
     TokenType,
 )
+from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
     AnyAttr,
     Attribute,
@@ -65,6 +66,19 @@ class CoreaiOp(IRDLOperation):
     ROW: ClassVar[Row]
     ENUMERATIONS: ClassVar[dict[str, Any]] = {}
     """Attribute class of each property whose class the text leaves out."""
+
+    def arguments_by_name(self) -> dict[str, Any]:
+        """Operands by name as `Value`s (a list where variadic) and properties by name as attributes."""
+        arguments: dict[str, Any] = dict(self.properties)
+        remaining = [Value(operand) for operand in self._operands]
+        for index, slot in enumerate(self.ROW.operands):
+            after = len(self.ROW.operands) - index - 1
+            if slot.variadic:
+                count = len(remaining) - after
+                arguments[slot.name], remaining = remaining[:count], remaining[count:]
+            else:
+                arguments[slot.name] = remaining.pop(0)
+        return arguments
 
     def print(self, printer: Printer) -> None:
         FORMS[self.ROW.form].print(self, printer)

@@ -103,7 +103,8 @@ def create_graph(
         declaration: composite declaration (`attributes.composite_declaration`).
     """
     terminator = body.last_op
-    assert terminator is not None and terminator.name == "coreai.output"
+    assert terminator is not None
+    assert terminator.name == "coreai.output"
     properties: dict[str, Attribute] = {}
     if argument_names:
         properties["arg_attrs"] = named(argument_names)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patcomp.ir.xdsl import (
+    AnyAttr,
     ArrayAttr,
     Attribute,
     Block,
@@ -29,7 +30,6 @@ from patcomp.ir.xdsl import (
     SSAValue,
     StringAttr,
     UnitAttr,
-    AnyAttr,
     irdl_op_definition,
     opt_prop_def,
     prop_def,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from patcomp.ir.attributes import SCAN_OPS, SymbolConstantAttr, symbol_constant
+from patcomp.ir.attributes import SCAN_OPS, SymbolConstantAttr
 from patcomp.ir.types import TOKEN, HandleType, ImageType
 from patcomp.ir.xdsl import (
     ArrayAttr,
@@ -725,10 +725,7 @@ def _parse_graph(parser: Parser, op_class: type[Operation]) -> Operation:
     if "composite_decl" in attributes:
         properties["composite_decl"] = attributes.pop("composite_decl")
     named = [argument for argument, _, _ in arguments if argument is not None]
-    if parser._current_token.text == "{":
-        region = parser.parse_region(named)
-    else:
-        region = Region()
+    region = parser.parse_region(named) if parser._current_token.text == "{" else Region()
     ordered = {key: properties[key] for key in sorted(properties)}
     return op_class.create(properties=ordered, attributes=attributes, regions=[region])
 

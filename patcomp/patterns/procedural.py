@@ -1,0 +1,166 @@
+"""The procedural form of a rule: a function of one op, for targets that depend on shapes or values.
+
+    @lowering("aten.addmm", example=lambda t: (t(3), t(2, 4), t(4, 3)))
+    def addmm(op, c):
+        "beta * self + alpha * (mat1 @ mat2)"
+        product = c.broadcasting_batch_matmul(op.mat1, op.mat2)
+        ...
+
+The function reads the op's arguments from `op` and builds the replacement with the second parameter,
+the authoring functions of the target dialect. An argument that it neither reads nor declares ignored
+makes the rewrite an error: that is how a compiler comes to be silently wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from patcomp.errors import RuleError
+from patcomp.ir.value import TypeView, Value
+from patcomp.ir.xdsl import Attribute, Operation
+
+
+class Rejected(Exception):  # noqa: N818  (not an error: the rule does not apply, and says why)
+    """Raised by `op.reject`: the rule does not take this op."""
+
+
+class OpView:
+    """An op as a procedural rule sees it: arguments by schema name, each read recorded.
+
+    Attributes that are not arguments: `results` (the `TypeView` of each result), `result` (the only or
+    first one), `name` of the op is `op_name`, and `operation`, the op itself.
+    """
+
+    def __init__(
+        self, operation: Operation, arguments: Mapping[str, Any], result_types: Sequence[Attribute] | None = None
+    ):
+        self.operation = operation
+        self._arguments = dict(arguments)
+        self._unread = set(arguments)
+        types = result_types if result_types is not None else [result.type for result in operation.results]
+        self.results = [TypeView(type_) for type_ in types]
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        """The argument of a name, also where the name collides with a method of the view."""
+        try:
+            value = self._arguments[name]
+        except KeyError:
+            raise AttributeError(f"{self.op_name} has no argument {name!r}; it has {sorted(self._arguments)}") from None
+        self._unread.discard(name)
+        return value
+
+    @property
+    def op_name(self) -> str:
+        return self.operation.name
+
+    @property
+    def result(self) -> TypeView:
+        return self.results[0]
+
+    def ignore(self, *names: str, because: str) -> None:
+        """Declares arguments that cannot change the result, with the reason."""
+        assert because
+        self._unread.difference_update(names)
+
+    def expect(self, condition: bool, reason: str) -> None:
+        """Rejects the op unless the condition holds."""
+        if not condition:
+            self.reject(reason)
+
+    def reject(self, reason: str) -> NoReturn:
+        """Says that the rule does not take this op, and why, in words a user can act on."""
+        raise Rejected(reason)
+
+    def used(self, index: int) -> bool:
+        """Whether a result has any use."""
+        return bool(self.operation.results[index].uses)
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """The arguments that the rule has neither read nor declared ignored."""
+        return frozenset(self._unread)
+
+
+RuleFunction = Callable[[OpView, Any], Value | Sequence[Value] | None]
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """A procedural rule: `apply` maps one op of `ops` to its replacement values."""
+
+    name: str
+    ops: tuple[str, ...]
+    function: RuleFunction
+    stage: str
+    """The stage that runs it: `normalize`, `recover`, `lower` or `optimize`."""
+    doc: str = ""
+    examples: tuple[Any, ...] = ()
+    source: str = ""
+    """File and line of the declaration."""
+    size: int = field(default=1)
+    """How many ops the rule matches, by which the driver ranks it."""
+
+    def __call__(self, view: OpView, builder: Any) -> list[Value] | None:
+        """The replacement values, None (or `Rejected`) when the rule does not apply.
+
+        Raises:
+            Rejected: the rule does not take this op.
+            RuleError: the rule left an argument unread, or gave another number of results than the op has.
+        """
+        made = self.function(view, builder)
+        if made is None:
+            return None
+        values = list(made) if isinstance(made, list | tuple) else [made]
+        if view.unread:
+            names = ", ".join(sorted(view.unread))
+            raise RuleError(f"rule {self.name} ({self.source}) does not account for argument {names} of {view.op_name}")
+        if len(values) != len(view.results):
+            raise RuleError(
+                f"rule {self.name} ({self.source}) gave {len(values)} values for the {len(view.results)} results of "
+                f"{view.op_name}"
+            )
+        return values
+
+
+def op_rule(stage: str, *ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+    """Declares a procedural rule of a stage for the named ops; the decorated name becomes an `OpRule`.
+
+    Args:
+        stage: `normalize`, `recover`, `lower` or `optimize`.
+        ops: names of ops in the source dialect, `"aten.addmm"`.
+        examples: what the generated tests run the rule on, see `docs/architecture.md`.
+    """
+
+    def declare(function: RuleFunction) -> OpRule:
+        code = function.__code__
+        return OpRule(
+            function.__name__.strip("_"),
+            ops,
+            function,
+            stage,
+            (function.__doc__ or "").strip(),
+            tuple(examples),
+            f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
+        )
+
+    return declare
+
+
+def lowering(*ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+    """A procedural rule of the lower stage; see `op_rule`."""
+    return op_rule("lower", *ops, examples=examples)
+
+
+def normalization(*ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+    """A procedural rule of the normalize stage; see `op_rule`."""
+    return op_rule("normalize", *ops, examples=examples)
+
+
+def optimization(*ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+    """A procedural rule of the optimize stage; see `op_rule`."""
+    return op_rule("optimize", *ops, examples=examples)
