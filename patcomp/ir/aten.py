@@ -22,6 +22,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
+from patcomp.ir.builder import Builder
 from patcomp.ir.types import element_type
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import (
