@@ -10,10 +10,6 @@ class PatcompError(Exception):
     """Base of every error that patcomp itself raises."""
 
 
-class VerifyError(PatcompError, ValueError):
-    """The IR breaks a rule of its dialect, or one that the Core AI runtime silently relies on."""
-
-
 class ParseError(PatcompError, ValueError):
     """The text is not IR that patcomp can read."""
 
@@ -68,4 +64,20 @@ class UnsupportedError(PatcompError, ValueError):
     def __init__(self, headline: str, problems: Sequence[Problem]):
         self.problems = tuple(problems)
         lines = [f"  {i}. {problem}" for i, problem in enumerate(self.problems, 1)]
+        super().__init__("\n".join([headline, *lines]))
+
+
+class VerifyError(PatcompError, ValueError):
+    """The IR breaks rules of its dialect, or some that the Core AI runtime silently relies on.
+
+    `problems` lists every one of them; the message shows the first.
+    """
+
+    SHOWN = 20
+
+    def __init__(self, headline: str, problems: Sequence[Problem] = ()):
+        self.problems = tuple(problems)
+        lines = [f"  {i}. {problem}" for i, problem in enumerate(self.problems[: self.SHOWN], 1)]
+        if len(self.problems) > self.SHOWN:
+            lines.append(f"  and {len(self.problems) - self.SHOWN} more")
         super().__init__("\n".join([headline, *lines]))

@@ -11,6 +11,7 @@ from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.text import parse_module, to_text
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
+from patcomp.ir.verify import verify
 
 __all__ = [
     "OPS",
@@ -30,4 +31,5 @@ __all__ = [
     "parse_module",
     "tensor",
     "to_text",
+    "verify",
 ]

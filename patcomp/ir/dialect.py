@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, ClassVar
 
 from patcomp.ir import attributes
@@ -24,7 +25,9 @@ from patcomp.ir.xdsl import (
     AnyAttr,
     Attribute,
     AttrSizedOperandSegments,
+    DenseArrayBase,
     Dialect,
+    IntegerType,
     IRDLOperation,
     IsolatedFromAbove,
     IsTerminator,
@@ -67,17 +70,26 @@ class CoreaiOp(IRDLOperation):
     ENUMERATIONS: ClassVar[dict[str, Any]] = {}
     """Attribute class of each property whose class the text leaves out."""
 
+    def operand_segments(self) -> tuple[int, ...] | None:
+        """How many operands each slot has, where the op says so; None where at most one slot is variadic."""
+        sizes = self.properties.get("operandSegmentSizes")
+        return tuple(sizes.get_values()) if isinstance(sizes, DenseArrayBase) else None
+
+    def operands_by_slot(self) -> list[list[SSAValue]]:
+        """The operands of each of the row's slots; a slot that is not variadic has one."""
+        slots, operands = self.ROW.operands, self._operands
+        sizes = self.operand_segments()
+        if sizes is None:
+            sizes = tuple(len(operands) - len(slots) + 1 if slot.variadic else 1 for slot in slots)
+        taken = iter(operands)
+        return [list(islice(taken, size)) for size in sizes]
+
     def arguments_by_name(self) -> dict[str, Any]:
         """Operands by name as `Value`s (a list where variadic) and properties by name as attributes."""
-        arguments: dict[str, Any] = dict(self.properties)
-        remaining = [Value(operand) for operand in self._operands]
-        for index, slot in enumerate(self.ROW.operands):
-            after = len(self.ROW.operands) - index - 1
-            if slot.variadic:
-                count = len(remaining) - after
-                arguments[slot.name], remaining = remaining[:count], remaining[count:]
-            else:
-                arguments[slot.name] = remaining.pop(0)
+        arguments: dict[str, Any] = {k: v for k, v in self.properties.items() if k != "operandSegmentSizes"}
+        for slot, group in zip(self.ROW.operands, self.operands_by_slot(), strict=True):
+            values = [Value(operand) for operand in group]
+            arguments[slot.name] = values if slot.variadic else values[0]
         return arguments
 
     def print(self, printer: Printer) -> None:
@@ -89,9 +101,7 @@ class CoreaiOp(IRDLOperation):
 
     @staticmethod
     def segment_sizes(sizes: Sequence[int]) -> Attribute:
-        from xdsl.dialects.builtin import DenseArrayBase, i32
-
-        return DenseArrayBase.from_list(i32, sizes)
+        return DenseArrayBase.from_list(IntegerType(32), sizes)
 
 
 def _make(row: Row) -> type[CoreaiOp]:

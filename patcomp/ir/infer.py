@@ -22,6 +22,14 @@ class InferenceError(ValueError):
     """The operands of an op do not fit each other."""
 
 
+class UndeterminedError(InferenceError):
+    """The result types depend on values known only at run time, so the author of the op must state them."""
+
+
+class RuntimeRefusalError(InferenceError):
+    """The dialect allows the operands, but the Core AI runtime aborts on them or computes something else."""
+
+
 Operands = Sequence[SSAValue]
 Properties = Mapping[str, Attribute]
 Inference = Callable[[Row, Operands, Properties], list[Attribute]]
@@ -53,9 +61,9 @@ def _element(value: SSAValue) -> Attribute:
     return value.type.element_type
 
 
-def _require(condition: bool, message: str) -> None:
+def _require(condition: bool, message: str, error: type[InferenceError] = InferenceError) -> None:
     if not condition:
-        raise InferenceError(message)
+        raise error(message)
 
 
 def normalize_axis(axis: int, rank: int) -> int:
@@ -142,7 +150,9 @@ def _same(operands: Operands) -> Shape:
     shapes = {operand.type: _shape(operand) for operand in operands}
     result = _shape(operands[0])
     for shape in shapes.values():
-        _require(shape == result, f"shapes {_text(result)} and {_text(shape)} differ; use the broadcasting op")
+        # the native verifier takes a mix of `?` and static dimensions, but then the asset cannot be saved
+        error = RuntimeRefusalError if compatible(shape, result) else InferenceError
+        _require(shape == result, f"shapes {_text(result)} and {_text(shape)} differ; use the broadcasting op", error)
     return result
 
 
@@ -323,6 +333,10 @@ def _interpolate_coordinates(row: Row, operands: Operands, properties: Propertie
 # ---- reductions -----------------------------------------------------------------------------------
 
 
+_NO_RANK = "a reduction of a 0-d tensor aborts the runtime; reshape it to rank 1 first"
+_NO_AXES = "a reduction over no axes makes the runtime sum everything; leave the op out instead"
+
+
 def _reduced(shape: Shape, axes: tuple[int, ...] | None, count: int | None) -> Shape:
     if axes is None:
         return (1,) * len(shape) if count == len(shape) else (None,) * len(shape)
@@ -332,15 +346,15 @@ def _reduced(shape: Shape, axes: tuple[int, ...] | None, count: int | None) -> S
 @_inference
 def _reduce(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
     shape = _shape(operands[0])
-    _require(len(shape) > 0, "a reduction of a 0-d tensor aborts the runtime; reshape it to rank 1 first")
+    _require(len(shape) > 0, _NO_RANK, RuntimeRefusalError)
     axes = _axes(operands[1], len(shape))
-    _require(axes != (), "a reduction over no axes makes the runtime sum everything; leave the op out instead")
+    _require(axes != (), _NO_AXES, RuntimeRefusalError)
     return [tensor(_reduced(shape, axes, _length(operands[1])), _element(operands[0]))]
 
 
 def _reduced_one(operands: Operands) -> Shape:
     shape = _shape(operands[0])
-    _require(len(shape) > 0, "a reduction of a 0-d tensor aborts the runtime; reshape it to rank 1 first")
+    _require(len(shape) > 0, _NO_RANK, RuntimeRefusalError)
     return _reduced(shape, _axes(operands[1], len(shape)), 1 if len(shape) == 1 else None)
 
 
@@ -383,7 +397,7 @@ def _broadcast_to(row: Row, operands: Operands, properties: Properties) -> list[
     shape, target = _shape(operands[0]), constant_integers(operands[1])
     if target is None:
         length = _length(operands[1])
-        _require(length is not None, "the length of the target shape must be known")
+        _require(length is not None, "the length of the target shape must be known", UndeterminedError)
         return [tensor((None,) * length, _element(operands[0]))]  # type: ignore[operator]
     _require(len(target) >= len(shape), f"cannot broadcast {_text(shape)} to the lower rank {_text(target)}")
     for dim, wanted in zip(reversed(shape), reversed(target), strict=False):
@@ -438,7 +452,7 @@ def _concat(row: Row, operands: Operands, properties: Properties) -> list[Attrib
 def _expand_dims(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
     shape = _shape(operands[0])
     length = _length(operands[1])
-    _require(length is not None, "the number of new axes must be known")
+    _require(length is not None, "the number of new axes must be known", UndeterminedError)
     rank = len(shape) + (length or 0)
     axes = _axes(operands[1], rank)
     if axes is None:
@@ -453,7 +467,7 @@ def _shrink_dims(row: Row, operands: Operands, properties: Properties) -> list[A
     axes = _axes(operands[1], len(shape))
     if axes is None:
         length = _length(operands[1])
-        _require(length is not None, "the number of dropped axes must be known")
+        _require(length is not None, "the number of dropped axes must be known", UndeterminedError)
         return [tensor((None,) * (len(shape) - (length or 0)), _element(operands[0]))]
     for axis in axes:
         _require(shape[axis] == 1, f"dimension {axis} of {_text(shape)} is not 1")
@@ -491,7 +505,7 @@ def _reshape(row: Row, operands: Operands, properties: Properties) -> list[Attri
     shape, target = _shape(operands[0]), constant_integers(operands[1])
     if target is None:
         length = _length(operands[1])
-        _require(length is not None, "the rank of the new shape must be known")
+        _require(length is not None, "the rank of the new shape must be known", UndeterminedError)
         return [tensor((None,) * (length or 0), _element(operands[0]))]
     _require(target.count(-1) <= 1, f"new shape {list(target)} has more than one -1")
     known = math.prod(dim for dim in target if dim != -1)
@@ -510,7 +524,7 @@ def _reshape(row: Row, operands: Operands, properties: Properties) -> list[Attri
 
 def _sliced(shape: Shape, bounds: Operands) -> Shape:
     types = {str(_element(bound)) for bound in bounds}
-    _require(len(types) == 1, "slice bounds of mixed element types abort the runtime")
+    _require(len(types) == 1, "slice bounds of mixed element types abort the runtime", RuntimeRefusalError)
     for bound in bounds:
         _require(
             _length(bound) in (None, len(shape)), f"slice bounds need one value for each of {len(shape)} dimensions"
@@ -540,7 +554,8 @@ def _slice(row: Row, operands: Operands, properties: Properties) -> list[Attribu
     result = _sliced(shape, operands[1:])
     strides = constant_integers(operands[3])
     if strides is not None and min(strides, default=1) < 0 and result == shape:
-        raise InferenceError("the runtime folds a slice that reverses a whole dimension to the identity; use reverse")
+        message = "the runtime folds a slice that reverses a whole dimension to the identity; use reverse"
+        raise RuntimeRefusalError(message)
     return [tensor(result, _element(operands[0]))]
 
 
@@ -548,10 +563,15 @@ def _slice(row: Row, operands: Operands, properties: Properties) -> list[Attribu
 def _split(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
     shape = _shape(operands[0])
     sections, axes = constant_integers(operands[1]), _axes(operands[2], len(shape))
-    _require(sections is not None and axes is not None, "split needs constant sizes and axis to know its results")
+    _require(
+        sections is not None and axes is not None,
+        "split needs constant sizes and axis to know its results",
+        UndeterminedError,
+    )
     axis, dim = axes[0], shape[axes[0]]  # type: ignore[index]
     if len(_shape(operands[1])) == 0:
-        _require(dim is not None and sections[0] > 0, "split in equal parts needs a static dimension")  # type: ignore[index]
+        _require(sections[0] > 0, "split needs a positive size")  # type: ignore[index]
+        _require(dim is not None, "split in equal parts needs a static dimension", UndeterminedError)
         size = sections[0]  # type: ignore[index]
         sections = tuple(min(size, dim - start) for start in range(0, dim, size))  # type: ignore[operator, arg-type]
     else:
@@ -564,7 +584,7 @@ def _tile(row: Row, operands: Operands, properties: Properties) -> list[Attribut
     shape, repeats = _shape(operands[0]), constant_integers(operands[1])
     if repeats is None:
         return [tensor((None,) * max(len(shape), _length(operands[1]) or 0), _element(operands[0]))]
-    _require(0 not in repeats, "the runtime cannot tile zero times")
+    _require(0 not in repeats, "the runtime cannot tile zero times", RuntimeRefusalError)
     rank = max(len(shape), len(repeats))
     padded = (1,) * (rank - len(shape)) + shape
     counts = (1,) * (rank - len(repeats)) + repeats

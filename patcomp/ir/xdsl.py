@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import (
     BytesAttr,
     CallSiteLoc,
     ComplexType,
+    DenseArrayBase,
     DenseIntOrFPElementsAttr,
     DenseResourceAttr,
     DictionaryAttr,

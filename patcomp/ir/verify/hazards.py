@@ -1,0 +1,277 @@
+"""What is well-formed, but makes the Core AI toolchain abort, fail or compute something else.
+
+Each check states what happens, as observed with coreai-core 1.0.0b3. What follows from shapes alone is
+refused where result types are inferred (`patcomp.ir.infer`, `RuntimeRefusalError`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from patcomp.ir.attributes import EnumerationAttr
+from patcomp.ir.constants import constant_integers, constant_values
+from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.module import names_of
+from patcomp.ir.types import (
+    BIT_WIDTHS,
+    HandleType,
+    TokenType,
+    element_name,
+    is_integer,
+    is_static,
+    shape_of,
+    storage_bytes,
+)
+from patcomp.ir.verify.report import Report
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    DenseIntOrFPElementsAttr,
+    DenseResourceAttr,
+    DictionaryAttr,
+    FunctionType,
+    Operation,
+    SSAValue,
+    TensorType,
+)
+
+Hazard = Callable[[CoreaiOp, Report], Iterator[str]]
+
+_HAZARDS: dict[str, list[Hazard]] = {}
+
+
+def _hazard(*names: str) -> Callable[[Hazard], Hazard]:
+    def register(function: Hazard) -> Hazard:
+        for name in names:
+            _HAZARDS.setdefault(f"coreai.{name}", []).append(function)
+        return function
+
+    return register
+
+
+def hazards_of(op: CoreaiOp, report: Report) -> Iterator[str]:
+    """What would go wrong with an op whose types are in order."""
+    for hazard in _HAZARDS.get(op.name, ()):
+        yield from hazard(op, report)
+    refused = _REFUSED_ELEMENTS.get(op.name)
+    if refused is not None:
+        for value in op._operands:
+            if isinstance(value.type, TensorType) and element_name(value.type.element_type) in refused[0]:
+                yield f"the element type {element_name(value.type.element_type)} {refused[1]}"
+                break
+
+
+# ---- element types that the verifier of the toolchain takes, but nothing else ----------------------
+
+_F4 = ({"f4E2M1FN", "f8E8M0FNU"}, "cannot be saved in this op")
+_COMPLEX_SAVE = ({"complex<f32>"}, "cannot be saved in this op")
+_COMPLEX_RUN = ({"complex<f32>"}, "has no kernel for this op")
+_BOOL_RUN = ({"i1"}, "has no kernel for this op; use the logical op, or the same-shape op")
+
+_REFUSED_ELEMENTS: dict[str, tuple[set[str], str]] = {
+    **{
+        f"coreai.{name}": _F4
+        for name in (
+            "transpose", "expand_dims", "shrink_dims", "broadcast_to", "broadcast_in_dims", "concat", "split",
+            "slice", "slice_update", "reverse", "where", "decomposable.broadcasting_where",
+        )
+    },
+    "coreai.gather_along_axis": _COMPLEX_SAVE,
+    "coreai.scatter_along_axis": _COMPLEX_SAVE,
+    "coreai.pad": ({"complex<f32>"}, "aborts the process in this op"),
+    "coreai.decomposable.broadcasting_equal": _COMPLEX_RUN,
+    "coreai.decomposable.broadcasting_not_equal": _COMPLEX_RUN,
+    "coreai.decomposable.broadcasting_add": _BOOL_RUN,
+    "coreai.decomposable.broadcasting_mul": _BOOL_RUN,
+    "coreai.decomposable.broadcasting_greater": ({"i1"}, "cannot be saved in this op"),
+    "coreai.greater": ({"f8E4M3FN", "f8E5M2"}, "has no kernel for this op"),
+}  # fmt: skip
+
+
+# ---- ops ------------------------------------------------------------------------------------------
+
+
+@_hazard("constant")
+def _constant(op: CoreaiOp, report: Report) -> Iterator[str]:
+    value = op.properties["value"]
+    if isinstance(value, DenseResourceAttr):
+        key, type_ = value.resource_handle.data, op.results[0].type
+        if key not in report.module.blobs:
+            yield f"there is no weight `{key}`; saving would abort the process"
+        elif isinstance(type_, TensorType) and is_static(type_):
+            size = report.module.blobs[key].data.nbytes
+            wanted = storage_bytes(shape_of(type_), type_.element_type)  # type: ignore[arg-type]
+            if size != wanted:
+                yield f"weight `{key}` has {size} bytes, but {type_} takes {wanted}"
+    elif isinstance(value, DenseIntOrFPElementsAttr):
+        count = np.prod(shape_of(value.type), dtype=np.int64)
+        size = len(value.data.data) // max(1, value.type.element_type.compile_time_size)
+        if size not in (1, count):
+            yield f"the constant holds {size} values for {count} elements"
+
+
+@_hazard("reduce", "reduce_index")
+def _reduce(op: CoreaiOp, report: Report) -> Iterator[str]:
+    yield "an asset with this op aborts the process that loads it; use reduce_sum, reduce_max, ..."
+
+
+@_hazard("if")
+def _if(op: CoreaiOp, report: Report) -> Iterator[str]:
+    if not op.regions[1].blocks:
+        yield "without an else branch, saving aborts the process"
+
+
+@_hazard("write_handle")
+def _write_handle(op: CoreaiOp, report: Report) -> Iterator[str]:
+    parent = op.parent_op()
+    while parent is not None and parent.name != "coreai.graph":
+        if parent.name in ("coreai.if", "coreai.while"):
+            yield f"a write inside {parent.name} aborts the process; yield the value and write it outside"
+            return
+        parent = parent.parent_op()
+
+
+@_hazard("scatter_nd")
+def _scatter_nd(op: CoreaiOp, report: Report) -> Iterator[str]:
+    block = op.regions[0].blocks[0] if op.regions[0].blocks else None
+    yielded = block.last_op if block is not None else None
+    if block is None or yielded is None or len(list(block.ops)) != 1 or len(block.args) != 2:
+        yield "its region must take the old and the new value and hold nothing but a yield"
+    elif list(yielded.operands) != [block.args[1]]:
+        yield "it always stores the update, whatever its region yields, so the region must yield its second argument"
+
+
+@_hazard(
+    *("divide", "floor_divide", "modulo"),
+    *(f"decomposable.broadcasting_{name}" for name in ("divide", "floor_divide", "modulo")),
+)
+def _divide(op: CoreaiOp, report: Report) -> Iterator[str]:
+    divisor = op._operands[1]
+    if isinstance(divisor.type, TensorType) and is_integer(divisor.type.element_type):
+        values = constant_values(divisor, report.module.blobs)
+        if values is not None and (values == 0).any():
+            yield "an integer division by zero aborts the process"
+
+
+@_hazard("pad")
+def _pad(op: CoreaiOp, report: Report) -> Iterator[str]:
+    mode = op.properties["padding_mode"]
+    if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not _is_constant(op._operands[2]):
+        yield f"the padding value must be a constant when the mode is {mode.data}"
+
+
+@_hazard("interpolate")
+def _interpolate(op: CoreaiOp, report: Report) -> Iterator[str]:
+    for value, name in zip(op._operands[1:], ("output_shape", "scale", "offset"), strict=True):
+        if not is_static(value.type):
+            yield f"operand `{name}` must have a static length"
+
+
+@_hazard("quantize", "dequantize")
+def _quantize(op: CoreaiOp, report: Report) -> Iterator[str]:
+    shape = shape_of(op._operands[0].type)
+    *parameters, axis = op._operands[1:]
+    ranks = {len(shape_of(value.type)) for value in parameters}
+    if len(shape_of(axis.type)) == 1:
+        listed = constant_integers(axis)
+        count = shape_of(axis.type)[0]
+        if count not in (None, len(shape)) or (
+            listed is not None and sorted(i % max(1, len(shape)) for i in listed) != list(range(len(shape)))
+        ):
+            yield f"a list of axes must name each of the {len(shape)} dimensions once, and means per tensor"
+        if ranks != {0}:
+            yield "scale and offsets must be 0-d when the axes are a list (per tensor)"
+        return
+    if ranks != {1}:
+        yield "scale and offsets must be 1-d when the axis is 0-d (per axis)"
+        return
+    position = constant_integers(axis)
+    if position is None:
+        return
+    if not -len(shape) <= position[0] < len(shape):
+        yield f"axis {position[0]} is out of range for rank {len(shape)}"
+        return
+    for value in parameters:
+        length, dim = shape_of(value.type)[0], shape[position[0]]
+        if None not in (length, dim) and length != dim:
+            yield f"scale and offsets must have one value for each of the {dim} slices of axis {position[0]}"
+
+
+@_hazard("lut_to_dense")
+def _lut(op: CoreaiOp, report: Report) -> Iterator[str]:
+    indices, lut = shape_of(op._operands[0].type), shape_of(op._operands[1].type)
+    element = op._operands[0].type.element_type  # type: ignore[attr-defined]
+    entries = 1 << BIT_WIDTHS[element_name(element)]
+    if lut[-2] not in (None, entries):
+        yield f"a table for {element_name(element)} indices has {entries} entries, not {lut[-2]}"
+    for axis, (dim, blocks) in enumerate(zip(indices, lut[:-2], strict=True)):
+        if dim is not None and blocks is not None and (blocks == 0 or dim % blocks):
+            yield f"dimension {axis} of the indices ({dim}) is not divisible by the table's ({blocks})"
+
+
+@_hazard("read_handle", "write_handle")
+def _token(op: CoreaiOp, report: Report) -> Iterator[str]:
+    handle, token = op._operands[0], op._operands[-1]
+    if any(other is not handle for other in _handles_of(token, set())):
+        yield "its token comes from another handle"
+    if op.name == "coreai.write_handle" and isinstance(handle.type, HandleType):
+        given = op._operands[1].type
+        if given != handle.type.tensor_type:
+            yield f"the data must have exactly the handle's type {handle.type.tensor_type}"
+
+
+def _handles_of(token: SSAValue, seen: set[SSAValue]) -> Iterator[SSAValue]:
+    """The handles whose reads and writes a token follows."""
+    if token in seen:
+        return
+    seen.add(token)
+    owner = token.owner
+    if not isinstance(owner, Operation):
+        return
+    if owner.name in ("coreai.read_handle", "coreai.write_handle"):
+        yield owner.operands[0]
+    elif owner.name == "coreai.join_token":
+        for operand in owner.operands:
+            yield from _handles_of(operand, seen)
+
+
+def _is_constant(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and value.owner.name == "coreai.constant"
+
+
+# ---- graphs ---------------------------------------------------------------------------------------
+
+
+def graph_hazards(graph: CoreaiOp) -> Iterator[str]:
+    """What would go wrong with a graph as the runtime's caller sees it."""
+    if "priv" in graph.properties or "externalize" in graph.properties:
+        return
+    signature = graph.properties["function_type"]
+    assert isinstance(signature, FunctionType)
+    for which, types, what in (
+        ("arg_attrs", list(signature.inputs), "argument"),
+        ("res_attrs", list(signature.outputs), "result"),
+    ):
+        entries = graph.properties.get(which)
+        for entry in entries.data if isinstance(entries, ArrayAttr) else ():
+            if isinstance(entry, DictionaryAttr) and "coreai.enumerated_shapes" in entry.data:
+                yield f"an {what} has coreai.enumerated_shapes left; saving would abort the process"
+        names = names_of(graph, which)
+        # the runtime ignores the names of tokens
+        named = [name for name, type_ in zip(names, types, strict=True) if not isinstance(type_, TokenType)]
+        if "" in named:
+            yield f"{what} {names.index('')} has an empty name"
+        given = [name for name in named if name]
+        if given and None in named:
+            yield f"{what} {names.index(None)} has no name, but others have; running would abort the process"
+        for name, count in Counter(given).items():
+            if count > 1:
+                yield f"{count} {what}s are named {name!r}; all but one would be lost"
+        for index, type_ in enumerate(types):
+            if not isinstance(type_, TensorType | HandleType | TokenType) and type_.name != "coreai.image":
+                yield f"{what} {index} is a bare {type_}, on which the runtime aborts; make it a tensor"
+
+
+__all__ = ["graph_hazards", "hazards_of"]

@@ -1,0 +1,46 @@
+"""What the checks share: the module under test, the problems found so far, and how a problem reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from patcomp.errors import Problem
+from patcomp.ir.locations import origins
+from patcomp.ir.module import IRModule
+from patcomp.ir.xdsl import Operation
+
+
+@dataclass(eq=False)
+class Report:
+    """One run of the verifier."""
+
+    module: IRModule
+    runtime: bool
+    problems: list[Problem] = field(default_factory=list)
+    graph: str = ""
+    """Symbol of the graph that is being checked."""
+    graphs: dict[str, Operation] = field(default_factory=dict)
+    """The graphs of the module by symbol."""
+
+    def add(self, op: Operation, message: str) -> None:
+        """Notes a problem of an op, with the place in the user's program that the op comes from."""
+        where = f"graph @{self.graph}: " if self.graph else ""
+        place = next(iter(origins(op.location)), None)
+        self.problems.append(
+            Problem(
+                where + message,
+                _signature(op),
+                place.node if place else "",
+                place.module_path if place else "",
+                place.source if place else "",
+            )
+        )
+
+
+def _signature(op: Operation) -> str:
+    """An op in one line, without its regions and properties: `coreai.add(tensor<2xf32>, ...) -> tensor<2xf32>`."""
+    if op.name == "coreai.graph":
+        return op.name
+    operands = ", ".join(str(operand.type) for operand in op.operands)
+    results = ", ".join(str(result.type) for result in op.results)
+    return f"{op.name}({operands})" + (f" -> {results}" if results else "")

@@ -1,0 +1,202 @@
+"""Checks of one `coreai` op against its row: how many operands and results, of which types, and the inferred ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from patcomp.ir.coreai_table import Row, Slot
+from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
+from patcomp.ir.types import (
+    ELEMENT_TYPES,
+    FAMILIES,
+    HandleType,
+    ImageType,
+    TokenType,
+    element_name,
+    shape_of,
+)
+from patcomp.ir.verify.report import Report
+from patcomp.ir.xdsl import Attribute, IntegerAttr, SSAValue, TensorType
+
+_EXACT = {"constant", "argsort", "get_shape"}
+"""Ops whose declared result types must be the inferred ones; elsewhere `?` may be more or less precise."""
+
+_SAME_SHAPE = {"same_shape", "same_shape_bool", "where"}
+"""Inferences of ops that cannot be saved unless their shapes are equal to the `?`."""
+
+_FREE_ELEMENT = {
+    "argmax",
+    "non_zero",
+    "reduce_index",
+    "asymmetric_quantization_statistics",
+    "symmetric_quantization_statistics",
+}
+"""Ops that let the author choose the result's element type within the row's families."""
+
+_NOT_TENSORS: dict[str, type[Attribute]] = {"TOKEN": TokenType, "HANDLE": HandleType, "IMAGE": ImageType}
+
+
+class SignatureChecker:
+    """The checks of one run; remembers the verdict on each combination of types, because few are distinct."""
+
+    def __init__(self, report: Report):
+        self.report = report
+        # types are compared by identity, which is safe as long as the module keeps them alive, and fast
+        self._verdicts: dict[tuple[object, ...], list[str]] = {}
+        self._inferred: dict[tuple[object, ...], list[str]] = {}
+
+    def check(self, op: CoreaiOp) -> bool:
+        """Notes the problems of an op; False when it is too malformed to be checked further."""
+        problems = list(_structure_problems(op))
+        if not problems:
+            operands, results = op._operands, op.results
+            types = tuple(id(value.type) for value in (*operands, *results))
+            key = (op.ROW.name, types, len(operands), op.operand_segments())
+            found = self._verdicts.get(key)
+            if found is None:
+                found = self._verdicts[key] = _type_problems(op)
+            problems = found
+        for problem in problems:
+            self.report.add(op, problem)
+        if problems:
+            return False
+        for problem in self._inference_problems(op):
+            self.report.add(op, problem)
+        return True
+
+    def _inference_problems(self, op: CoreaiOp) -> list[str]:
+        row = op.ROW
+        if row.infer is None:
+            return []
+        operands = op._operands
+        if op.properties or any(getattr(value.owner, "name", "") == "coreai.constant" for value in operands):
+            return _compare_with_inferred(op, self.report.runtime)
+        # without constant operands and properties, types alone decide
+        key = (row.name, tuple(id(value.type) for value in (*operands, *op.results)), len(operands))
+        found = self._inferred.get(key)
+        if found is None:
+            found = self._inferred[key] = _compare_with_inferred(op, self.report.runtime)
+        return found
+
+
+def _structure_problems(op: CoreaiOp) -> list[str]:
+    row, problems = op.ROW, []
+    for what, slots, values in (("operands", row.operands, op._operands), ("results", row.results, op.results)):
+        fixed = sum(not slot.variadic for slot in slots)
+        if len(values) < fixed or (len(values) != fixed and fixed == len(slots)):
+            problems.append(f"takes {fixed} {what}, but has {len(values)}")
+    segments = op.operand_segments()
+    if segments is not None and (len(segments) != len(row.operands) or sum(segments) != len(op._operands)):
+        problems.append(f"has operand segments {list(segments)}, which do not fit its {len(op._operands)} operands")
+    if len(op.regions) != len(row.regions):
+        problems.append(f"takes {len(row.regions)} regions, but has {len(op.regions)}")
+    if row.attributes or op.properties:
+        problems += _property_problems(op)
+    return problems
+
+
+def _property_problems(op: CoreaiOp) -> list[str]:
+    problems = []
+    known = {"operandSegmentSizes"} if op.ROW.name == "metal4_kernel" else set()
+    for declared, _ in op.ROW.attributes:
+        name = declared.rstrip("?")
+        known.add(name)
+        attribute = op.properties.get(name)
+        if attribute is None and not declared.endswith("?"):
+            problems.append(f"lacks the property `{name}`")
+        expected = op.ENUMERATIONS.get(name)
+        if attribute is not None and expected is not None and not isinstance(attribute, expected):
+            problems.append(f"property `{name}` must be a #{expected.name}, but is {attribute}")
+    problems += [f"has no property `{name}`" for name in op.properties if name not in known]
+    scan = op.properties.get("scan_op")
+    if scan is not None and not (isinstance(scan, IntegerAttr) and 0 <= scan.value.data < 4):
+        problems.append(f"property `scan_op` must be an integer from 0 to 3, but is {scan}")
+    return problems
+
+
+def _type_problems(op: CoreaiOp) -> list[str]:
+    row, problems = op.ROW, []
+    elements: dict[str, list[Attribute]] = {}
+    for what, slots, groups in (
+        ("operand", row.operands, op.operands_by_slot()),
+        ("result", row.results, _results_by_slot(op)),
+    ):
+        for slot, group in zip(slots, groups, strict=True):
+            for value in group:
+                problem = _slot_problem(slot, value.type)
+                if problem:
+                    problems.append(f"{what} `{slot.name}` {problem}, but is {value.type}")
+                if isinstance(value.type, TensorType):
+                    elements.setdefault(slot.name, []).append(value.type.element_type)
+    for names in row.same:
+        found = {element for name in names for element in elements.get(name, ())}
+        if len(found) > 1:
+            listed = ", ".join(sorted(element_name(element) for element in found))
+            problems.append(f"`{'`, `'.join(names)}` must share one element type, but have {listed}")
+    return problems
+
+
+def _results_by_slot(op: CoreaiOp) -> Sequence[Sequence[SSAValue]]:
+    # a variadic result is always the only one
+    slots = op.ROW.results
+    return [op.results] if slots and slots[0].variadic else [[result] for result in op.results]
+
+
+def _slot_problem(slot: Slot, type_: Attribute) -> str:
+    """Why a type does not fit a slot; empty when it does."""
+    if "ANY" in slot.types:
+        if isinstance(type_, TensorType) and element_name(type_.element_type) not in ELEMENT_TYPES:
+            return "must be a tensor of an element type that Core AI has"
+        if not isinstance(type_, TensorType | TokenType | HandleType | ImageType):
+            return "must be a ranked tensor, a handle, a token or an image"
+        return ""
+    expected = _NOT_TENSORS.get(slot.types[0])
+    if expected is not None:
+        return "" if isinstance(type_, expected) else f"must be a !{expected.name}"
+    if not isinstance(type_, TensorType):
+        return "must be a ranked tensor"
+    allowed = [name for family in slot.types for name in FAMILIES.get(family, (family,))]
+    if element_name(type_.element_type) not in allowed:
+        return f"must have an element type of {', '.join(allowed)}"
+    shape = shape_of(type_)
+    if slot.ranks and len(shape) not in slot.ranks:
+        return f"must be of rank {' or '.join(map(str, slot.ranks))}"
+    if slot.length is not None and shape[0] not in (None, slot.length):
+        return f"must have {slot.length} elements"
+    return ""
+
+
+def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:
+    row = op.ROW
+    declared = [result.type for result in op.results]
+    if row.infer == "cast":
+        source, target = shape_of(op._operands[0].type), shape_of(declared[0])
+        return [] if compatible(source, target) else ["cannot change the shape"]
+    try:
+        inferred = infer_types(row, op._operands, op.properties)
+    except UndeterminedError:
+        return []
+    except RuntimeRefusalError as error:
+        return [str(error)] if runtime else []
+    except InferenceError as error:
+        return [str(error)]
+    assert inferred is not None
+    if len(inferred) != len(declared):
+        return [f"makes {len(inferred)} results, but {len(declared)} are declared"]
+    exact = row.name in _EXACT or (runtime and row.infer in _SAME_SHAPE)
+    return [
+        f"result type must be {'exactly ' if exact else ''}{wanted}"
+        for wanted, given in zip(inferred, declared, strict=True)
+        if not _agrees(wanted, given, exact, row)
+    ]
+
+
+def _agrees(wanted: Attribute, given: Attribute, exact: bool, row: Row) -> bool:
+    if wanted == given:
+        return True
+    if exact or not isinstance(wanted, TensorType) or not isinstance(given, TensorType):
+        return False
+    if wanted.element_type != given.element_type and row.name not in _FREE_ELEMENT:
+        return False
+    return compatible(shape_of(wanted), shape_of(given))

@@ -1,0 +1,326 @@
+"""The walk over a module: blocks, order of definitions, terminators, graphs, calls, control flow, regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from patcomp.errors import VerifyError
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.attributes import CompositeDeclarationAttr, SymbolConstantAttr
+from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.region import RegionOp
+from patcomp.ir.types import HandleType, TokenType
+from patcomp.ir.verify.arguments import argument_problems
+from patcomp.ir.verify.hazards import graph_hazards, hazards_of
+from patcomp.ir.verify.report import Report
+from patcomp.ir.verify.signatures import SignatureChecker
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    Attribute,
+    Block,
+    DictionaryAttr,
+    FunctionType,
+    Operation,
+    Region,
+    SSAValue,
+    StringAttr,
+    VerifyException,
+)
+
+_TERMINATORS = {
+    "coreai.graph": ("coreai.output",),
+    "coreai.while": ("coreai.condition", "coreai.yield"),
+    "coreai.if": ("coreai.yield", "coreai.yield"),
+    "coreai.scatter_nd": ("coreai.yield",),
+    "coreai.reduce": ("coreai.yield",),
+    "coreai.reduce_index": ("coreai.yield",),
+    "coreai.isolated_group": ("coreai.yield",),
+    "patcomp.region": ("coreai.yield",),
+}
+"""The terminator of each region of the ops that have regions."""
+
+_ENDS = {"coreai.output", "coreai.condition", "coreai.yield"}
+
+_ISOLATED = {"coreai.graph", "coreai.isolated_group", "patcomp.region"}
+"""Ops whose regions use no value from outside."""
+
+_TOP_LEVEL = {"coreai.graph", "coreai.target_spec"}
+
+
+def verify(module: IRModule, *, runtime: bool = True) -> None:
+    """Checks a module of any stage, `aten` and `coreai` ops mixed.
+
+    Args:
+        module: the module, with the weights that its text names.
+        runtime: also refuse what is well-formed, but aborts or miscomputes when saved, loaded or run.
+
+    Raises:
+        VerifyError: its `problems` are all that were found.
+    """
+    report = Report(module, runtime)
+    _Walk(report).module()
+    if report.problems:
+        count = len(report.problems)
+        raise VerifyError(f"the IR has {count} problem{'s' if count > 1 else ''}", report.problems)
+
+
+class _Walk:
+    def __init__(self, report: Report):
+        self.report = report
+        self.signatures = SignatureChecker(report)
+        self.calls: dict[str, dict[str, Operation]] = {}
+        """The invokes of each graph by callee."""
+
+    def module(self) -> None:
+        report = self.report
+        graphs = []
+        for op in report.module.op.body.block.ops:
+            if op.name not in _TOP_LEVEL:
+                report.add(op, "cannot stand outside a graph")
+            elif op.name == "coreai.graph" and isinstance(op.properties.get("sym_name"), StringAttr):
+                if graph_name(op) in report.graphs:
+                    report.add(op, f"there are two graphs named @{graph_name(op)}")
+                report.graphs[graph_name(op)] = op
+                graphs.append(op)
+            elif isinstance(op, CoreaiOp):
+                self.signatures.check(op)
+        for graph in graphs:
+            self.graph(graph)
+        report.graph = ""
+        self._recursion()
+
+    def graph(self, graph: Operation) -> None:
+        report = self.report
+        assert isinstance(graph, CoreaiOp)
+        report.graph = graph_name(graph)
+        self.calls[report.graph] = {}
+        if not self.signatures.check(graph):
+            return
+        problems = list(_graph_problems(graph))
+        for problem in problems:
+            report.add(graph, problem)
+        self.regions(graph, set())
+        if report.runtime and not problems:
+            for problem in graph_hazards(graph):
+                report.add(graph, problem)
+
+    def regions(self, op: Operation, visible: set[SSAValue]) -> None:
+        """Checks the regions of an op, inside which the values in `visible` may be used."""
+        expected = _TERMINATORS.get(op.name, ())
+        for region, terminator in zip(op.regions, expected, strict=False):
+            blocks = list(region.blocks)
+            if len(blocks) > 1:
+                self.report.add(op, f"a region has one block, but this one has {len(blocks)}")
+            for block in blocks:
+                if block.last_op is None or block.last_op.name != terminator:
+                    last = block.last_op.name if block.last_op else "nothing"
+                    self.report.add(op, f"its block must end in {terminator}, but ends in {last}")
+                self.block(block, set() if op.name in _ISOLATED else visible)
+        if op.name != "coreai.graph":
+            for problem in _edge_problems(op):
+                self.report.add(op, problem)
+
+    def block(self, block: Block, visible: set[SSAValue]) -> None:
+        """Checks the ops of a block; `visible` is as before when it returns."""
+        defined: list[SSAValue] = list(block.args)
+        visible.update(defined)
+        last = block.last_op
+        for op in block.ops:
+            for operand in op._operands:
+                if operand not in visible:
+                    self.report.add(op, _invisible(operand, op))
+            self.op(op)
+            if op is not last and op.name in _ENDS:
+                self.report.add(op, "ends a block, but ops follow it")
+            if op.regions:
+                self.regions(op, visible)
+            defined += op.results
+            visible.update(op.results)
+        visible.difference_update(defined)
+
+    def op(self, op: Operation) -> None:
+        """Checks one op by itself."""
+        report = self.report
+        if isinstance(op, CoreaiOp):
+            if op.name in _TOP_LEVEL:
+                report.add(op, "cannot stand inside a graph")
+            elif self.signatures.check(op):
+                if op.name == "coreai.invoke":
+                    self._invoke(op)
+                if report.runtime:
+                    for problem in hazards_of(op, report):
+                        report.add(op, problem)
+        elif isinstance(op, AtenOp):
+            for problem in argument_problems(op):
+                report.add(op, problem)
+        else:
+            try:
+                op.verify(verify_nested_ops=False)
+            except VerifyException as error:
+                # xDSL appends the whole module to the message; its first line is the reason
+                report.add(op, str(error).strip().splitlines()[0])
+
+    def _invoke(self, op: CoreaiOp) -> None:
+        callee = op.properties["callee"]
+        if not isinstance(callee, SymbolConstantAttr):
+            self.report.add(op, f"its callee must be a symbol, but is {callee}")
+            return
+        name = callee.symbol.string_value()
+        graph = self.report.graphs.get(name)
+        if graph is None:
+            self.report.add(op, f"there is no graph @{name}")
+            return
+        self.calls[self.report.graph].setdefault(name, op)
+        signature = graph.properties.get("function_type")
+        given = FunctionType.from_lists([value.type for value in op._operands], [value.type for value in op.results])
+        if signature != given:
+            self.report.add(op, f"@{name} has the signature {signature}, which must be met exactly")
+
+    def _recursion(self) -> None:
+        """Notes each graph that calls itself, directly or through others."""
+        finished: set[str] = set()
+
+        def visit(name: str, path: tuple[str, ...]) -> None:
+            if name in finished:
+                return
+            for callee, op in self.calls.get(name, {}).items():
+                if callee in (*path, name):
+                    cycle = (*path, name, callee)[(*path, name).index(callee) :]
+                    self.report.add(op, "graphs call one another in a circle: " + " -> ".join("@" + n for n in cycle))
+                else:
+                    visit(callee, (*path, name))
+            finished.add(name)
+
+        for name in self.calls:
+            visit(name, ())
+
+
+def _invisible(value: SSAValue, user: Operation) -> str:
+    """Why a value cannot be used by an op."""
+    position = list(user._operands).index(value)
+    owner = value.owner
+    block = owner if isinstance(owner, Block) else owner.parent_block()
+    if block is not None and block is user.parent_block():
+        return f"operand {position} is used before it is defined"
+    what = "a block argument" if isinstance(owner, Block) else f"a result of {owner.name}"
+    return f"operand {position}, {what}, is not visible here: it belongs to another region, or to an op that was erased"
+
+
+def _types(values: Sequence[SSAValue]) -> list[Attribute]:
+    return [value.type for value in values]
+
+
+# ---- graphs ---------------------------------------------------------------------------------------
+
+
+def _graph_problems(graph: CoreaiOp) -> Iterator[str]:
+    properties = graph.properties
+    signature = properties["function_type"]
+    if not isinstance(signature, FunctionType):
+        yield f"function_type must be a function type, but is {signature}"
+        return
+    private, externalize = "priv" in properties, "externalize" in properties
+    if private and externalize:
+        yield "cannot be both private and externalize"
+    inputs, outputs = list(signature.inputs), list(signature.outputs)
+    blocks = graph.regions[0].blocks
+    if not blocks and not private:
+        yield "only a private graph may lack a body"
+    if blocks:
+        block = graph.regions[0].blocks[0]
+        if _types(block.args) != inputs:
+            yield f"its block takes ({_listed(_types(block.args))}), but its signature ({_listed(inputs)})"
+        if block.last_op is not None and block.last_op.name == "coreai.output":
+            given = _types(block.last_op.operands)
+            if given != outputs:
+                yield f"its output has the types ({_listed(given)}), but its signature ({_listed(outputs)})"
+    for name, count in (("arg_attrs", len(inputs)), ("res_attrs", len(outputs))):
+        yield from _dictionary_problems(properties.get(name), name, count)
+    handles = sum(isinstance(type_, HandleType) for type_ in inputs)
+    tokens = sum(isinstance(type_, TokenType) for type_ in outputs)
+    if handles != tokens:
+        yield f"must return one token for each handle it takes, but takes {handles} handles and returns {tokens} tokens"
+    declaration = properties.get("composite_decl")
+    if declaration is not None:
+        yield from _declaration_problems(declaration, len(inputs), len(outputs))
+
+
+def _dictionary_problems(array: Attribute | None, name: str, count: int) -> Iterator[str]:
+    if array is None:
+        return
+    if not isinstance(array, ArrayAttr) or not all(isinstance(entry, DictionaryAttr) for entry in array.data):
+        yield f"`{name}` must be a list of dictionaries, but is {array}"
+        return
+    if len(array.data) != count:
+        yield f"`{name}` has {len(array.data)} entries for {count} values"
+    for entry in array.data:
+        for key in entry.data:
+            if "." not in key:
+                yield f"`{name}` has the key `{key}`, which lacks a dialect's prefix"
+
+
+def _declaration_problems(declaration: Attribute, inputs: int, outputs: int) -> Iterator[str]:
+    if not isinstance(declaration, CompositeDeclarationAttr):
+        yield f"composite_decl must be a #{CompositeDeclarationAttr.name}, but is {declaration}"
+        return
+    for key, count, what in (("input_names", inputs, "arguments"), ("output_names", outputs, "results")):
+        names = declaration.fields.data.get(key)
+        if names is None:
+            continue
+        if not isinstance(names, ArrayAttr) or not all(isinstance(name, StringAttr) for name in names.data):
+            yield f"{key} of the composite {declaration.composite_name.data} must be a list of strings"
+        elif len(names.data) != count:
+            listed = [name.data for name in names.data]
+            yield f"{key} of the composite {declaration.composite_name.data} are {listed}, but there are {count} {what}"
+
+
+# ---- ops with regions -----------------------------------------------------------------------------
+
+
+def _edge_problems(op: Operation) -> Iterator[str]:
+    """Where types differ along an edge between an op and its regions."""
+    operands, results = _types(op._operands), _types(op.results)
+    if op.name == "coreai.if":
+        for region, which in zip(op.regions, ("then", "else"), strict=False):
+            if region.blocks:
+                yield from _edge(_yielded(region), results, f"the {which} branch yields", "the results are")
+            elif results or which == "then":
+                yield f"lacks its {which} branch"
+    elif op.name == "coreai.while":
+        before, after = op.regions
+        if not before.blocks or not after.blocks:
+            yield "lacks a region"
+            return
+        yield from _edge(operands, _types(before.block.args), "the initial values are", "the first region takes")
+        forwarded = (_yielded(before) or [])[1:]
+        yield from _edge(forwarded, _types(after.block.args), "the condition forwards", "the second region takes")
+        yield from _edge(forwarded, results, "the condition forwards", "the results are")
+        yield from _edge(
+            _yielded(after), _types(before.block.args), "the second region yields", "the first region takes"
+        )
+    elif op.name in ("patcomp.region", "coreai.isolated_group"):
+        if not op.regions[0].blocks:
+            yield "lacks its body"
+            return
+        yield from _edge(operands, _types(op.regions[0].block.args), "the operands are", "the body takes")
+        yield from _edge(_yielded(op.regions[0]), results, "the body yields", "the results are")
+        if isinstance(op, RegionOp):
+            if len(op.argument_names.data) != len(operands):
+                yield f"has {len(op.argument_names.data)} argument names for {len(operands)} operands"
+            if op.declaration is not None:
+                yield from _declaration_problems(op.declaration, len(operands), len(results))
+
+
+def _yielded(region: Region) -> list[Attribute] | None:
+    last = region.blocks[0].last_op
+    return _types(last._operands) if last is not None and last.name in _ENDS else None
+
+
+def _edge(source: list[Attribute] | None, target: list[Attribute], source_text: str, target_text: str) -> Iterator[str]:
+    if source is not None and source != target:
+        yield f"{source_text} ({_listed(source)}), but {target_text} ({_listed(target)})"
+
+
+def _listed(types: Sequence[Attribute]) -> str:
+    return ", ".join(map(str, types))
