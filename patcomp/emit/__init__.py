@@ -1,0 +1,5 @@
+"""Getting programs out: `.aimodel` assets."""
+
+from patcomp.emit.asset import Asset, AssetError, parse_with_toolchain, save_asset
+
+__all__ = ["Asset", "AssetError", "parse_with_toolchain", "save_asset"]

@@ -1,0 +1,298 @@
+"""`.aimodel` assets: handing a module to `coreai-core`, saving it, loading and running it.
+
+The program goes over as text in MLIR's generic form, the weights as buffers: a weight is never printed
+and never copied here. `coreai-core` is imported when first needed, because much of patcomp works without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from patcomp.errors import MissingToolchainError, PatcompError, VerifyError
+from patcomp.ir.module import IRModule
+from patcomp.ir.text import TextPrinter
+from patcomp.ir.types import shape_of, storage_bytes
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr
+
+BLOB_ALIGNMENT = 64
+"""Alignment in bytes of weights in the asset, enough for any vector unit."""
+
+
+class AssetError(PatcompError, RuntimeError):
+    """The toolchain rejects a program; `diagnostics` holds its messages, one a string."""
+
+    def __init__(self, headline: str, diagnostics: tuple[str, ...] = ()):
+        self.diagnostics = diagnostics
+        super().__init__("\n  ".join([headline, *diagnostics]))
+
+
+def toolchain() -> SimpleNamespace:
+    """The names of `coreai-core` that patcomp uses.
+
+    Raises:
+        MissingToolchainError: `coreai-core` is not installed.
+    """
+    try:
+        # first: the compiler's dialect modules cannot be imported before it
+        import coreai.authoring  # noqa: F401
+        from coreai._compiler import ir
+        from coreai._compiler.context import Context
+        from coreai.authoring.asset import AIModelAsset, AIProgram
+        from coreai.runtime import AIModelAssetMetadata, NDArray
+    except ImportError as error:
+        raise MissingToolchainError(
+            f'saving and running assets needs coreai-core ({error}): pip install "patcomp[coreai]"'
+        ) from error
+    return SimpleNamespace(
+        ir=ir,
+        Context=Context,
+        AIModelAsset=AIModelAsset,
+        AIProgram=AIProgram,
+        AIModelAssetMetadata=AIModelAssetMetadata,
+        NDArray=NDArray,
+    )
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A saved program. What `coreai-core`'s `AIModelAsset` offers (`summary`, `program`, ...) is here too."""
+
+    native: Any
+    """The `coreai.authoring.asset.AIModelAsset`."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Asset:
+        """The asset at a path.
+
+        Raises:
+            MissingToolchainError: `coreai-core` is not installed.
+            FileNotFoundError: there is nothing at the path.
+        """
+        tools = toolchain()
+        if not Path(path).exists():
+            raise FileNotFoundError(path)
+        return cls(tools.AIModelAsset.load(Path(path)))
+
+    @property
+    def path(self) -> Path:
+        """The `.aimodel` folder."""
+        return Path(self.native.path)
+
+    def executable(self, *arguments: Any, **options: Any) -> AbstractAsyncContextManager[Any]:
+        """The loaded model: `async with asset.executable() as model: f = model.load_function("main")`."""
+        return self.native.executable(*arguments, **options)
+
+    def run(
+        self, inputs: Mapping[str, Any], state: Mapping[str, Any] | None = None, entry: str = "main"
+    ) -> dict[str, np.ndarray]:
+        """Compiles the asset, runs one function once and waits for it; inside a running event loop use `executable`.
+
+        Args:
+            inputs: numpy arrays or torch tensors by name; dtypes must fit exactly.
+            state: state buffers by name, written in place.
+            entry: name of the function.
+
+        Returns:
+            The outputs by name; element types that numpy lacks have their `ml_dtypes` dtype.
+
+        Raises:
+            RuntimeError: the toolchain cannot compile the program or a kernel refuses its operands.
+            KeyError: there is no such function.
+        """
+        tools = toolchain()
+        buffers = {name: tools.NDArray(_array(value)) for name, value in (state or {}).items()}
+
+        async def once() -> dict[str, np.ndarray]:
+            async with self.executable() as model:
+                function = model.load_function(entry)
+                given = {name: tools.NDArray(_array(value)) for name, value in inputs.items()}
+                results = await function(given, buffers) if buffers else await function(given)
+                # copies: a view's memory belongs to the model, which is gone after this block
+                return {name: np.array(value.numpy()) for name, value in results.items()}
+
+        outputs = asyncio.run(once())
+        for name, value in (state or {}).items():
+            np.copyto(_array(value), buffers[name].numpy())
+        return outputs
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "native":
+            raise AttributeError(name)
+        return getattr(self.native, name)
+
+
+def _array(value: Any) -> np.ndarray:
+    """A numpy array of an array or torch tensor, sharing its memory; `ml_dtypes` for what numpy lacks."""
+    if not type(value).__module__.startswith("torch"):
+        return np.asarray(value)
+    from patcomp.ir.evaluate.element_types import to_numpy
+
+    return to_numpy(value)
+
+
+def save_asset(module: IRModule, path: str | Path, *, metadata: Any = None) -> Asset:
+    """Writes a program as an `.aimodel` folder.
+
+    Args:
+        module: the program in the `coreai` dialect.
+        path: the folder; an existing one is replaced, but only when the new one is complete.
+        metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+
+    Raises:
+        ValueError: the path does not end in `.aimodel`.
+        VerifyError: a weight is missing from the blob store or has the wrong size (the toolchain would crash).
+        MissingToolchainError: `coreai-core` is not installed.
+        AssetError: the toolchain rejects the program.
+    """
+    target = Path(path)
+    if target.suffix != ".aimodel":
+        raise ValueError(f"an asset's path must end in .aimodel, got {str(target)!r}")
+    check_blobs(module)
+    tools = toolchain()
+    with tools.Context()._mlir_context:
+        program = _parse(tools, module, _hand_over_text(module))
+        _attach_weights(tools, module, program)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # written beside its place and moved there when complete
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.stem}-") as folder:
+            draft = Path(folder) / target.name
+            try:
+                tools.AIProgram._from_mlir_module(program).save_asset(draft, _metadata(tools, metadata))
+            except RuntimeError as error:
+                cause = error.__cause__ or error
+                raise AssetError(
+                    f"the toolchain cannot save the program as {target.name}", tuple(str(cause).splitlines())
+                ) from error
+            if target.is_dir():
+                shutil.rmtree(target)
+            elif target.exists():
+                target.unlink()
+            draft.rename(target)
+    return Asset(tools.AIModelAsset.load(target))
+
+
+def _metadata(tools: SimpleNamespace, metadata: Any) -> Any:
+    if not isinstance(metadata, Mapping):
+        return metadata
+    result = tools.AIModelAssetMetadata()
+    for name, value in metadata.items():
+        if not hasattr(result, name):
+            raise ValueError(f"an asset has no metadata field {name!r}")
+        setattr(result, name, value)
+    return result
+
+
+def resource_attributes(module: IRModule) -> Iterator[DenseResourceAttr]:
+    """The attributes of constants that are weights, in the order of the text, one for each constant."""
+    for op in module.op.walk():
+        value = op.properties.get("value") if op.name == "coreai.constant" else None
+        if isinstance(value, DenseResourceAttr):
+            yield value
+
+
+def check_blobs(module: IRModule) -> None:
+    """Checks that every weight a module names is in its store and has the bytes that its type takes.
+
+    Raises:
+        VerifyError: one is missing or has another size; the message names it.
+    """
+    for attribute in dict.fromkeys(resource_attributes(module)):
+        key = attribute.resource_handle.data
+        if key not in module.blobs:
+            raise VerifyError(f"the program names the weight {key!r}, which is not in its blob store")
+        expected = storage_bytes(shape_of(attribute.type), attribute.type.element_type)  # type: ignore[arg-type]
+        if len(module.blobs[key].data) != expected:
+            raise VerifyError(
+                f"weight {key!r} has {len(module.blobs[key].data)} bytes, but {attribute.type} takes {expected}"
+            )
+
+
+class _HandOverPrinter(TextPrinter):
+    """Prints weights under one stand-in name: a name in the text would be taken when the buffer is attached."""
+
+    def _print_attribute_text(self, attribute: Attribute) -> None:
+        if isinstance(attribute, DenseResourceAttr):
+            self.print_string("dense_resource<unset> : ")
+            self.print_attribute(attribute.type)
+        else:
+            super()._print_attribute_text(attribute)
+
+
+def _hand_over_text(module: IRModule) -> str:
+    stream = io.StringIO()
+    _HandOverPrinter(stream, generic=True).print_op(module.op)
+    return stream.getvalue()
+
+
+def _parse(tools: SimpleNamespace, module: IRModule, text: str) -> Any:
+    try:
+        return tools.ir.Module.parse(text)
+    except tools.ir.MLIRError as error:
+        raise AssetError("the toolchain rejects the program", tuple(_messages(error, text))) from error
+
+
+def _messages(error: Any, text: str) -> Iterator[str]:
+    """The diagnostics of a parse, each with the line of text that it is about."""
+    lines = text.splitlines()
+    for diagnostic in error.error_diagnostics:
+        place = str(diagnostic.location)
+        number = place.rpartition('":')[2].partition(":")[0]
+        source = lines[int(number) - 1].strip() if number.isdigit() and 0 < int(number) <= len(lines) else place
+        yield f"{diagnostic.message} [{source[:300]}]"
+
+
+def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> None:
+    """Gives each resource constant of the parsed program its buffer; weights of equal content share one."""
+    same = module.blobs.same_content()
+    attached: dict[tuple[str, str], Any] = {}
+    ours = resource_attributes(module)
+    resource = tools.ir.DenseResourceElementsAttr
+    for op in _walk(program.operation):
+        if op.name != "coreai.constant" or not resource.isinstance(op.attributes["value"]):
+            continue
+        key = same[next(ours).resource_handle.data]
+        type_ = op.results[0].type
+        attribute = attached.get((key, str(type_)))
+        if attribute is None:
+            data = np.frombuffer(module.blobs[key].data, dtype=np.uint8)
+            attribute = attached[key, str(type_)] = resource.get_from_buffer(data, key, type_, BLOB_ALIGNMENT)
+        op.attributes["value"] = attribute
+
+
+def _walk(op: Any) -> Iterator[Any]:
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _walk(inner.operation)
+
+
+def parse_with_toolchain(module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:
+    """The diagnostics of the real parser and verifier for a module's text; empty when it is accepted.
+
+    Args:
+        module: the program; its weights are not needed.
+        pretty: parse the pretty form instead of the generic one.
+
+    Raises:
+        MissingToolchainError: `coreai-core` is not installed.
+    """
+    tools = toolchain()
+    text = module.text() if pretty else _hand_over_text(module)
+    with tools.Context()._mlir_context:
+        try:
+            _parse(tools, module, text)
+        except AssetError as error:
+            return error.diagnostics or (str(error),)
+    return ()

@@ -1,0 +1,42 @@
+"""The reference evaluator: runs `coreai` IR on torch tensors, one function an op. Importing it imports torch.
+
+    outputs = evaluate(module, {"x": torch.randn(2, 3)})
+
+To teach it an op, write a function in the file of the op's family:
+
+    @implements("coreai.add")
+    def add(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: ...
+"""
+
+from patcomp.ir.evaluate import (
+    control_flow,
+    elementwise,
+    indexing,
+    linear_algebra,
+    pooling_and_resizing,
+    quantized,
+    reductions,
+    shapes,
+    state,
+)
+from patcomp.ir.evaluate.machine import TOKEN, Handle, evaluate, evaluate_graph
+from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, implements
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "TOKEN",
+    "Call",
+    "Handle",
+    "control_flow",
+    "elementwise",
+    "evaluate",
+    "evaluate_graph",
+    "implements",
+    "indexing",
+    "linear_algebra",
+    "pooling_and_resizing",
+    "quantized",
+    "reductions",
+    "shapes",
+    "state",
+]

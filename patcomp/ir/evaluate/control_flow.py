@@ -1,0 +1,60 @@
+"""Constants, branches, loops, calls and regions; and the ops that only a device or the compiler can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from patcomp.ir.attributes import SymbolConstantAttr
+from patcomp.ir.evaluate.registry import Call, implements
+
+
+@implements("coreai.constant")
+def constant(call: Call) -> torch.Tensor:
+    return call.machine.constant(call.op.properties["value"])
+
+
+@implements("coreai.if")
+def if_(call: Call, condition: torch.Tensor) -> list[Any]:
+    region = 0 if bool(condition) else 1
+    if not call.op.regions[region].blocks or call.op.regions[region].block.last_op is None:
+        return []  # an else that is absent
+    return call.region(region, [])
+
+
+@implements("coreai.while")
+def while_(call: Call, *inits: Any) -> list[Any]:
+    values = list(inits)
+    while True:
+        condition, *values = call.region(0, values)
+        if not bool(condition):
+            return values
+        values = call.region(1, values)
+
+
+@implements("coreai.invoke")
+def invoke(call: Call, *operands: Any) -> list[Any]:
+    callee = call.op.properties["callee"]
+    assert isinstance(callee, SymbolConstantAttr)
+    try:
+        graph = call.machine.module.graph(callee.symbol.string_value())
+    except KeyError as error:
+        raise call.error(str(error.args[0])) from None
+    return call.machine.run_graph(graph, operands)
+
+
+@implements("coreai.isolated_group", "patcomp.region")
+def isolated(call: Call, *operands: Any) -> list[Any]:
+    return call.machine.run_block(call.op.regions[0].block, operands, {})
+
+
+@implements(
+    "coreai.metal4_kernel",
+    "coreai.delegate",
+    "coreai.image_to_tensor",
+    "coreai.tensor_to_image",
+    "coreai.target_spec",
+)
+def unavailable(call: Call, *operands: Any) -> Any:
+    raise call.error("needs an Apple device or a compiler back end, and cannot be evaluated here")

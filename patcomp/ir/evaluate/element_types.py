@@ -1,0 +1,184 @@
+"""Element types on torch: which dtype holds which, how narrow ones are computed, how results are wrapped.
+
+Values travel between ops in the torch dtype of their element type (`TORCH_DTYPES`). Sub-byte integers
+have none and are held in `int8` or `uint8`, `f4E2M1FN` in `float32`. To compute, `widen` takes every
+integer to `int64` (`uint64` as its bit pattern) and every 8-bit float to `float32`; `narrow` brings the
+result back, wrapping integers around. torch has few kernels for unsigned types above 8 bits, hence the
+detour; ops for which the sign of a 64-bit pattern matters use `ordered`, or numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from patcomp.errors import EvaluationError
+from patcomp.ir.types import BIT_WIDTHS
+
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2,
+    "f8E8M0FNU": torch.float8_e8m0fnu,
+    "f4E2M1FN": torch.float32,
+    "i1": torch.bool,
+    "complex<f32>": torch.complex64,
+    "complex<f64>": torch.complex128,
+    "si2": torch.int8,
+    "si4": torch.int8,
+    "si8": torch.int8,
+    "si16": torch.int16,
+    "si32": torch.int32,
+    "si64": torch.int64,
+    **{f"ui{width}": torch.uint8 for width in (1, 2, 3, 4, 6, 8)},
+    "ui16": torch.uint16,
+    "ui32": torch.uint32,
+    "ui64": torch.uint64,
+}
+"""The torch dtype in which values of an element type are held."""
+
+_WIDE = {
+    torch.float8_e4m3fn: torch.float32,
+    torch.float8_e5m2: torch.float32,
+    torch.float8_e8m0fnu: torch.float32,
+    torch.int8: torch.int64,
+    torch.int16: torch.int64,
+    torch.int32: torch.int64,
+    torch.uint8: torch.int64,
+    torch.uint16: torch.int64,
+    torch.uint32: torch.int64,
+}
+
+_SAME_BITS = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+    torch.float8_e4m3fn: torch.uint8,
+    torch.float8_e5m2: torch.uint8,
+    torch.float8_e8m0fnu: torch.uint8,
+}
+"""Dtypes without gather, index and pad kernels, and those of the same size that have them."""
+
+_SIGN_BIT = -(2**63)
+_F4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+F4_DECODED = torch.tensor([*_F4_VALUES, *(-value for value in _F4_VALUES)])
+"""The value of each of the sixteen bit patterns of `f4E2M1FN`."""
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in the dtype that arithmetic on it is done in; `uint64` becomes its bit pattern in `int64`."""
+    if tensor.dtype == torch.uint64:
+        return tensor.view(torch.int64)
+    wide = _WIDE.get(tensor.dtype)
+    return tensor if wide is None else tensor.to(wide)
+
+
+def narrow(tensor: torch.Tensor, element: str) -> torch.Tensor:
+    """A computed tensor in the dtype of an element type: integers wrap around, floats are rounded."""
+    dtype = TORCH_DTYPES[element]
+    if tensor.dtype == dtype and BIT_WIDTHS[element] >= 8:
+        return tensor
+    if is_integer(element) and tensor.dtype == torch.int64:
+        bits = BIT_WIDTHS[element]
+        if bits < 8:
+            tensor = tensor & ((1 << bits) - 1)
+            if element[0] == "s":
+                tensor = tensor - ((tensor >> (bits - 1)) << bits)
+        return tensor.view(torch.uint64) if dtype == torch.uint64 else tensor.to(dtype)
+    if element == "f4E2M1FN":
+        return round_to_f4(tensor)
+    return tensor.to(dtype)
+
+
+def ordered(tensor: torch.Tensor) -> torch.Tensor:
+    """A widened tensor whose signed order is the order of the values, for `uint64` too."""
+    return tensor.view(torch.int64) ^ _SIGN_BIT if tensor.dtype == torch.uint64 else widen(tensor)
+
+
+def unordered(tensor: torch.Tensor, element: str) -> torch.Tensor:
+    """The inverse of `ordered`, in the dtype of the element type."""
+    return narrow(tensor ^ _SIGN_BIT if element == "ui64" else tensor, element)
+
+
+def as_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor under a dtype of the same size that torch can gather and copy; no data is moved."""
+    same = _SAME_BITS.get(tensor.dtype)
+    return tensor if same is None else tensor.view(same)
+
+
+def moved(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """Applies a function that only moves elements to tensors of one dtype, whatever torch's kernels support."""
+    return function(*map(as_bits, tensors)).view(tensors[0].dtype)
+
+
+def is_integer(element: str) -> bool:
+    """Whether an element type, by name, is an integer (not `i1`)."""
+    return element[:2] in ("si", "ui")
+
+
+def is_float(element: str) -> bool:
+    """Whether an element type, by name, is a real floating-point type."""
+    return element[0] in "fb"
+
+
+def integer_range(element: str) -> tuple[int, int]:
+    """The smallest and the largest value of an integer element type."""
+    bits = BIT_WIDTHS[element]
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if element[0] == "s" else (0, (1 << bits) - 1)
+
+
+def round_to_f4(tensor: torch.Tensor) -> torch.Tensor:
+    """Floats rounded to the nearest `f4E2M1FN` value, halves to the even mantissa, held in `float32`."""
+    magnitude = tensor.float().abs().clamp(max=6.0)
+    step = torch.where(magnitude < 2.0, 0.5, torch.where(magnitude < 4.0, 1.0, 2.0))
+    return torch.copysign(torch.round(magnitude / step) * step, tensor.float())
+
+
+def to_tensor(value: torch.Tensor | np.ndarray) -> torch.Tensor:
+    """A torch tensor of a tensor or numpy array, `ml_dtypes` arrays included; shares memory where possible.
+
+    Raises:
+        EvaluationError: the array's dtype has no torch counterpart.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    array = np.asarray(value)
+    name = array.dtype.name
+    if name in _ML_DTYPES:
+        dtype, storage = _ML_DTYPES[name]
+        array = np.ascontiguousarray(array)
+        return torch.from_numpy(array.view(storage)).view(dtype)
+    if name in ("int4", "int2", "uint4", "uint2", "uint1"):
+        return torch.from_numpy(array.astype(np.int8 if name[0] == "i" else np.uint8))
+    if name == "float4_e2m1fn":
+        return torch.from_numpy(array.astype(np.float32))
+    try:
+        return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    except TypeError:
+        raise EvaluationError(f"numpy dtype {array.dtype} has no torch counterpart") from None
+
+
+_ML_DTYPES = {
+    "bfloat16": (torch.bfloat16, np.int16),
+    "float8_e4m3fn": (torch.float8_e4m3fn, np.uint8),
+    "float8_e5m2": (torch.float8_e5m2, np.uint8),
+    "float8_e8m0fnu": (torch.float8_e8m0fnu, np.uint8),
+}
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The array of a tensor, sharing its memory; `ml_dtypes` dtypes for bf16 and 8-bit floats."""
+    tensor = tensor.detach().cpu().contiguous()
+    for name, (dtype, storage) in _ML_DTYPES.items():
+        if tensor.dtype == dtype:
+            import ml_dtypes
+
+            return (
+                tensor.view(torch.int16 if storage is np.int16 else torch.uint8).numpy().view(getattr(ml_dtypes, name))
+            )
+    return tensor.numpy()

@@ -1,0 +1,99 @@
+"""Gather and scatter. Indices may count from the end; one out of range is an error, as at run time."""
+
+from __future__ import annotations
+
+import torch
+
+from patcomp.ir.evaluate.element_types import as_bits, is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.registry import Call, axis_of, implements
+
+
+def _checked(call: Call, indices: torch.Tensor, size: int) -> torch.Tensor:
+    """Indices into a dimension, counted from the front."""
+    indices = indices.to(torch.int64)
+    outside = (indices < -size) | (indices >= size)
+    if bool(outside.any()):
+        raise call.error(f"index {int(indices[outside][0])} is out of range [-{size}, {size})")
+    return torch.where(indices < 0, indices + size, indices)
+
+
+@implements("coreai.gather_along_axis")
+def gather_along_axis(call: Call, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    dim = axis_of(call, axis, x.dim())
+    return torch.gather(as_bits(x), dim, _checked(call, indices, x.shape[dim])).view(x.dtype)
+
+
+def _rows(call: Call, shape: torch.Size, indices: torch.Tensor) -> torch.Tensor:
+    """The linear row numbers that index vectors address among the leading dimensions of a shape."""
+    rows = torch.zeros(indices.shape[:-1], dtype=torch.int64)
+    for column in range(indices.shape[-1]):
+        rows = rows * shape[column] + _checked(call, indices[..., column], shape[column])
+    return rows.reshape(-1)
+
+
+@implements("coreai.gather_nd")
+def gather_nd(call: Call, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    depth = indices.shape[-1]
+    rows = _rows(call, x.shape, indices)
+    count = int(torch.tensor(x.shape[:depth]).prod()) if depth else 1
+    table = as_bits(x).reshape(count, -1) if x.numel() else as_bits(x).new_empty(count, 0)
+    return table.index_select(0, rows).reshape(*indices.shape[:-1], *x.shape[depth:]).view(x.dtype)
+
+
+def _last_writers(targets: torch.Tensor, count: int) -> torch.Tensor:
+    """For each of `count` places the number of the last update that writes to it, -1 for none."""
+    numbers = torch.arange(targets.numel())
+    return torch.full((count,), -1).scatter_reduce_(0, targets, numbers, "amax")
+
+
+@implements("coreai.scatter_nd")
+def scatter_nd(call: Call, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+    block = call.op.regions[0].block
+    terminator = block.last_op
+    if terminator is None or block.first_op is not terminator or terminator.operands[0] is not block.args[1]:
+        raise call.error("the runtime replaces whatever the region says, so it must yield its second argument")
+    depth = indices.shape[-1]
+    rows = _rows(call, x.shape, indices)
+    result = as_bits(x).clone(memory_format=torch.contiguous_format)
+    if rows.numel() == 0 or x.numel() == 0:
+        return result.view(x.dtype)
+    table = result.view(int(torch.tensor(x.shape[:depth]).prod()) if depth else 1, -1)
+    writers = _last_writers(rows, table.shape[0])
+    written = writers >= 0
+    table[written] = as_bits(updates).reshape(rows.numel(), -1)[writers[written]]
+    return result.view(x.dtype)
+
+
+@implements("coreai.scatter_along_axis")
+def scatter_along_axis(
+    call: Call, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, axis: torch.Tensor
+) -> torch.Tensor:
+    dim = axis_of(call, axis, x.dim())
+    mode = call.attribute("scatter_mode", "update")
+    # linear positions in the input, so that all modes work on one dimension
+    places = torch.arange(x.numel()).reshape(x.shape)
+    targets = places.gather(dim, _checked(call, indices, x.shape[dim])).reshape(-1)
+    if mode == "update":
+        flat = as_bits(x).reshape(-1).clone()
+        writers = _last_writers(targets, flat.numel())
+        written = writers >= 0
+        flat[written] = as_bits(updates).reshape(-1)[writers[written]]
+        return flat.reshape(x.shape).view(x.dtype)
+    if mode in ("max", "min"):
+        flat = ordered(x).reshape(-1).clone()
+        flat.scatter_reduce_(0, targets, ordered(updates).reshape(-1), f"a{mode}", include_self=True)
+        return unordered(flat.reshape(x.shape), call.element())
+    flat, values = widen(x).reshape(-1).clone(), widen(updates).reshape(-1)
+    if mode in ("add", "sub"):
+        flat.index_add_(0, targets, values, alpha=1 if mode == "add" else -1)
+    else:
+        factor = torch.ones_like(flat).scatter_reduce_(0, targets, values, "prod", include_self=True)
+        if mode == "mul":
+            flat = flat * factor
+        elif is_integer(call.element()):
+            if bool((factor == 0).any()):
+                raise call.error("integer division by zero")
+            flat = torch.div(flat, factor, rounding_mode="trunc")
+        else:
+            flat = flat / factor
+    return call.result(flat.reshape(x.shape))

@@ -1,0 +1,125 @@
+"""Pools without padding, and resampling of fields at scaled or given coordinates."""
+
+from __future__ import annotations
+
+import torch
+
+from patcomp.ir.evaluate.element_types import ordered, unordered, widen
+from patcomp.ir.evaluate.registry import Call, implements, integers
+
+
+def _windows(
+    call: Call,
+    x: torch.Tensor,
+    kernel: torch.Tensor,
+    stride: torch.Tensor,
+    dilation: torch.Tensor,
+    fill: torch.Tensor | None,
+) -> torch.Tensor:
+    """The windows of the dimensions after the first two, as trailing dimensions.
+
+    With `fill`, the last window may reach over the end, but must start inside; `fill` is read there.
+    """
+    sizes = zip(integers(kernel), integers(stride), integers(dilation), strict=True)
+    for axis, (size, step, distance) in enumerate(sizes, 2):
+        span = distance * (size - 1) + 1
+        length = x.shape[axis]
+        if span > length:
+            raise call.error(f"a window of {span} does not fit a dimension of {length}")
+        if fill is not None:
+            count = -(-(length - span) // step) + 1
+            if (count - 1) * step >= length:
+                count -= 1
+            missing = (count - 1) * step + span - length
+            if missing > 0:
+                shape = [*x.shape[:axis], missing, *x.shape[axis + 1 :]]
+                x = torch.cat([x, fill.expand(shape)], dim=axis)
+        x = x.unfold(axis, span, step)[..., ::distance]
+    return x
+
+
+def _lowest(dtype: torch.dtype) -> torch.Tensor:
+    value = -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+    return torch.tensor(value, dtype=dtype)
+
+
+@implements("coreai.max_pool_2d", "coreai.max_pool_3d")
+def max_pool(
+    call: Call,
+    x: torch.Tensor,
+    kernel: torch.Tensor,
+    stride: torch.Tensor,
+    dilation: torch.Tensor,
+    ceil_mode: torch.Tensor,
+) -> torch.Tensor:
+    values = ordered(x)
+    fill = _lowest(values.dtype) if bool(ceil_mode) else None
+    windows = _windows(call, values, kernel, stride, dilation, fill)
+    return unordered(windows.amax(dim=list(range(x.dim(), windows.dim()))), call.element())
+
+
+@implements("coreai.sum_pool_2d", "coreai.sum_pool_3d")
+def sum_pool(
+    call: Call, x: torch.Tensor, kernel: torch.Tensor, stride: torch.Tensor, dilation: torch.Tensor
+) -> torch.Tensor:
+    windows = _windows(call, widen(x), kernel, stride, dilation, None)
+    return call.result(windows.sum(dim=list(range(x.dim(), windows.dim()))))
+
+
+def _nearest(coordinates: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.floor(coordinates + 0.5).clamp(0, size - 1).to(torch.int64)
+
+
+@implements("coreai.interpolate")
+def interpolate(
+    call: Call, x: torch.Tensor, output_shape: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor
+) -> torch.Tensor:
+    """Output position p reads input position `(p + 0.5 - offset) / scale - 0.5` of each dimension, clamped."""
+    values = _floating(x)
+    nearest = call.attribute("interpolation_mode") == "nearest_neighbor"
+    for dim, length in enumerate(integers(output_shape)):
+        size = x.shape[dim]
+        coordinates = (torch.arange(length, dtype=torch.float32) + 0.5 - offset[dim]) / scale[dim] - 0.5
+        if nearest:
+            values = values.index_select(dim, _nearest(coordinates, size))
+            continue
+        clamped = coordinates.clamp(0, size - 1)
+        low = clamped.floor().to(torch.int64)
+        high = (low + 1).clamp(max=size - 1)
+        weight = (clamped - low).to(values.dtype).reshape([-1 if axis == dim else 1 for axis in range(x.dim())])
+        values = values.index_select(dim, low) * (1 - weight) + values.index_select(dim, high) * weight
+    return _resampled(call, values)
+
+
+@implements("coreai.interpolate_coordinates")
+def interpolate_coordinates(call: Call, x: torch.Tensor, coordinates: torch.Tensor) -> torch.Tensor:
+    values = _floating(x)
+    columns = coordinates.unbind(1)
+    if call.attribute("interpolation_mode") == "nearest_neighbor":
+        index = tuple(_nearest(column, size) for column, size in zip(columns, x.shape, strict=True))
+        return _resampled(call, values[index])
+    result = torch.zeros(coordinates.shape[0], dtype=values.dtype)
+    clamped = [column.clamp(0, size - 1) for column, size in zip(columns, x.shape, strict=True)]
+    for corner in range(2 ** x.dim()):
+        weight = torch.ones(coordinates.shape[0], dtype=values.dtype)
+        index = []
+        for dim, column in enumerate(clamped):
+            low = column.floor()
+            upper = corner >> dim & 1
+            weight = weight * ((column - low) if upper else 1 - (column - low)).to(values.dtype)
+            index.append((low.to(torch.int64) + upper).clamp(max=x.shape[dim] - 1))
+        result = result + weight * values[tuple(index)]
+    return _resampled(call, result)
+
+
+def _floating(x: torch.Tensor) -> torch.Tensor:
+    wide = widen(x)
+    return wide if wide.dtype == torch.float64 else wide.to(torch.float32)
+
+
+def _resampled(call: Call, values: torch.Tensor) -> torch.Tensor:
+    """Resampled values in the result's type; integers are rounded."""
+    from patcomp.ir.evaluate.element_types import is_integer
+    from patcomp.ir.evaluate.elementwise import saturate
+
+    return saturate(values, call.element()) if is_integer(call.element()) else call.result(values)

@@ -1,0 +1,138 @@
+"""Quantised, palettised and sparse data."""
+
+from __future__ import annotations
+
+import torch
+
+from patcomp.ir.evaluate.element_types import as_bits, integer_range, is_integer, widen
+from patcomp.ir.evaluate.machine import SparseTensor
+from patcomp.ir.evaluate.registry import Call, axis_of, implements
+
+
+def _along(call: Call, parameter: torch.Tensor, axis: torch.Tensor, rank: int) -> torch.Tensor:
+    """A scale or offset shaped to broadcast: as it is per tensor, along one axis else."""
+    if parameter.dim() == 0:
+        return parameter
+    dim = axis_of(call, axis, rank)
+    return parameter.reshape([-1 if position == dim else 1 for position in range(rank)])
+
+
+@implements("coreai.quantize")
+def quantize(
+    call: Call,
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    offset1: torch.Tensor,
+    offset2: torch.Tensor,
+    axis: torch.Tensor,
+) -> torch.Tensor:
+    factor, shift, base = (_along(call, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
+    quantized = (widen(x).float() - base) / factor
+    element = call.element()
+    if not is_integer(element):
+        return call.result(quantized + shift)
+    low, high = integer_range(element)
+    rounded = torch.round(quantized) + shift
+    return call.result(torch.nan_to_num(rounded, nan=0.0).clamp(low, high).to(torch.int64))
+
+
+@implements("coreai.dequantize")
+def dequantize(
+    call: Call,
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    offset1: torch.Tensor,
+    offset2: torch.Tensor,
+    axis: torch.Tensor,
+) -> torch.Tensor:
+    factor, shift, base = (_along(call, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
+    return call.result((widen(x).float() - shift) * factor + base)
+
+
+@implements("coreai.blockwise_shift_scale")
+def blockwise_shift_scale(
+    call: Call, data: torch.Tensor, scale: torch.Tensor, offset1: torch.Tensor, offset2: torch.Tensor
+) -> torch.Tensor:
+    def blocks(parameter: torch.Tensor) -> torch.Tensor:
+        values = widen(parameter).float()
+        if values.dim() != data.dim():
+            raise call.error(f"scale {tuple(values.shape)} must have the rank of the data {tuple(data.shape)}")
+        for dim, size in enumerate(data.shape):
+            if values.shape[dim] == 0 or size % values.shape[dim]:
+                raise call.error(f"dimension {dim} of {tuple(data.shape)} does not divide in {values.shape[dim]}")
+            if values.shape[dim] not in (1, size):
+                values = values.repeat_interleave(size // values.shape[dim], dim=dim)
+        return values
+
+    return call.result((widen(data).float() - blocks(offset1)) * blocks(scale) + blocks(offset2))
+
+
+def _looked_up(call: Call, indices: torch.Tensor, lut: torch.Tensor, axis: int) -> torch.Tensor:
+    """Entries of a table `blocks... x palette x vector` for indices; vectors are laid out along `axis`."""
+    rank = indices.dim()
+    if lut.dim() != rank + 2:
+        raise call.error(f"a lookup table for rank {rank} needs rank {rank + 2}")
+    block = []
+    for dim, size in enumerate(indices.shape):
+        if size % lut.shape[dim]:
+            raise call.error(f"dimension {dim} of {tuple(indices.shape)} does not divide in {lut.shape[dim]}")
+        number = torch.arange(size) // max(size // lut.shape[dim], 1)
+        block.append(number.reshape([-1 if position == dim else 1 for position in range(rank)]))
+    entries = as_bits(lut)[(*block, indices.to(torch.int64))]
+    if lut.shape[-1] == 1:
+        return entries.squeeze(-1).view(lut.dtype)
+    return entries.movedim(-1, axis + 1).flatten(axis, axis + 1).view(lut.dtype)
+
+
+@implements("coreai.lut_to_dense")
+def lut_to_dense(call: Call, indices: torch.Tensor, lut: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    return _looked_up(call, indices, lut, axis_of(call, axis, indices.dim()))
+
+
+@implements("coreai.lut_to_sparse_with_bitmask")
+def lut_to_sparse(call: Call, indices: SparseTensor, lut: torch.Tensor, axis: torch.Tensor) -> SparseTensor:
+    if lut.shape[-1] != 1:
+        raise call.error("vector entries of a sparse lookup table are not supported")
+    full = torch.zeros(indices.bitmask.shape, dtype=torch.int64)
+    mask = indices.bitmask != 0
+    full[mask] = indices.values.to(torch.int64)
+    dense = _looked_up(call, full, lut, axis_of(call, axis, full.dim()))
+    return SparseTensor(as_bits(dense)[mask].view(dense.dtype), indices.bitmask)
+
+
+@implements("coreai.build_sparse_with_bitmask")
+def build_sparse(call: Call, values: torch.Tensor, bitmask: torch.Tensor) -> SparseTensor:
+    if int((bitmask != 0).sum()) != values.numel():
+        raise call.error(f"{values.numel()} values for {int((bitmask != 0).sum())} places of the bitmask")
+    return SparseTensor(values, bitmask)
+
+
+@implements("coreai.sparse_with_bitmask_to_dense")
+def sparse_to_dense(call: Call, x: SparseTensor) -> torch.Tensor:
+    dense = torch.zeros(x.bitmask.shape, dtype=as_bits(x.values).dtype)
+    dense[x.bitmask != 0] = as_bits(x.values)
+    return dense.view(x.values.dtype)
+
+
+@implements("coreai.symmetric_quantization_statistics")
+def symmetric_statistics(call: Call, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    dim = axis_of(call, axis, x.dim())
+    others = [position for position in range(x.dim()) if position != dim]
+    low, high = widen(limits).float().tolist()
+    largest = widen(x).float().abs().amax(dim=others) if others else widen(x).float().abs()
+    return call.result(largest / ((high - low) / 2))
+
+
+@implements("coreai.asymmetric_quantization_statistics")
+def asymmetric_statistics(call: Call, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
+    dim = axis_of(call, axis, x.dim())
+    others = [position for position in range(x.dim()) if position != dim]
+    low, high = widen(limits).float().tolist()
+    values = widen(x).float()
+    smallest = (values.amin(dim=others) if others else values).clamp(max=0)
+    largest = (values.amax(dim=others) if others else values).clamp(min=0)
+    scale = (largest - smallest) / (high - low)
+    zero = torch.round(low - smallest / scale)
+    element = call.element(1)
+    zero = zero.nan_to_num(nan=0.0).clamp(low, high)
+    return [call.result(scale), call.result(zero.to(torch.int64) if is_integer(element) else zero, 1)]

@@ -1,0 +1,154 @@
+"""Reductions (dimensions stay as 1), softmax, sorting, scans, positions of non-zero elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from patcomp.ir.attributes import SCAN_OPS
+from patcomp.ir.evaluate.element_types import integer_range, is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.registry import Call, axes_of, axis_of, implements
+
+_SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def _reduced_axes(call: Call, x: torch.Tensor, axes: torch.Tensor) -> list[int]:
+    result = axes_of(call, axes, x.dim())
+    if not result:
+        raise call.error("a reduction over no axes is undefined")
+    return result
+
+
+@implements("coreai.all")
+def all_(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return torch.amin(x, dim=_reduced_axes(call, x, axes), keepdim=True)
+
+
+@implements("coreai.any")
+def any_(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return torch.amax(x, dim=_reduced_axes(call, x, axes), keepdim=True)
+
+
+@implements("coreai.reduce_max")
+def reduce_max(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return unordered(torch.amax(ordered(x), dim=_reduced_axes(call, x, axes), keepdim=True), call.element())
+
+
+@implements("coreai.reduce_min")
+def reduce_min(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return unordered(torch.amin(ordered(x), dim=_reduced_axes(call, x, axes), keepdim=True), call.element())
+
+
+@implements("coreai.reduce_sum")
+def reduce_sum(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return call.result(torch.sum(widen(x), dim=_reduced_axes(call, x, axes), keepdim=True))
+
+
+@implements("coreai.reduce_mean")
+def reduce_mean(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return call.result(torch.mean(widen(x), dim=_reduced_axes(call, x, axes), keepdim=True))
+
+
+@implements("coreai.reduce_product")
+def reduce_product(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    product = widen(x)
+    for axis in _reduced_axes(call, x, axes):
+        product = torch.prod(product, dim=axis, keepdim=True)
+    return call.result(product)
+
+
+@implements("coreai.argmax")
+def argmax(call: Call, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    dim = axis_of(call, axis, x.dim())
+    values = ordered(x)
+    # torch promises no order among ties; the runtime takes the first, and a NaN counts as the largest
+    largest = values == torch.amax(values, dim=dim, keepdim=True)
+    if values.is_floating_point():
+        largest |= values.isnan()
+    return call.result(torch.argmax(largest.to(torch.uint8), dim=dim, keepdim=True))
+
+
+@implements("coreai.softmax")
+def softmax(call: Call, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    return call.result(torch.softmax(widen(x), dim=axis_of(call, axis, x.dim())))
+
+
+@implements("coreai.sort")
+def sort(
+    call: Call, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
+) -> torch.Tensor:
+    values = torch.sort(ordered(x), dim=axis_of(call, dim, x.dim()), descending=bool(descending), stable=True).values
+    return unordered(values, call.element())
+
+
+@implements("coreai.argsort")
+def argsort(
+    call: Call, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
+) -> torch.Tensor:
+    return call.result(
+        torch.argsort(ordered(x), dim=axis_of(call, dim, x.dim()), descending=bool(descending), stable=True)
+    )
+
+
+_SCANS: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.cumsum,
+    "product": torch.cumprod,
+    "min": lambda x, dim: torch.cummin(x, dim).values,
+    "max": lambda x, dim: torch.cummax(x, dim).values,
+}
+
+
+@implements("coreai.scan")
+def scan(call: Call, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Tensor) -> torch.Tensor:
+    combiner = SCAN_OPS[int(call.attribute("scan_op"))]
+    dim = axis_of(call, axis, x.dim())
+    values = ordered(x) if combiner in ("min", "max") else widen(x)
+    if bool(reverse):
+        values = torch.flip(values, [dim])
+    values = _SCANS[combiner](values, dim=dim)
+    if bool(reverse):
+        values = torch.flip(values, [dim])
+    element = call.element()
+    if combiner in ("min", "max"):
+        return unordered(values, element)
+    if is_integer(element) and element not in ("si64", "ui64"):
+        low, high = integer_range(element)
+        if bool(((values < low) | (values > high)).any()):
+            raise call.error(f"the scan overflows {element}")
+    return call.result(values)
+
+
+@implements("coreai.non_zero")
+def non_zero(call: Call, x: torch.Tensor) -> torch.Tensor:
+    return call.result(torch.nonzero(widen(x)))
+
+
+@implements("coreai.reduce")
+def reduce(call: Call, x: torch.Tensor, axes: torch.Tensor, init: torch.Tensor) -> torch.Tensor:
+    dims = _reduced_axes(call, x, axes)
+    kept = [dim for dim in range(x.dim()) if dim not in dims]
+    rows = x.permute(*kept, *dims).reshape(*(x.shape[dim] for dim in kept), -1).flatten(0, -2)
+    folded = []
+    for row in rows.unbind(0):
+        value = init
+        for item in row.unbind(0):
+            value = call.region(0, [value, item])[0]
+        folded.append(value)
+    return torch.stack(folded).reshape([1 if dim in dims else size for dim, size in enumerate(x.shape)])
+
+
+@implements("coreai.reduce_index")
+def reduce_index(
+    call: Call, x: torch.Tensor, axis: torch.Tensor, init: torch.Tensor, init_index: torch.Tensor
+) -> torch.Tensor:
+    dim = axis_of(call, axis, x.dim())
+    rows = x.movedim(dim, -1)
+    found = []
+    for row in rows.reshape(-1, rows.shape[-1]).unbind(0):
+        value, index = init, int(init_index)
+        for position, item in enumerate(row.unbind(0)):
+            if bool(call.region(0, [value, item])[0]):
+                value, index = item, position
+        found.append(index)
+    return call.result(torch.tensor(found).reshape([1 if d == dim else size for d, size in enumerate(x.shape)]))

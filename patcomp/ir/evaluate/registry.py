@@ -1,0 +1,115 @@
+"""The dispatch table of the evaluator, and what an op's function is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from patcomp.errors import EvaluationError
+from patcomp.ir.evaluate.element_types import narrow, widen
+from patcomp.ir.locations import describe
+from patcomp.ir.types import element_name
+from patcomp.ir.xdsl import Attribute, Operation, TensorType
+
+if TYPE_CHECKING:
+    from patcomp.ir.evaluate.machine import Machine
+
+Implementation = Callable[..., Any]
+
+IMPLEMENTATIONS: dict[str, Implementation] = {}
+"""The function of each op by its full name; called with a `Call` and the operands, returns the result or a list."""
+
+
+def implements(*names: str) -> Callable[[Implementation], Implementation]:
+    """Registers a function as the meaning of ops: `@implements("coreai.add")`.
+
+    The function takes a `Call` and the op's operands, and returns its result, or a list when it has several.
+    """
+
+    def register(function: Implementation) -> Implementation:
+        for name in names:
+            assert name not in IMPLEMENTATIONS, f"{name} is implemented twice"
+            IMPLEMENTATIONS[name] = function
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class Call:
+    """One execution of one op."""
+
+    op: Operation
+    machine: Machine
+    values: dict[Any, Any]
+    """The values of the graph that the op is in, for regions that use outer ones."""
+
+    def element(self, result: int = 0) -> str:
+        """Name of the element type of a result."""
+        return element_name(self.op.results[result].type.element_type)  # type: ignore[attr-defined]
+
+    def operand_element(self, operand: int = 0) -> str:
+        """Name of the element type of an operand."""
+        return element_name(self.op.operands[operand].type.element_type)  # type: ignore[attr-defined]
+
+    def attribute(self, name: str, default: str = "") -> Any:
+        """The Python value of a property (enumerations as strings), or `default` when it is absent."""
+        attribute: Attribute | None = self.op.properties.get(name)
+        if attribute is None:
+            return default
+        data = getattr(attribute, "data", None)
+        return data if data is not None else attribute.value.data  # type: ignore[attr-defined]
+
+    def result(self, tensor: torch.Tensor, result: int = 0) -> torch.Tensor:
+        """A computed tensor in the element type of a result."""
+        return narrow(tensor, self.element(result))
+
+    def error(self, message: str) -> EvaluationError:
+        """An error that names the op and where it comes from."""
+        return EvaluationError(f"{self.op.name}: {message} ({describe(self.op)})")
+
+    def region(self, index: int, arguments: Sequence[Any]) -> list[Any]:
+        """Runs a region of the op and returns the operands of its terminator."""
+        return self.machine.run_block(self.op.regions[index].block, arguments, self.values)
+
+
+def computed(function: Callable[..., torch.Tensor]) -> Implementation:
+    """The implementation that widens the operands, applies `function` and narrows the result."""
+
+    def implementation(call: Call, *operands: torch.Tensor) -> torch.Tensor:
+        return call.result(function(*map(widen, operands)))
+
+    return implementation
+
+
+def integers(tensor: torch.Tensor) -> list[int]:
+    """The elements of an index operand (axes, sizes, bounds)."""
+    return widen(tensor).reshape(-1).tolist()
+
+
+def axes_of(call: Call, axes: torch.Tensor, rank: int) -> list[int]:
+    """Axes counted from the front.
+
+    Raises:
+        EvaluationError: one is out of range or they repeat.
+    """
+    given = integers(axes)
+    if any(not -rank <= axis < rank for axis in given):
+        raise call.error(f"axes {given} are out of range for rank {rank}")
+    result = [axis % rank for axis in given]
+    if len(set(result)) != len(result):
+        raise call.error(f"axes {given} repeat one another")
+    return result
+
+
+def axis_of(call: Call, axis: torch.Tensor, rank: int) -> int:
+    """A single axis counted from the front."""
+    return axes_of(call, axis, rank)[0]
+
+
+def is_tensor(type_: Attribute) -> bool:
+    """Whether a type is a ranked tensor (and not a token, handle or image)."""
+    return isinstance(type_, TensorType)
