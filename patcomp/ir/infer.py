@@ -201,13 +201,33 @@ def _complex_part(row: Row, operands: Operands, properties: Properties) -> list[
     return [tensor(_shape(operands[0]), "f32")]
 
 
+def _check_quantization(operands: Operands) -> None:
+    """Scale and offsets are all 0-d (one for the tensor) or all 1-d (one for each slice of the axis)."""
+    shape, scale = _shape(operands[0]), _shape(operands[1])
+    for offset in operands[2:4]:
+        _require(_shape(offset) == scale, f"scale {_text(scale)} and offset {_text(_shape(offset))} differ in shape")
+    per_tensor = len(_shape(operands[4])) == 1 and _length(operands[4]) == len(shape)
+    _require(not (per_tensor and scale), "axes that list every dimension mean one scale, which must be 0-d")
+    axes = _axes(operands[4], len(shape))
+    if axes is None:
+        return
+    if per_tensor:
+        _require(axes == tuple(range(len(shape))), f"axes of a whole tensor must be listed in order, not as {axes}")
+    elif scale:
+        dim = shape[axes[0]]
+        _require(compatible(scale, (dim,)), f"there are {scale[0]} scales for the {dim} slices of axis {axes[0]}")
+
+
 @_inference
 def _like_offset1(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    _check_quantization(operands)
     return [tensor(_shape(operands[0]), _element(operands[2]))]
 
 
 @_inference
 def _like_offset2(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    if row.name == "dequantize":
+        _check_quantization(operands)
     if row.name == "blockwise_shift_scale":
         data, scale = _shape(operands[0]), _shape(operands[1])
         _require(len(data) == len(scale), f"scale {_text(scale)} must have the rank of the data {_text(data)}")
@@ -436,16 +456,14 @@ def _concat(row: Row, operands: Operands, properties: Properties) -> list[Attrib
     if axis_values is None:
         return [tensor((None,) * rank, _element(operands[1]))]
     axis = normalize_axis(axis_values[0], rank)
-    merged = shapes[0]
+    first = shapes[0]
     for shape in shapes[1:]:
-        left, right = (s[:axis] + s[axis + 1 :] for s in (merged, shape))
-        _require(compatible(left, right), f"shapes {_text(merged)} and {_text(shape)} differ outside axis {axis}")
-        merged = tuple(
-            d if i == axis else b if d is None else d for i, (d, b) in enumerate(zip(merged, shape, strict=True))
-        )
+        # a `?` beside a number is refused too, by the native verifier: cast to one type first
+        fits = first[:axis] == shape[:axis] and first[axis + 1 :] == shape[axis + 1 :]
+        _require(fits, f"shapes {_text(first)} and {_text(shape)} differ outside axis {axis}")
     dims = [shape[axis] for shape in shapes]
     total = None if None in dims else sum(dim for dim in dims if dim is not None)
-    return [tensor((*merged[:axis], total, *merged[axis + 1 :]), _element(operands[1]))]
+    return [tensor((*first[:axis], total, *first[axis + 1 :]), _element(operands[1]))]
 
 
 @_inference

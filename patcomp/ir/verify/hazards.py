@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from patcomp.ir.attributes import EnumerationAttr
-from patcomp.ir.constants import constant_integers, constant_values
+from patcomp.ir.constants import constant_values
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import names_of
 from patcomp.ir.types import (
     BIT_WIDTHS,
     HandleType,
+    ImageType,
     TokenType,
     element_name,
     is_integer,
@@ -121,6 +122,8 @@ def _reduce(op: CoreaiOp, report: Report) -> Iterator[str]:
 def _if(op: CoreaiOp, report: Report) -> Iterator[str]:
     if not op.regions[1].blocks:
         yield "without an else branch, saving aborts the process"
+    if not op.results:
+        yield "without results it has no effect, and the toolchain cannot read its own text of it"
 
 
 @_hazard("write_handle")
@@ -167,36 +170,6 @@ def _interpolate(op: CoreaiOp, report: Report) -> Iterator[str]:
     for value, name in zip(op._operands[1:], ("output_shape", "scale", "offset"), strict=True):
         if not is_static(value.type):
             yield f"operand `{name}` must have a static length"
-
-
-@_hazard("quantize", "dequantize")
-def _quantize(op: CoreaiOp, report: Report) -> Iterator[str]:
-    shape = shape_of(op._operands[0].type)
-    *parameters, axis = op._operands[1:]
-    ranks = {len(shape_of(value.type)) for value in parameters}
-    if len(shape_of(axis.type)) == 1:
-        listed = constant_integers(axis)
-        count = shape_of(axis.type)[0]
-        if count not in (None, len(shape)) or (
-            listed is not None and sorted(i % max(1, len(shape)) for i in listed) != list(range(len(shape)))
-        ):
-            yield f"a list of axes must name each of the {len(shape)} dimensions once, and means per tensor"
-        if ranks != {0}:
-            yield "scale and offsets must be 0-d when the axes are a list (per tensor)"
-        return
-    if ranks != {1}:
-        yield "scale and offsets must be 1-d when the axis is 0-d (per axis)"
-        return
-    position = constant_integers(axis)
-    if position is None:
-        return
-    if not -len(shape) <= position[0] < len(shape):
-        yield f"axis {position[0]} is out of range for rank {len(shape)}"
-        return
-    for value in parameters:
-        length, dim = shape_of(value.type)[0], shape[position[0]]
-        if None not in (length, dim) and length != dim:
-            yield f"scale and offsets must have one value for each of the {dim} slices of axis {position[0]}"
 
 
 @_hazard("lut_to_dense")
@@ -246,32 +219,43 @@ def _is_constant(value: SSAValue) -> bool:
 
 def graph_hazards(graph: CoreaiOp) -> Iterator[str]:
     """What would go wrong with a graph as the runtime's caller sees it."""
-    if "priv" in graph.properties or "externalize" in graph.properties:
-        return
     signature = graph.properties["function_type"]
     assert isinstance(signature, FunctionType)
-    for which, types, what in (
-        ("arg_attrs", list(signature.inputs), "argument"),
-        ("res_attrs", list(signature.outputs), "result"),
-    ):
-        entries = graph.properties.get(which)
-        for entry in entries.data if isinstance(entries, ArrayAttr) else ():
+    for key, what in (("arg_attrs", "argument"), ("res_attrs", "result")):
+        entries = graph.properties.get(key)
+        for index, entry in enumerate(entries.data if isinstance(entries, ArrayAttr) else ()):
             if isinstance(entry, DictionaryAttr) and "coreai.enumerated_shapes" in entry.data:
-                yield f"an {what} has coreai.enumerated_shapes left; saving would abort the process"
-        names = names_of(graph, which)
-        # the runtime ignores the names of tokens
-        named = [name for name, type_ in zip(names, types, strict=True) if not isinstance(type_, TokenType)]
-        if "" in named:
-            yield f"{what} {names.index('')} has an empty name"
-        given = [name for name in named if name]
-        if given and None in named:
-            yield f"{what} {names.index(None)} has no name, but others have; running would abort the process"
-        for name, count in Counter(given).items():
-            if count > 1:
-                yield f"{count} {what}s are named {name!r}; all but one would be lost"
+                yield f"{what} {index} has coreai.enumerated_shapes left; saving would abort the process"
+    if "priv" in graph.properties or "externalize" in graph.properties:
+        return
+    for what, types in (("argument", signature.inputs), ("result", signature.outputs)):
         for index, type_ in enumerate(types):
-            if not isinstance(type_, TensorType | HandleType | TokenType) and type_.name != "coreai.image":
+            if not isinstance(type_, TensorType | HandleType | TokenType | ImageType):
                 yield f"{what} {index} is a bare {type_}, on which the runtime aborts; make it a tensor"
+    yield from _name_hazards(graph, signature)
 
 
-__all__ = ["graph_hazards", "hazards_of"]
+def _name_hazards(graph: CoreaiOp, signature: FunctionType) -> Iterator[str]:
+    """Names by which the runtime cannot tell the graph's inputs, states and outputs apart."""
+    arguments = list(zip(names_of(graph, "arg_attrs"), signature.inputs, strict=True))
+    results = list(zip(names_of(graph, "res_attrs"), signature.outputs, strict=True))
+    if not any(name is not None for name, _ in (*arguments, *results)):
+        return  # a graph that is not meant to be called yet
+    # the runtime ignores the names of tokens
+    kinds = {
+        "input": [name for name, type_ in arguments if not isinstance(type_, HandleType | TokenType)],
+        "state": [name for name, type_ in arguments if isinstance(type_, HandleType)],
+        "output": [name for name, type_ in results if not isinstance(type_, TokenType)],
+    }
+    for kind, names in kinds.items():
+        for index, name in enumerate(names):
+            if name is None:
+                yield f"{kind} {index} has no name, but others have; running would abort the process"
+            elif not name:
+                yield f"{kind} {index} has an empty name; running would abort the process"
+        for name, count in Counter(name for name in names if name).items():
+            if count > 1:
+                yield f"{count} {kind}s are named {name!r}; the runtime takes one and loses the others"
+    for name in kinds["output"]:
+        if name and name in kinds["state"]:
+            yield f"output {name!r} has the name of a state, and the runtime loses it"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patcomp.ir.coreai_table import Row, Slot
+from patcomp.ir.constants import constant_integers
+from patcomp.ir.coreai_table import ROWS, Row, Slot
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
 from patcomp.ir.types import (
@@ -19,11 +20,21 @@ from patcomp.ir.types import (
 from patcomp.ir.verify.report import Report
 from patcomp.ir.xdsl import Attribute, IntegerAttr, SSAValue, TensorType
 
-_EXACT = {"constant", "argsort", "get_shape"}
+_EXACT = {
+    *("constant", "argsort", "get_shape", "not", "gather_nd", "create_complex", "real_part", "imaginary_part"),
+    *("concat", "shrink_dims", "lut_to_dense"),
+}
 """Ops whose declared result types must be the inferred ones; elsewhere `?` may be more or less precise."""
 
-_SAME_SHAPE = {"same_shape", "same_shape_bool", "where"}
-"""Inferences of ops that cannot be saved unless their shapes are equal to the `?`."""
+_AXIS_OPERAND = {"concat": 0, "shrink_dims": 1, "lut_to_dense": 2}
+"""The operand that must be constant for the inferred type to be exact."""
+
+_EXACT_TO_SAVE = {
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "relu", "round"),
+    *("rsqrt", "silu", "sin", "sinh", "sqrt", "tan", "tanh", "blockwise_shift_scale"),
+    *(row.name for row in ROWS if row.infer == "same_shape"),
+}
+"""Ops that cannot be saved when `?` stands in one of the operand and result types and a number in another."""
 
 _FREE_ELEMENT = {
     "argmax",
@@ -184,7 +195,9 @@ def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:
     assert inferred is not None
     if len(inferred) != len(declared):
         return [f"makes {len(inferred)} results, but {len(declared)} are declared"]
-    exact = row.name in _EXACT or (runtime and row.infer in _SAME_SHAPE)
+    axis = _AXIS_OPERAND.get(row.name)
+    exact = row.name in _EXACT and (axis is None or constant_integers(op._operands[axis]) is not None)
+    exact = exact or (runtime and row.name in _EXACT_TO_SAVE)
     return [
         f"result type must be {'exactly ' if exact else ''}{wanted}"
         for wanted, given in zip(inferred, declared, strict=True)
