@@ -20,7 +20,7 @@ from patcomp.ir import attributes as _attributes
 from patcomp.ir.attributes import SCAN_OPS, symbol_constant
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import element_of_numpy, to_numpy
-from patcomp.ir.coreai_table import ROWS, Row, Slot
+from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
 from patcomp.ir.dialect import OPS
 from patcomp.ir.infer import InferenceError, infer_types
 from patcomp.ir.types import FAMILIES, TensorType, element_name, element_type, tensor
@@ -194,7 +194,7 @@ def _properties(row: Row, given: dict[str, Any]) -> dict[str, Attribute]:
         if value is None:
             if optional:
                 continue
-            raise TypeError(f"coreai.{row.name} needs {name}=")
+            raise TypeError(f"{row.op_name} needs {name}=")
         if not isinstance(value, Attribute):
             if name == "scan_op":
                 value = IntegerAttr(SCAN_OPS.index(value), IntegerType(32))
@@ -220,12 +220,12 @@ def _author(row: Row) -> Callable[..., Any]:
             elif positional:
                 arguments[slot.name] = positional.pop(0)
             else:
-                raise TypeError(f"coreai.{row.name} needs {slot.name}=")
+                raise TypeError(f"{row.op_name} needs {slot.name}=")
         for name in [name for name, _ in row.attributes]:
             if positional and name.rstrip("?") not in given_attributes:
                 given_attributes[name.rstrip("?")] = positional.pop(0)
         if positional or kwargs:
-            raise TypeError(f"coreai.{row.name} takes {[slot.name for slot in slots]}, got also {positional or kwargs}")
+            raise TypeError(f"{row.op_name} takes {[slot.name for slot in slots]}, got also {positional or kwargs}")
 
         def build(builder: Builder) -> Any:
             operands: list[SSAValue] = []
@@ -272,24 +272,25 @@ def _result_types(
         inferred = infer_types(row, operands, properties)
     except InferenceError as error:
         types = ", ".join(str(operand.type) for operand in operands)
-        raise InferenceError(f"coreai.{row.name}({types}): {error}") from None
+        raise InferenceError(f"{row.op_name}({types}): {error}") from None
     if wanted is None:
         if inferred is None:
-            raise TypeError(f"coreai.{row.name} needs result_type=")
+            raise TypeError(f"{row.op_name} needs result_type=")
         return inferred
     return wanted
 
 
-_NOT_AUTHORED = {"graph", "isolated_group", "delegate", "reduce", "reduce_index", "condition", "metal4_kernel"}
+NOT_AUTHORED = {"graph", "isolated_group", "delegate", "reduce", "reduce_index", "condition", "metal4_kernel"}
+"""Ops without an authoring function: `module.create_graph` and the rules that need the others make them."""
 
-for _row in ROWS:
-    _base = _row.name.rpartition(".")[2]
-    if _row.builder not in globals() and _base not in _NOT_AUTHORED:
+for _row in (*ROWS, *COREAIX_ROWS):
+    if _row.builder not in globals() and _row.name not in NOT_AUTHORED:
         globals()[_row.builder] = _author(_row)
 for _row in ROWS:
     _base = _row.name.rpartition(".")[2]
-    if _row.builder in globals() and not _base.startswith(("if", "while", "yield")):
+    if _row.builder in globals() and _base not in ("if", "while", "yield"):
         globals().setdefault(_base, globals()[_row.builder])
+
 
 if TYPE_CHECKING:
 

@@ -50,7 +50,7 @@ class Row:
 
     @property
     def op_name(self) -> str:
-        return f"coreai.{self.name}"
+        return self.name if self.name.startswith("coreaix.") else f"coreai.{self.name}"
 
 
 def _slot(text: str) -> Slot:
@@ -254,6 +254,14 @@ ROWS: tuple[Row, ...] = (
     _op("target_spec", "->", form="target_spec", attributes=(('spec', 'COREAI_TargetSpecAttr'), ('compilation?', 'CompilationAttr=full')), doc="module-level record of target triple/soc/options and compilation mode"),
     _op("metal4_kernel", "kernel_args*: ANY, threads_per_grid: UIDX[1;3], threads_per_thread_group: UIDX[1;3], result_shapes*: ui32[1] -> outputs*: ANY", form="metal4_kernel", attributes=(('kernel_source', 'StrAttr'), ('kernel_name', 'StrAttr')), doc="call of a user Metal shader given as source text (GPU only)"),
 )
+COREAIX_ROWS: tuple[Row, ...] = (
+    # between plain tensors and those laid out for custom kernels; the caller states the encoded type
+    _op("coreaix.copy_with_constraints", "source: ANY -> result: ANY", form="call", doc="copy of a tensor into a memory layout, such as a Metal buffer"),
+    _op("coreaix.copy_discarding_constraints", "source: ANY -> result: ANY", form="call", doc="plain tensor from one that is laid out for a kernel"),
+    _op("coreaix.cast", "source: ANY -> result: ANY", form="call", builder="coreaix_cast", doc="element type conversion of a laid-out tensor (cannot be saved in b3)"),
+    _op("coreaix.view", "source: ANY -> result: ANY", form="call", doc="laid-out tensor in another shape (cannot be saved in b3)"),
+)
+"""The ops of the `coreaix` dialect, which custom Metal kernels need."""
 # fmt: on
 
-ROW_BY_NAME: dict[str, Row] = {row.op_name: row for row in ROWS}
+ROW_BY_NAME: dict[str, Row] = {row.op_name: row for row in (*ROWS, *COREAIX_ROWS)}

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from patcomp.ir import attributes
-from patcomp.ir.coreai_table import ROWS, Row, Slot
+from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
 from patcomp.ir.syntax import FORMS
 from patcomp.ir.types import (
     HandleType,
@@ -137,12 +137,12 @@ def _make(row: Row) -> type[CoreaiOp]:
     return op_class
 
 
-OPS: dict[str, type[CoreaiOp]] = {row.op_name: _make(row) for row in ROWS}
-"""Every op class of the dialect by its full name, `"coreai.add"`."""
+OPS: dict[str, type[CoreaiOp]] = {row.op_name: _make(row) for row in (*ROWS, *COREAIX_ROWS)}
+"""Every op class of the two dialects by its full name, `"coreai.add"`."""
 
 COREAI = Dialect(
     "coreai",
-    list(OPS.values()),
+    [op_class for name, op_class in OPS.items() if name.startswith("coreai.")],
     [
         *(attribute for attribute in attributes.ATTRIBUTES if attribute.name.startswith("coreai.")),
         TokenType,
@@ -150,7 +150,11 @@ COREAI = Dialect(
         ImageType,
     ],
 )
-COREAIX = Dialect("coreaix", [], [attributes.HardwareConstraintsAttr, attributes.ImageConstraintsAttr])
+COREAIX = Dialect(
+    "coreaix",
+    [op_class for name, op_class in OPS.items() if name.startswith("coreaix.")],
+    [attributes.HardwareConstraintsAttr, attributes.ImageConstraintsAttr],
+)
 PARAM = Dialect(
     "param",
     [],

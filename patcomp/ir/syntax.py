@@ -185,6 +185,24 @@ def _parse_functional(parser: Parser, op_class: type[Operation]) -> Operation:
     return _finish(parser, op_class, operands, operand_types, _parse_result_types(parser), properties)
 
 
+def _print_call(op: Operation, printer: Printer) -> None:
+    printer.print_string("(")
+    _print_list(printer, op.operands)
+    printer.print_string(") : ")
+    _print_types([operand.type for operand in op.operands], printer)
+    printer.print_string(" -> ")
+    _print_results([result.type for result in op.results], printer)
+    _print_discardable(op, printer)
+
+
+def _parse_call(parser: Parser, op_class: type[Operation]) -> Operation:
+    operands = parser.parse_op_args_list()
+    parser.parse_punctuation(":")
+    operand_types = _parse_type_list(parser)
+    parser.parse_punctuation("->")
+    return _finish(parser, op_class, operands, operand_types, _parse_result_types(parser))
+
+
 # ---- `%a : T -> U` --------------------------------------------------------------------------------
 
 
@@ -732,6 +750,7 @@ def _parse_graph(parser: Parser, op_class: type[Operation]) -> Operation:
 
 FORMS: dict[str, Form] = {
     "functional": Form(_print_functional, _parse_functional),
+    "call": Form(_print_call, _parse_call),
     "pad": Form(_print_functional, _parse_functional),
     "scan": Form(_print_functional, _parse_functional),
     "scatter_along_axis": Form(_print_functional, _parse_functional),

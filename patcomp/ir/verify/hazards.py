@@ -46,7 +46,7 @@ _HAZARDS: dict[str, list[Hazard]] = {}
 def _hazard(*names: str) -> Callable[[Hazard], Hazard]:
     def register(function: Hazard) -> Hazard:
         for name in names:
-            _HAZARDS.setdefault(f"coreai.{name}", []).append(function)
+            _HAZARDS.setdefault(name if name.startswith("coreaix.") else f"coreai.{name}", []).append(function)
         return function
 
     return register
@@ -116,6 +116,11 @@ def _constant(op: CoreaiOp, report: Report) -> Iterator[str]:
 @_hazard("reduce", "reduce_index")
 def _reduce(op: CoreaiOp, report: Report) -> Iterator[str]:
     yield "an asset with this op aborts the process that loads it; use reduce_sum, reduce_max, ..."
+
+
+@_hazard("coreaix.cast", "coreaix.view")
+def _no_serialised_form(op: CoreaiOp, report: Report) -> Iterator[str]:
+    yield "an asset has no form for this op, so it cannot be saved"
 
 
 @_hazard("if")
