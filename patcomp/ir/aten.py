@@ -168,6 +168,11 @@ def _bundled() -> Mapping[str, str]:
     return {op_name(line.partition("(")[0]): line for line in lines}
 
 
+def known_names() -> list[str]:
+    """The names of all ops in the bundled table and of those defined since, in order."""
+    return [*_bundled(), *(name for name in _DEFINED if name not in _bundled())]
+
+
 def define(schema_text: str) -> Schema:
     """Adds an operator that the bundled table lacks (a custom op, a newer PyTorch); returns its schema."""
     schema = parse_schema(schema_text)

@@ -1,5 +1,51 @@
 """The pattern language and its machine; it knows no op of any dialect."""
 
-from patcomp.patterns.procedural import OpRule, OpView, Rejected, lowering, normalization, op_rule, optimization
+from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.driver import run
+from patcomp.patterns.expressions import check, compute, is_in, tag
+from patcomp.patterns.index import Index
+from patcomp.patterns.language import ANY, Attr, Capture, CompositeTable, Const, any_of, composites
+from patcomp.patterns.procedural import (
+    Example,
+    OpRule,
+    OpView,
+    Rejected,
+    example,
+    lowering,
+    normalization,
+    op_rule,
+    optimization,
+)
+from patcomp.patterns.rule import Rewrite, Rule, rule
+from patcomp.patterns.statistics import Statistics
 
-__all__ = ["OpRule", "OpView", "Rejected", "lowering", "normalization", "op_rule", "optimization"]
+__all__ = [
+    "ANY",
+    "Attr",
+    "Capture",
+    "CompositeTable",
+    "Const",
+    "Example",
+    "Index",
+    "OpRule",
+    "OpView",
+    "Rejected",
+    "Rewrite",
+    "Rule",
+    "RuleSet",
+    "Statistics",
+    "any_of",
+    "check",
+    "collect",
+    "composites",
+    "compute",
+    "example",
+    "is_in",
+    "lowering",
+    "normalization",
+    "op_rule",
+    "optimization",
+    "rule",
+    "run",
+    "tag",
+]

@@ -1,6 +1,6 @@
 """The procedural form of a rule: a function of one op, for targets that depend on shapes or values.
 
-    @lowering("aten.addmm", example=lambda t: (t(3), t(2, 4), t(4, 3)))
+    @lowering("aten.addmm", examples=[example("3xf32", "2x4xf32", "4x3xf32", beta=0.5)])
     def addmm(op, c):
         "beta * self + alpha * (mat1 @ mat2)"
         product = c.broadcasting_batch_matmul(op.mat1, op.mat2)
@@ -20,6 +20,25 @@ from typing import Any, NoReturn
 from patcomp.errors import RuleError
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation
+
+
+@dataclass(frozen=True)
+class Example:
+    """Arguments on which the generated tests run a rule.
+
+    Tensors are written as types, `"2x3xf32"`, with a range of values where it matters, `"4xsi64[0,3]"`
+    (ends included); all else is a Python value.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    op: str | None = None
+    """The op to run, where the rule takes several; the first one otherwise."""
+
+
+def example(*args: Any, op: str | None = None, **kwargs: Any) -> Example:
+    """An `Example` from an operator's arguments: `example("2x3xf32", "3xf32", alpha=2)`."""
+    return Example(args, kwargs, op)
 
 
 class Rejected(Exception):  # noqa: N818  (not an error: the rule does not apply, and says why)
@@ -76,6 +95,11 @@ class OpView:
         """Says that the rule does not take this op, and why, in words a user can act on."""
         raise Rejected(reason)
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of all arguments, in the order of the schema."""
+        return tuple(self._arguments)
+
     def used(self, index: int) -> bool:
         """Whether a result has any use."""
         return bool(self.operation.results[index].uses)
@@ -99,11 +123,13 @@ class OpRule:
     stage: str
     """The stage that runs it: `normalize`, `recover`, `lower` or `optimize`."""
     doc: str = ""
-    examples: tuple[Any, ...] = ()
+    examples: tuple[Example, ...] = ()
     source: str = ""
     """File and line of the declaration."""
     size: int = field(default=1)
     """How many ops the rule matches, by which the driver ranks it."""
+    priority: int = 0
+    """Rules of higher priority are tried first, whatever their size."""
 
     def __call__(self, view: OpView, builder: Any) -> list[Value] | None:
         """The replacement values, None (or `Rejected`) when the rule does not apply.
@@ -127,19 +153,23 @@ class OpRule:
         return values
 
 
-def op_rule(stage: str, *ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+def op_rule(
+    stage: str, *ops: str, examples: Iterable[Example] = (), name: str | None = None
+) -> Callable[[RuleFunction], OpRule]:
     """Declares a procedural rule of a stage for the named ops; the decorated name becomes an `OpRule`.
 
     Args:
+        name: the rule's name, where it is not the function's (rules made by a function of the catalog).
         stage: `normalize`, `recover`, `lower` or `optimize`.
         ops: names of ops in the source dialect, `"aten.addmm"`.
-        examples: what the generated tests run the rule on, see `docs/architecture.md`.
+        examples: what the generated tests run the rule on.
     """
 
     def declare(function: RuleFunction) -> OpRule:
         code = function.__code__
+        spelled = function.__name__.strip("_")
         return OpRule(
-            function.__name__.strip("_"),
+            name or (f"normalize {spelled}" if stage == "normalize" else spelled),
             ops,
             function,
             stage,
@@ -151,16 +181,20 @@ def op_rule(stage: str, *ops: str, examples: Iterable[Any] = ()) -> Callable[[Ru
     return declare
 
 
-def lowering(*ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+def lowering(*ops: str, examples: Iterable[Example] = (), name: str | None = None) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the lower stage; see `op_rule`."""
-    return op_rule("lower", *ops, examples=examples)
+    return op_rule("lower", *ops, examples=examples, name=name)
 
 
-def normalization(*ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+def normalization(
+    *ops: str, examples: Iterable[Example] = (), name: str | None = None
+) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the normalize stage; see `op_rule`."""
-    return op_rule("normalize", *ops, examples=examples)
+    return op_rule("normalize", *ops, examples=examples, name=name)
 
 
-def optimization(*ops: str, examples: Iterable[Any] = ()) -> Callable[[RuleFunction], OpRule]:
+def optimization(
+    *ops: str, examples: Iterable[Example] = (), name: str | None = None
+) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the optimize stage; see `op_rule`."""
-    return op_rule("optimize", *ops, examples=examples)
+    return op_rule("optimize", *ops, examples=examples, name=name)

@@ -1,0 +1,398 @@
+"""The two dialects as the pattern language sees them: which ops there are, and how to read and build one.
+
+The pattern language knows no op by name. All it asks of a dialect is a `DialectView`: op descriptions
+by name, the arguments of an op by name, the values of a constant, and a way to build an op.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values, to_numpy
+from patcomp.ir.coreai_table import ROWS, Row
+from patcomp.ir.dialect import OPS
+from patcomp.ir.types import ELEMENT_TYPES, Shape, element_name, tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    Attribute,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    Operation,
+    SSAValue,
+    StringAttr,
+    TensorType,
+)
+
+
+def is_constant(op: Operation) -> bool:
+    """Whether an op makes a constant; both dialects share one."""
+    return op.name == "coreai.constant"
+
+
+@dataclass(frozen=True)
+class ArgumentSpec:
+    """One argument of an op.
+
+    `kind` is `value` (an SSA value, or None when `optional`), `values` (a list of them), `attribute`
+    (a Python value), or `mixed` (a Python value in which SSA values may stand: sizes, scalars).
+    """
+
+    name: str
+    kind: str
+    optional: bool = False
+    type: str = ""
+    """The type as the dialect declares it, for messages and for choosing an overload."""
+    sample: Any = None
+    """A value the argument may have, for the generated tests of a rule that does not care."""
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """An op of a dialect."""
+
+    name: str
+    arguments: tuple[ArgumentSpec, ...]
+    results: int | None
+    """How many results it has; None when that depends on the op."""
+    commutative: tuple[str, str] | None = None
+    """The two arguments that may change places."""
+    commutes_when: tuple[tuple[str, Any], ...] = ()
+    """The values that other arguments must have for that: `add` scales its second tensor by `alpha`."""
+
+    def argument(self, name: str) -> ArgumentSpec:
+        return next(argument for argument in self.arguments if argument.name == name)
+
+
+Sugar = tuple[str, Mapping[str, Any]]
+"""An operator's op and the arguments that it fixes."""
+
+
+class DialectView(ABC):
+    """What the pattern language asks of a dialect."""
+
+    name: str
+    operators: Mapping[str, Sugar]
+    """The op of each Python operator: `+ - * / @ **` and `neg`."""
+
+    @abstractmethod
+    def candidates(self, name: str) -> list[OpSpec]:
+        """The ops that an attribute name of the namespace may mean (the overloads), best one first."""
+
+    @abstractmethod
+    def spec(self, name: str) -> OpSpec | None:
+        """The op of an exact name, with or without the dialect's prefix."""
+
+    @abstractmethod
+    def arguments(self, op: Operation) -> Mapping[str, Any]:
+        """The arguments of an op by name: `Value`s, Python values (element types as names), lists of both."""
+
+    @abstractmethod
+    def operands_in(self, attribute: Attribute) -> int:
+        """How many operands of the op stand inside a property."""
+
+    @abstractmethod
+    def build(
+        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
+    ) -> Any:
+        """Adds an op at the active insertion point: its `Value`, or a list of them."""
+
+    @abstractmethod
+    def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
+        """An op at the active insertion point with guessed result types, for the generated tests of a rule."""
+
+    def constant_values(self, value: SSAValue) -> np.ndarray | None:
+        """The values of an inline constant, None for anything else."""
+        return constant_values(value)
+
+    def constant_equals(self, value: SSAValue, literal: Any) -> bool:
+        """Whether a value is a constant that a literal describes: every element equals the number, or the
+        elements are those of the list, after rounding to the constant's element type."""
+        values = constant_values(value)
+        if values is None or not isinstance(value.type, TensorType):
+            return False
+        element = value.type.element_type
+        try:
+            wanted = literal_values(literal, element)
+        except (OverflowError, TypeError, ValueError):  # the element type cannot hold the literal
+            return False
+        if wanted is None or (wanted.ndim and wanted.shape != values.shape):
+            return False
+        if not wanted.ndim and values.size:
+            one = values[(0,) * values.ndim]
+            if not any(values.strides):
+                values = np.asarray(one)
+        return values.size > 0 and bool(np.array_equal(np.broadcast_to(wanted, values.shape), values, equal_nan=False))
+
+    def constant(self, literal: Any, like: SSAValue | None) -> Value:
+        """A new constant at the insertion point, of the element type of `like`."""
+        element = like.type.element_type if like is not None and isinstance(like.type, TensorType) else None
+        return coreai.constant(literal, element)
+
+
+def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
+    """A Python literal as an array in the form in which `constant_values` gives constants of an element type."""
+    number_kind = element_name(element)
+    is_bool = isinstance(literal, bool)
+    if is_bool != (number_kind == "i1"):
+        return None
+    array, _ = to_numpy(literal, element)
+    if number_kind == "bf16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def _decoded(value: Any) -> Any:
+    """Attributes of an argument as Python values; element types become their names."""
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if not isinstance(value, Attribute):
+        return value
+    if isinstance(value, StringAttr):
+        return value.data
+    if isinstance(value, IntegerAttr):
+        return bool(value.value.data) if value.type == IntegerType(1) else value.value.data
+    if isinstance(value, FloatAttr):
+        return value.value.data
+    if isinstance(value, ArrayAttr):
+        return [_decoded(item) for item in value.data]
+    name = element_name(value)
+    if name in ELEMENT_TYPES:
+        return name
+    data = getattr(value, "data", None)
+    return data.value if hasattr(data, "value") else data if isinstance(data, str) else value
+
+
+# ---- aten -----------------------------------------------------------------------------------------
+
+_ATEN_COMMUTATIVE = {
+    "add.Tensor": ("self", "other"),
+    "mul.Tensor": ("self", "other"),
+    **{
+        f"{name}{overload}": ("self", "other")
+        for overload, names in {
+            "": ("maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or", "logical_xor"),
+            ".Tensor": ("eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        }.items()
+        for name in names
+    },
+}
+"""Ops whose two tensors may change places."""
+
+
+def _aten_argument(argument: aten.Argument) -> ArgumentSpec:
+    base = argument.type
+    optional = base.endswith("?")
+    core = base.rstrip("?")
+    if core == "Tensor":
+        kind = "value"
+    elif core.startswith("Tensor") and core.endswith("]"):
+        kind = "values"
+    elif core.startswith(("SymInt", "Scalar")) and not core.startswith("ScalarType"):
+        kind = "mixed"
+    else:
+        kind = "attribute"
+    samples: dict[str, Any] = {"bool": False, "float": 1.0, "str": "none", "ScalarType": "f32"}
+    sample = argument.default if argument.has_default else None
+    if not argument.has_default and not optional:
+        sample = [0] if core.endswith("]") else samples.get(core, 0)
+    return ArgumentSpec(argument.name, kind, optional, base, sample)
+
+
+@cache
+def _overloads() -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in aten.known_names():
+        found.setdefault(".".join(name.split(".")[:2]), []).append(name)
+    return {base: tuple(names) for base, names in found.items()}
+
+
+class AtenView(DialectView):
+    """The `aten` dialect. Scalars stand as 0-d constants where an overload takes a tensor."""
+
+    name = "aten"
+    operators = {
+        "+": ("add.Tensor", {"alpha": 1}),
+        "-": ("sub.Tensor", {"alpha": 1}),
+        "*": ("mul.Tensor", {}),
+        "/": ("div.Tensor", {}),
+        "@": ("matmul", {}),
+        "**": ("pow.Tensor_Tensor", {}),
+        "neg": ("neg", {}),
+    }
+
+    def candidates(self, name: str) -> list[OpSpec]:
+        bases = [f"aten.{name}", f"aten.{name.rstrip('_')}"] if name.endswith("_") else [f"aten.{name}"]
+        names = next((_overloads()[base] for base in bases if base in _overloads()), ())
+        specs = [spec for spec in map(self.spec, names) if spec is not None]
+        # a scalar argument is a constant operand after normalization, so overloads on tensors come first
+        return sorted(specs, key=lambda spec: -sum(argument.kind == "value" for argument in spec.arguments))
+
+    @cache  # noqa: B019  (one view, alive as long as the process)
+    def spec(self, name: str) -> OpSpec | None:
+        schema = aten.schema_of(name) or aten.schema_of(f"aten.{name}")
+        if schema is None:
+            return None
+        results = None if any(type_.endswith("[]") for type_ in schema.result_types) else len(schema.result_types)
+        return OpSpec(
+            schema.name,
+            tuple(_aten_argument(argument) for argument in schema.arguments),
+            results,
+            _ATEN_COMMUTATIVE.get(schema.name.removeprefix("aten.")),
+            (("alpha", 1),) if schema.name == "aten.add.Tensor" else (),
+        )
+
+    def arguments(self, op: Operation) -> Mapping[str, Any]:
+        assert isinstance(op, aten.AtenOp)
+        return {name: _decoded(value) for name, value in op.arguments_by_name().items()}
+
+    def operands_in(self, attribute: Attribute) -> int:
+        if isinstance(attribute, aten.ValueAttr):
+            return 1
+        return sum(map(self.operands_in, attribute.data)) if isinstance(attribute, ArrayAttr) else 0
+
+    def build(
+        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
+    ) -> Any:
+        given = dict(keywords)
+        spec = self.spec(name) or self._overload(name, len(arguments), given)
+        result_types = given.pop("result_types", None) or types
+        named = dict(zip((argument.name for argument in spec.arguments), arguments, strict=False)) | given
+        made = self._insert(spec, named, result_types or self._guess(spec, named, spec.results or 1))
+        return made[0] if spec.results == 1 else made
+
+    def _overload(self, name: str, positional: int, keywords: Mapping[str, Any]) -> OpSpec:
+        for spec in self.candidates(name):
+            names = [argument.name for argument in spec.arguments]
+            if positional <= len(names) and set(keywords) - {"result_types"} <= set(names[positional:]):
+                return spec
+        raise KeyError(f"no overload of aten.{name} takes {positional} arguments and {sorted(keywords)}")
+
+    def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
+        return self._insert(spec, arguments, self._guess(spec, arguments, results))[0].ssa.owner  # type: ignore[return-value]
+
+    def _insert(self, spec: OpSpec, arguments: Mapping[str, Any], types: Sequence[Attribute]) -> list[Value]:
+        encoded: dict[str, Any] = {}
+        for argument in spec.arguments:
+            if argument.name not in arguments:
+                continue
+            value = arguments[argument.name]
+            if argument.kind == "value" and isinstance(value, int | float):
+                value = self.constant(value, next((v.ssa for v in arguments.values() if isinstance(v, Value)), None))
+            if argument.type.startswith("ScalarType") and isinstance(value, str):
+                value = ELEMENT_TYPES[value]
+            encoded[argument.name] = value
+        op = aten.create(spec.name, encoded, types)
+        return [Value(result) for result in Builder.current().insert(op).results]
+
+    def _guess(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> list[Attribute]:
+        """Result types good enough for a pattern test: broadcast, reduced by `dim`, cast by `dtype`."""
+        tensors = [value for value in _flat(arguments.values()) if isinstance(value, Value)]
+        if not tensors:
+            return [tensor((), "f32")] * results
+        shape: Shape = tensors[0].shape
+        element: Any = arguments.get("dtype") or tensors[0].element_type
+        required = [v for v in tensors if isinstance(v, Value)]
+        if len(required) > 1 and spec.commutative or spec.name in ("aten.sub.Tensor", "aten.div.Tensor"):
+            shape = _broadcast([value.shape for value in required]) or shape
+        dims = arguments.get("dim")
+        if "keepdim" in arguments and dims is not None:
+            axes = {axis % max(len(shape), 1) for axis in (dims if isinstance(dims, list | tuple) else [dims])}
+            kept = arguments["keepdim"]
+            shape = tuple(1 if i in axes else n for i, n in enumerate(shape) if kept or i not in axes)
+        return [tensor(shape, element)] * results
+
+
+def _flat(items: Any) -> list[Any]:
+    return [leaf for item in items for leaf in (_flat(item) if isinstance(item, list | tuple) else [item])]
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*padded, strict=True))
+
+
+# ---- coreai ---------------------------------------------------------------------------------------
+
+
+class CoreaiView(DialectView):
+    """The `coreai` dialect. Axes, shapes and scalars are operands: a literal there means a constant."""
+
+    name = "coreai"
+    operators = {
+        operator: (f"decomposable.broadcasting_{name}", {})
+        for operator, name in {
+            "+": "add",
+            "-": "sub",
+            "*": "mul",
+            "/": "divide",
+            "@": "batch_matmul",
+            "**": "pow",
+        }.items()
+    }
+
+    def candidates(self, name: str) -> list[OpSpec]:
+        found = _coreai_names().get(name)
+        return [] if found is None else [_coreai_spec(found)]
+
+    def spec(self, name: str) -> OpSpec | None:
+        found = _coreai_names().get(name.removeprefix("coreai."))
+        return None if found is None else _coreai_spec(found)
+
+    def arguments(self, op: Operation) -> Mapping[str, Any]:
+        arguments = op.arguments_by_name()  # type: ignore[attr-defined]
+        declared = {name.rstrip("?"): None for name, _ in OPS[op.name].ROW.attributes}
+        return {name: _decoded(value) for name, value in (declared | arguments).items()}
+
+    def operands_in(self, attribute: Attribute) -> int:
+        return 0
+
+    def build(
+        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
+    ) -> Any:
+        return getattr(coreai, name)(*arguments, **keywords)
+
+    def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
+        row = OPS[spec.name].ROW
+        given = {name: value for name, value in arguments.items() if value is not None}
+        made = getattr(coreai, row.builder)(**given)
+        return (made[0] if isinstance(made, list) else made).ssa.owner
+
+
+@cache
+def _coreai_names() -> Mapping[str, Row]:
+    names: dict[str, Row] = {}
+    for key in ("builder", "last", "name"):
+        for row in ROWS:
+            spelled = row.name.rpartition(".")[2] if key == "last" else getattr(row, key)
+            names.setdefault(spelled, row)
+    return names
+
+
+@cache
+def _coreai_spec(row: Row) -> OpSpec:
+    operands = [
+        ArgumentSpec(slot.name, "values" if slot.variadic else "value", type="+".join(slot.types))
+        for slot in row.operands
+    ]
+    attributes = [
+        ArgumentSpec(name.rstrip("?"), "attribute", name.endswith("?"), kind, kind.partition("=")[2] or None)
+        for name, kind in row.attributes
+    ]
+    pair = (row.operands[0].name, row.operands[1].name) if row.commutative else None
+    results = None if any(slot.variadic for slot in row.results) else len(row.results)
+    return OpSpec(row.op_name, (*operands, *attributes), results, pair)
+
+
+aten_namespace = AtenView()
+coreai_namespace = CoreaiView()

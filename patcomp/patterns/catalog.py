@@ -1,0 +1,122 @@
+"""Sets of rules: gathered from Python modules, filtered, composed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+
+from patcomp.errors import RuleError
+from patcomp.patterns.procedural import OpRule
+from patcomp.patterns.rule import Rule
+
+AnyRule = Rule | OpRule
+
+
+class RuleSet:
+    """Rules in declared order, by name. Names are unique.
+
+    Raises:
+        RuleError: two rules have one name.
+    """
+
+    def __init__(self, rules: Iterable[AnyRule] = ()):
+        self._rules: dict[str, AnyRule] = {}
+        for rule in rules:
+            known = self._rules.get(rule.name)
+            if known is not None and known is not rule:
+                raise RuleError(f"two rules are called {rule.name}: {known.source} and {rule.source}")
+            self._rules[rule.name] = rule
+
+    def __iter__(self) -> Iterator[AnyRule]:
+        return iter(self._rules.values())
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rules
+
+    def __getitem__(self, name: str) -> AnyRule:
+        """The rule of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        try:
+            return self._rules[name]
+        except KeyError:
+            raise KeyError(f"no rule {name!r}; there are {', '.join(self._rules) or 'none'}") from None
+
+    def __repr__(self) -> str:
+        return f"<RuleSet of {len(self)}: {', '.join(self._rules)}>"
+
+    def stage(self, name: str) -> RuleSet:
+        """The rules of one stage."""
+        return self.filter(lambda rule: rule.stage == name)
+
+    def filter(self, keep: Callable[[AnyRule], bool]) -> RuleSet:
+        """The rules for which `keep` is true."""
+        return RuleSet(rule for rule in self if keep(rule))
+
+    def without(self, *names: str) -> RuleSet:
+        """All rules but the named ones.
+
+        Raises:
+            KeyError: a name is not in the set.
+        """
+        for name in names:
+            self[name]
+        return self.filter(lambda rule: rule.name not in names)
+
+    def preceded_by(self, other: Iterable[AnyRule], *, override: bool = False) -> RuleSet:
+        """These rules with others in front: among equals in priority and size, the others are tried first.
+
+        Args:
+            other: rules, a `RuleSet` for instance.
+            override: whether a rule of the same name replaces ours.
+
+        Raises:
+            RuleError: a name occurs in both, and `override` is false.
+        """
+        front = RuleSet(other)
+        mine = [rule for rule in self if not (override and rule.name in front)]
+        return RuleSet([*front, *mine])
+
+    def __add__(self, other: Iterable[AnyRule]) -> RuleSet:
+        return RuleSet([*self, *other])
+
+    def procedural(self) -> list[OpRule]:
+        """The procedural rules alone."""
+        return [rule for rule in self if isinstance(rule, OpRule)]
+
+    def declarative(self) -> list[Rule]:
+        """The declarative rules alone."""
+        return [rule for rule in self if isinstance(rule, Rule)]
+
+    def check(self) -> None:
+        """Checks that every target op exists.
+
+        Raises:
+            RuleError: one does not.
+        """
+        for rule in self.declarative():
+            rule.check_targets()
+
+
+def collect(*modules: ModuleType) -> RuleSet:
+    """The rules that Python modules declare, in declared order, checked.
+
+    A rule that a module imports from another one counts once.
+
+    Raises:
+        RuleError: two rules have one name, or a target op does not exist.
+    """
+    found: dict[int, AnyRule] = {}
+    for module in modules:
+        for value in vars(module).values():
+            for rule in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(rule, Rule | OpRule):
+                    found.setdefault(id(rule), rule)
+    rules = RuleSet(found.values())
+    rules.check()
+    return rules

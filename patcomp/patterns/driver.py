@@ -1,0 +1,311 @@
+"""Running rules over a module until none applies.
+
+Users are visited before producers, so that the largest construct is found first; at one op the rules
+are tried by priority, then size, then declared order. Ops that a rewrite made, and the users of what it
+replaced, are visited at once; full sweeps repeat until one changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from patcomp.errors import RuleError, StageError
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import BlobStore
+from patcomp.ir.infer import InferenceError
+from patcomp.ir.locations import describe, fused
+from patcomp.ir.namespaces import is_constant
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Block, Operation, OpResult, Region, SSAValue
+from patcomp.patterns.catalog import AnyRule, RuleSet
+from patcomp.patterns.expressions import Expression, Undefined
+from patcomp.patterns.index import Index
+from patcomp.patterns.language import Attr, Pattern, TargetCall, TargetResult
+from patcomp.patterns.match import FUEL, Match, Matcher
+from patcomp.patterns.procedural import OpRule, OpView, Rejected
+from patcomp.patterns.rule import Rule
+from patcomp.patterns.statistics import Overlap, Record, Statistics
+
+Scope = Operation | Block | Region
+
+
+def run(
+    scope: Scope,
+    rules: RuleSet | Index,
+    *,
+    blobs: BlobStore | None = None,
+    target: Any = None,
+    fuel: int = FUEL,
+    max_rewrites: int | None = None,
+    max_sweeps: int = 64,
+) -> Statistics:
+    """Applies rules everywhere inside a scope until none applies.
+
+    Args:
+        scope: an op (a module or a graph), whose regions are rewritten, a region or a block.
+        rules: the rules, or an `Index` of them that is used for several runs.
+        blobs: the weights of the module, for new large constants.
+        target: what procedural rules build with, their second parameter.
+        fuel: steps that one attempt of a declarative rule may take.
+        max_rewrites: rewrites after which the run is given up; by default 1000 and 20 for each op.
+        max_sweeps: sweeps after which it is given up.
+
+    Raises:
+        StageError: the rules do not come to an end; the message names those that keep rewriting.
+        RuleError: a rule gave a value of another type than it replaces, or built an invalid op.
+    """
+    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel)
+    limit = max_rewrites
+    while True:
+        ops = list(walk(scope))
+        if limit is None:
+            limit = 1000 + 20 * len(ops)
+        if not driver.sweep(ops, limit):
+            return driver.statistics
+        if driver.statistics.sweeps >= max_sweeps:
+            raise driver.endless(f"after {max_sweeps} sweeps over the module the rules still rewrite it")
+
+
+def walk(scope: Scope) -> Iterator[Operation]:
+    """The ops inside a scope in order, regions after the op that has them; an op itself is not included."""
+    blocks: Iterable[Block] = [scope] if isinstance(scope, Block) else ()
+    regions: Iterable[Region] = [scope] if isinstance(scope, Region) else ()
+    if isinstance(scope, Operation):
+        regions = scope.regions
+    for region in regions:
+        blocks = [*blocks, *region.blocks]
+    for block in blocks:
+        for op in block.ops:
+            yield op
+            if op.regions:
+                yield from walk(op)
+
+
+class _Driver:
+    def __init__(self, index: Index, blobs: BlobStore | None, target: Any, fuel: int):
+        self.index, self.blobs, self.target, self.fuel = index, blobs, target, fuel
+        self.statistics = Statistics()
+        self.states = index.sweep()
+        self.limit = 0
+
+    def sweep(self, ops: Sequence[Operation], limit: int) -> bool:
+        """Visits all ops once, last ones first; whether anything was rewritten."""
+        self.limit = limit
+        before = len(self.statistics.records)
+        self.states = self.index.sweep()
+        visit = self.states.visit
+        found = [(op, rules) for op in ops if (rules := visit(op))]
+        for op, rules in reversed(found):
+            if op.parent is not None:
+                self._settle(op, rules)
+        self.statistics.sweeps += 1
+        return len(self.statistics.records) > before
+
+    def endless(self, what: str) -> StageError:
+        """The error that names the rules that keep rewriting."""
+        last = self.statistics.records[-100:]
+        counts = Counter(record.rule for record in last)
+        names = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+        places = ", ".join(dict.fromkeys(record.place for record in last[-2:]))
+        return StageError(f"{what}; of the last {len(last)} rewrites: {names}; the last ones at {places}")
+
+    def _settle(self, op: Operation, rules: Sequence[AnyRule]) -> None:
+        """Rewrites an op, then what the rewrite made and whatever uses it, until nothing more applies."""
+        pending = [(op, rules)]
+        while pending:
+            op, rules = pending.pop()
+            if op.parent is None or not rules:
+                continue
+            rewrite = self._first(op, rules)
+            if rewrite is None:
+                continue
+            if len(self.statistics.records) >= self.limit:
+                raise self.endless(f"{self.limit} rewrites are too many")
+            created, values = rewrite
+            users = dict.fromkeys(use.operation for value in values for use in value.uses)
+            for new in created:
+                pending.append((new, self.states.visit(new)))
+                for inner in walk(new):
+                    pending.append((inner, self.states.visit(inner)))
+            pending.extend((user, self.states.visit(user)) for user in users if user not in created)
+
+    def _first(self, op: Operation, rules: Sequence[AnyRule]) -> tuple[list[Operation], list[SSAValue]] | None:
+        """Applies the first rule that matches; the ops it made and the values it put in place."""
+        for position, rule in enumerate(rules):
+            started = time.perf_counter()
+            if isinstance(rule, Rule):
+                rewrite = self._declarative(rule, op, rules[position + 1 :])
+            else:
+                rewrite = self._procedural(rule, op)
+            self.statistics.record(rule.name, rewrite is not None, time.perf_counter() - started)
+            if rewrite is not None:
+                return rewrite
+        return None
+
+    def _declarative(
+        self, rule: Rule, op: Operation, others: Sequence[AnyRule]
+    ) -> tuple[list[Operation], list[SSAValue]] | None:
+        match = self._match(rule, op)
+        if match is None:
+            return None
+        place = describe(op)
+        for other in others:
+            if (other.priority, other.size) != (rule.priority, rule.size):
+                break
+            if isinstance(other, Rule) and self._match(other, op) is not None:
+                self.statistics.overlaps.append(Overlap(rule.name, other.name, place))
+        block = op.parent
+        assert block is not None
+        builder = Builder(block, before=op, blobs=self.blobs, location=fused(rule.name, match.ops))
+        types = [value.type for value in match.replaced]
+        values = _building(rule, op, builder, lambda: _Instantiation(match).root(rule.to, types))
+        if values is None:
+            return None
+        return self._replace(rule, match.replaced, values, list(match.ops), builder, place)
+
+    def _match(self, rule: Rule, op: Operation) -> Match | None:
+        matcher = Matcher(rule, op, fuel=self.fuel)
+        match = matcher.run()
+        if matcher.exhausted:
+            self.statistics.exhausted[rule.name] = self.statistics.exhausted.get(rule.name, 0) + 1
+        return match
+
+    def _procedural(self, rule: OpRule, op: Operation) -> tuple[list[Operation], list[SSAValue]] | None:
+        block = op.parent
+        assert block is not None
+        if self.target is None:
+            raise RuleError(f"rule {rule.name} ({rule.source}) is procedural: run needs target=, what it builds with")
+        place = describe(op)
+        builder = Builder(block, before=op, blobs=self.blobs, location=fused(rule.name, [op]))
+        view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
+        values = _building(rule, op, builder, lambda: rule(view, self.target))
+        if values is None:
+            return None
+        return self._replace(rule, list(op.results), values, [op], builder, place)
+
+    def _replace(
+        self,
+        rule: AnyRule,
+        old: Sequence[SSAValue],
+        values: Sequence[Value],
+        matched: list[Operation],
+        builder: Builder,
+        place: str,
+    ) -> tuple[list[Operation], list[SSAValue]]:
+        new = [value.ssa for value in values]
+        if len(old) != len(new):
+            erase_created(builder)
+            raise RuleError(
+                f"rule {rule.name} ({rule.source}) gave {len(new)} values for {len(old)} results at {place}"
+            )
+        for was, now in zip(old, new, strict=True):
+            if was.type != now.type:
+                erase_created(builder)
+                raise RuleError(
+                    f"rule {rule.name} ({rule.source}) gave a value of type {now.type} for one of type {was.type} "
+                    f"at {place}"
+                )
+        created = set(builder.created)
+        for was, now in zip(old, new, strict=True):
+            if was.name_hint is not None and isinstance(now, OpResult) and now.op in created:
+                now.name_hint = was.name_hint
+            was.replace_all_uses_with(now)
+        self._erase_dead(matched)
+        self.statistics.records.append(Record(rule.name, place))
+        return list(builder.created), new
+
+    def _erase_dead(self, matched: list[Operation]) -> None:
+        """Erases the matched ops that nothing uses any more, and their constants."""
+        remaining = dict.fromkeys(matched)
+        while dead := [op for op in remaining if not any(result.first_use for result in op.results)]:
+            for op in dead:
+                del remaining[op]
+                below = [operand.op for operand in op.operands if isinstance(operand, OpResult)]
+                self.states.forget(op)
+                op.detach()
+                op.erase()
+                for producer in below:
+                    if is_constant(producer) and producer.parent is not None and not producer.results[0].first_use:
+                        self.states.forget(producer)
+                        producer.detach()
+                        producer.erase()
+
+
+def erase_created(builder: Builder) -> None:
+    """Takes back everything that a builder inserted."""
+    for op in reversed(builder.created):
+        op.detach()
+        op.erase()
+    builder.created.clear()
+
+
+def _building(rule: AnyRule, op: Operation, builder: Builder, build: Any) -> list[Value] | None:
+    """What a rule builds; None, and nothing built, when it does not take the op.
+
+    Raises:
+        RuleError: the rule built an invalid op, or failed.
+    """
+    try:
+        with builder:
+            values = build()
+    except Rejected:
+        values = None
+    except InferenceError as error:
+        erase_created(builder)
+        raise RuleError(f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}") from error
+    except BaseException:
+        erase_created(builder)
+        raise
+    if values is None:
+        erase_created(builder)
+    return values
+
+
+class _Instantiation:
+    """Builds the target of a match; a part that is used twice is built once."""
+
+    def __init__(self, match: Match):
+        self.match = match
+        self.built: dict[int, Any] = {}
+
+    def root(self, target: Any, types: Sequence[Any]) -> list[Value]:
+        """The replacement values."""
+        if isinstance(target, list | tuple):
+            made: Any = [self.value(item, None if len(types) != 1 else types) for item in target]
+        else:
+            made = self.value(target, types)
+        return list(made) if isinstance(made, list | tuple) else [made]
+
+    def value(self, part: Any, types: Sequence[Any] | None = None) -> Any:
+        """A part of the target as a value, or the attribute that it stands for."""
+        if isinstance(part, TargetCall):
+            if id(part) not in self.built:
+                arguments = [self.value(item) for item in part.arguments]
+                keywords = {name: self.value(item) for name, item in part.keywords.items()}
+                self.built[id(part)] = part.view.build(part.name, arguments, keywords, types)
+            return self.built[id(part)]
+        if isinstance(part, TargetResult):
+            return self.value(part.call)[part.index]
+        if isinstance(part, Pattern):
+            return self.match.value_of(part)
+        if isinstance(part, Attr) and id(part) not in self.match.attributes:
+            return None  # its alternative was not taken
+        if isinstance(part, Expression):
+            return self._attribute(part)
+        if isinstance(part, list | tuple):
+            return type(part)(self.value(item) for item in part)
+        if isinstance(part, dict):
+            return {name: self.value(item) for name, item in part.items()}
+        return part
+
+    def _attribute(self, part: Expression) -> Any:
+        rule = self.match.rule
+        try:
+            return part.evaluate(self.match)
+        except Undefined as reason:
+            raise RuleError(
+                f"rule {rule.name} ({rule.source}): the target's {part.text} has no value: {reason}"
+            ) from None

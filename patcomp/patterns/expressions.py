@@ -1,0 +1,437 @@
+"""Expressions over a match: conditions and computed attributes, which carry their own text.
+
+`w.shape[0] == x.shape[-1]` is an object that can be evaluated on a match and quoted when it is false.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from patcomp.errors import RuleError
+
+if TYPE_CHECKING:
+    from patcomp.patterns.match import Match
+
+
+class Undefined(Exception):  # noqa: N818  (not an error: the condition cannot hold, and says why)
+    """An expression has no value on a match: a dynamic dimension, a rank too small, an unbound capture."""
+
+
+class Expression:
+    """Base of all expressions. Operators build larger ones; nothing is evaluated when a rule is declared."""
+
+    precedence = 9
+    is_shape = False
+    """Whether the value is a shape, in which None is a dimension that nothing is known about."""
+
+    def evaluate(self, match: Match) -> Any:
+        """The value on a match.
+
+        Raises:
+            Undefined: it has none.
+        """
+        raise NotImplementedError
+
+    @property
+    def text(self) -> str:
+        """The expression as its author wrote it."""
+        raise NotImplementedError
+
+    def leaves(self) -> Iterator[Expression]:
+        """The parts that read the match, for the explanation of a false condition."""
+        yield self
+
+    def captured(self) -> Iterator[Any]:
+        """The pattern nodes that the expression reads."""
+        return iter(())
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.text}>"
+
+    def __bool__(self) -> bool:
+        raise RuleError(
+            f"`{self.text}` has no truth value while a rule is declared; combine conditions with &, | and ~, "
+            f"write chained comparisons apart, and pass them in where="
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return Binary("==", operator.eq, 4, self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return Binary("!=", operator.ne, 4, self, other)
+
+    def __lt__(self, other: object) -> Expression:
+        return Binary("<", operator.lt, 4, self, other)
+
+    def __le__(self, other: object) -> Expression:
+        return Binary("<=", operator.le, 4, self, other)
+
+    def __gt__(self, other: object) -> Expression:
+        return Binary(">", operator.gt, 4, self, other)
+
+    def __ge__(self, other: object) -> Expression:
+        return Binary(">=", operator.ge, 4, self, other)
+
+    def __add__(self, other: object) -> Expression:
+        return Binary("+", operator.add, 6, self, other)
+
+    def __radd__(self, other: object) -> Expression:
+        return Binary("+", operator.add, 6, other, self)
+
+    def __sub__(self, other: object) -> Expression:
+        return Binary("-", operator.sub, 6, self, other)
+
+    def __rsub__(self, other: object) -> Expression:
+        return Binary("-", operator.sub, 6, other, self)
+
+    def __mul__(self, other: object) -> Expression:
+        return Binary("*", operator.mul, 7, self, other)
+
+    def __rmul__(self, other: object) -> Expression:
+        return Binary("*", operator.mul, 7, other, self)
+
+    def __truediv__(self, other: object) -> Expression:
+        return Binary("/", operator.truediv, 7, self, other)
+
+    def __rtruediv__(self, other: object) -> Expression:
+        return Binary("/", operator.truediv, 7, other, self)
+
+    def __floordiv__(self, other: object) -> Expression:
+        return Binary("//", operator.floordiv, 7, self, other)
+
+    def __rfloordiv__(self, other: object) -> Expression:
+        return Binary("//", operator.floordiv, 7, other, self)
+
+    def __mod__(self, other: object) -> Expression:
+        return Binary("%", operator.mod, 7, self, other)
+
+    def __rmod__(self, other: object) -> Expression:
+        return Binary("%", operator.mod, 7, other, self)
+
+    def __pow__(self, other: object) -> Expression:
+        return Binary("**", operator.pow, 8, self, other)
+
+    def __rpow__(self, other: object) -> Expression:
+        return Binary("**", operator.pow, 8, other, self)
+
+    def __neg__(self) -> Expression:
+        return Unary("-", operator.neg, 8, self)
+
+    def __abs__(self) -> Expression:
+        return Call("abs", abs, self)
+
+    def __and__(self, other: object) -> Expression:
+        return Both(self, other)
+
+    def __or__(self, other: object) -> Expression:
+        return Either(self, other)
+
+    def __invert__(self) -> Expression:
+        return Unary("~", operator.not_, 8, self)
+
+    def __getitem__(self, index: Any) -> Expression:
+        return Item(self, index)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RuleError(f"`{self.text}` cannot be unpacked while a rule is declared; index it")
+
+    def is_in(self, *values: Any) -> Expression:
+        """Whether the value is one of `values`."""
+        return Member(self, values)
+
+
+class Literal(Expression):
+    """A Python value."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def evaluate(self, match: Match) -> Any:
+        return self.value
+
+    @property
+    def text(self) -> str:
+        return f'"{self.value}"' if isinstance(self.value, str) else repr(self.value)
+
+    def leaves(self) -> Iterator[Expression]:
+        return iter(())
+
+
+class _Sequence(Expression):
+    """A list or tuple with expressions in it."""
+
+    def __init__(self, items: Iterable[Any], kind: type):
+        self.items, self.kind = [lift(item) for item in items], kind
+
+    def evaluate(self, match: Match) -> Any:
+        return self.kind(item.evaluate(match) for item in self.items)
+
+    @property
+    def text(self) -> str:
+        inside = ", ".join(item.text for item in self.items)
+        return f"[{inside}]" if self.kind is list else f"({inside}{',' if len(self.items) == 1 else ''})"
+
+    def leaves(self) -> Iterator[Expression]:
+        for item in self.items:
+            yield from item.leaves()
+
+    def captured(self) -> Iterator[Any]:
+        for item in self.items:
+            yield from item.captured()
+
+
+def lift(value: Any) -> Expression:
+    """A value as an expression."""
+    if isinstance(value, Expression):
+        return value
+    if hasattr(value, "as_expression"):
+        return value.as_expression()
+    if isinstance(value, list | tuple):
+        return _Sequence(value, type(value))
+    return Literal(value)
+
+
+class _Compound(Expression):
+    """Base of expressions with parts."""
+
+    parts: tuple[Expression, ...]
+
+    def leaves(self) -> Iterator[Expression]:
+        for part in self.parts:
+            yield from part.leaves()
+
+    def captured(self) -> Iterator[Any]:
+        for part in self.parts:
+            yield from part.captured()
+
+    def _quoted(self, part: Expression, minimum: int) -> str:
+        return part.text if part.precedence >= minimum else f"({part.text})"
+
+
+class Binary(_Compound):
+    """`a <operator> b`, where neither side may be undefined."""
+
+    def __init__(self, symbol: str, function: Callable[[Any, Any], Any], precedence: int, left: Any, right: Any):
+        self.symbol, self.function, self.precedence = symbol, function, precedence
+        self.parts = (lift(left), lift(right))
+
+    def evaluate(self, match: Match) -> Any:
+        left, right = (part.evaluate(match) for part in self.parts)
+        for part, value in zip(self.parts, (left, right), strict=True):
+            if part.is_shape and None in value:
+                raise Undefined(f"{part.text} is {value!r}, which has dynamic dimensions")
+        if self.symbol in ("==", "!=") and isinstance(left, list | tuple) and isinstance(right, list | tuple):
+            left, right = tuple(left), tuple(right)  # a shape and a list of an op's argument compare as sequences
+        try:
+            return self.function(left, right)
+        except (TypeError, ZeroDivisionError) as error:
+            raise Undefined(f"`{self.text}` has no value ({error})") from None
+
+    @property
+    def text(self) -> str:
+        left, right = self.parts
+        return f"{self._quoted(left, self.precedence)} {self.symbol} {self._quoted(right, self.precedence + 1)}"
+
+
+class Unary(_Compound):
+    """`-a` or `~a`."""
+
+    def __init__(self, symbol: str, function: Callable[[Any], Any], precedence: int, part: Any):
+        self.symbol, self.function, self.precedence = symbol, function, precedence
+        self.parts = (lift(part),)
+
+    def evaluate(self, match: Match) -> Any:
+        try:
+            return self.function(self.parts[0].evaluate(match))
+        except TypeError as error:
+            raise Undefined(f"`{self.text}` has no value ({error})") from None
+
+    @property
+    def text(self) -> str:
+        return f"{self.symbol}{self._quoted(self.parts[0], self.precedence)}"
+
+
+class Both(_Compound):
+    """`a & b`, the second evaluated only when the first holds."""
+
+    precedence = 3
+
+    def __init__(self, *parts: Any):
+        self.parts = tuple(lift(part) for part in parts)
+
+    def evaluate(self, match: Match) -> Any:
+        return all(part.evaluate(match) for part in self.parts)
+
+    @property
+    def text(self) -> str:
+        return " & ".join(self._quoted(part, 5) for part in self.parts)
+
+
+class Either(_Compound):
+    """`a | b`; a side without a value counts as false, unless both have none."""
+
+    precedence = 2
+
+    def __init__(self, *parts: Any):
+        self.parts = tuple(lift(part) for part in parts)
+
+    def evaluate(self, match: Match) -> Any:
+        reasons = []
+        for part in self.parts:
+            try:
+                if part.evaluate(match):
+                    return True
+            except Undefined as reason:
+                reasons.append(reason)
+        if len(reasons) == len(self.parts):
+            raise reasons[-1]
+        return False
+
+    @property
+    def text(self) -> str:
+        return " | ".join(self._quoted(part, 5) for part in self.parts)
+
+
+class Member(_Compound):
+    """Whether a value is one of several."""
+
+    precedence = 4
+
+    def __init__(self, part: Any, values: Iterable[Any]):
+        self.parts = (lift(part), *(lift(value) for value in values))
+
+    def evaluate(self, match: Match) -> Any:
+        first, *others = (part.evaluate(match) for part in self.parts)
+        return first in others
+
+    @property
+    def text(self) -> str:
+        return f"{self.parts[0].text}.is_in({', '.join(part.text for part in self.parts[1:])})"
+
+
+class Item(_Compound):
+    """`a[i]`."""
+
+    def __init__(self, part: Expression, index: Any):
+        self.parts = (part,) if isinstance(index, slice) else (part, lift(index))
+        self.index = index
+        self.is_shape = part.is_shape and isinstance(index, slice)
+
+    def evaluate(self, match: Match) -> Any:
+        whole = self.parts[0].evaluate(match)
+        index = self.index if isinstance(self.index, slice) else self.parts[1].evaluate(match)
+        try:
+            item = whole[index]
+        except (IndexError, TypeError):
+            raise Undefined(f"`{self.text}` does not exist, {self.parts[0].text} is {whole!r}") from None
+        if item is None and self.parts[0].is_shape:
+            raise Undefined(f"`{self.text}` is dynamic")
+        return item
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.index, slice):
+            ends = [self.index.start, self.index.stop] + ([self.index.step] if self.index.step is not None else [])
+            return f"{self.parts[0].text}[{':'.join('' if end is None else str(end) for end in ends)}]"
+        return f"{self.parts[0].text}[{self.parts[1].text}]"
+
+    def leaves(self) -> Iterator[Expression]:
+        yield self
+
+
+class Call(_Compound):
+    """A function of the values of expressions."""
+
+    def __init__(self, name: str, function: Callable[..., Any], *parts: Any):
+        self.name, self.function = name, function
+        self.parts = tuple(lift(part) for part in parts)
+
+    def evaluate(self, match: Match) -> Any:
+        return self.function(*(part.evaluate(match) for part in self.parts))
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}({', '.join(part.text for part in self.parts)})"
+
+
+class Property(Expression):
+    """A property of a matched value: `x.rank`, `eps.value`."""
+
+    def __init__(self, node: Any, name: str, read: Callable[[Any], Any]):
+        self.node, self.name, self.read = node, name, read
+        self.is_shape = name == "shape"
+
+    def evaluate(self, match: Match) -> Any:
+        value = match.value_of(self.node)
+        if value is None:
+            raise Undefined(f"{self.node} is not part of the alternative that matched")
+        try:
+            return self.read(value)
+        except TypeError as error:
+            raise Undefined(f"`{self.text}` has no value: {error}") from None
+
+    @property
+    def text(self) -> str:
+        return f"{self.node}.{self.name}"
+
+    def captured(self) -> Iterator[Any]:
+        yield self.node
+
+
+class Tag(Expression):
+    """The alternative that an `any_of(..., tag="name")` took."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def evaluate(self, match: Match) -> Any:
+        return match.tags.get(self.name)
+
+    @property
+    def text(self) -> str:
+        return f'tag("{self.name}")'
+
+
+class Computed(Expression):
+    """A function of the whole match, with the text that stands for it."""
+
+    def __init__(self, text: str, function: Callable[[Match], Any]):
+        self._text, self.function = text, function
+
+    def evaluate(self, match: Match) -> Any:
+        return self.function(match)
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    def leaves(self) -> Iterator[Expression]:
+        return iter(())
+
+
+def tag(name: str) -> Expression:
+    """The tag that `any_of(..., tag=name)` chose, None when it is not part of what matched."""
+    return Tag(name)
+
+
+def check(text: str, function: Callable[[Match], Any]) -> Expression:
+    """A condition in Python: `function(match)`, where `match["x"]` is what the capture `x` stands for."""
+    return Computed(text, function)
+
+
+def compute(text: str, function: Callable[[Match], Any]) -> Expression:
+    """An attribute in Python: `function(match)`, where `match["x"]` is what the capture `x` stands for."""
+    return Computed(text, function)
+
+
+def is_in(expression: Any, *values: Any) -> Expression:
+    """Whether an expression's value is one of `values`."""
+    return Member(expression, values)

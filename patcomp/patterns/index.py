@@ -1,0 +1,283 @@
+"""Which rules can match at an op: a bottom-up tree automaton, made on demand over all rules at once.
+
+The state of an op is the set of pattern nodes, of all rules, that match at it as far as op names,
+literals and operands tell. It depends only on the op's name, the properties that some rule tests, and
+the states of its operands, so a table remembers it: one lookup an op, however many rules there are.
+States over-approximate: captures that must be equal, uses and conditions are left to the matcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from patcomp.ir.namespaces import DialectView, is_constant
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Operation, OpResult
+from patcomp.patterns.catalog import AnyRule
+from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, Pattern, ResultNode
+from patcomp.patterns.match import orders, same_literal
+from patcomp.patterns.rule import Rule
+
+WILD = ("wild",)
+"""The test that everything passes. Tests are nested tuples, so that equal ones of two rules are one."""
+
+
+@dataclass(frozen=True, eq=False)
+class _OpTest:
+    """A pattern node as the automaton sees it."""
+
+    number: int
+    node: OpNode
+    arguments: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class _State:
+    """The set of tests that hold at an op, and the rules to try there."""
+
+    number: int
+    tests: frozenset[int]
+    rules: tuple[AnyRule, ...]
+
+
+@dataclass
+class _Plan:
+    """What the state of an op of one name depends on."""
+
+    tests: list[_OpTest] = field(default_factory=list)
+    tested: dict[str, None] = field(default_factory=dict)
+    """Properties whose value some rule tests."""
+    structural: dict[str, None] = field(default_factory=dict)
+    """Other properties in which operands may stand: only how many counts."""
+    rules: list[AnyRule] = field(default_factory=list)
+    """Rules that take every op of the name."""
+    view: DialectView | None = None
+
+
+class Index:
+    """The automaton of a set of rules. Its tables grow with the states that occur, once for each."""
+
+    def __init__(self, rules: Iterable[AnyRule]):
+        self._plans: dict[str, _Plan] = {}
+        self._op_tests: dict[Any, int] = {}
+        self._constant_tests: dict[Any, int] = {}
+        self._literals: dict[Any, Any] = {}
+        self._accepts: dict[int, list[AnyRule]] = {}
+        self._order: dict[int, tuple[int, int, int]] = {}
+        self._constant_view: DialectView | None = None
+        self._numbers = 0
+        for position, rule in enumerate(rules):
+            self._order[id(rule)] = (-rule.priority, -rule.size, position)
+            if isinstance(rule, Rule):
+                for test in self._alternatives(self._test(rule.root, rule.view)):
+                    self._accepts.setdefault(test[1], []).append(rule)
+            else:
+                for name in rule.ops:
+                    self._plans.setdefault(name, _Plan()).rules.append(rule)
+        self._states: dict[tuple[frozenset[int], str], _State] = {}
+        self._none = _State(0, frozenset(), ())
+        self._by_key: dict[Any, _State] = {}
+        self._by_constant: dict[Attribute, _State] = {}
+        self._property_numbers: dict[Attribute, int] = {}
+
+    # ---- rules to tests --------------------------------------------------------------------------
+
+    def _test(self, pattern: Any, view: DialectView) -> Any:
+        if isinstance(pattern, OpNode | ResultNode):
+            node, index = (pattern, 0) if isinstance(pattern, OpNode) else (pattern.node, pattern.index)
+            return ("op", self._op_test(node, view), index)
+        if isinstance(pattern, AnyOf):
+            tests = tuple(dict.fromkeys(self._test(alternative, view) for alternative in pattern.alternatives))
+            return WILD if WILD in tests else tests[0] if len(tests) == 1 else ("or", tests)
+        if isinstance(pattern, Const | Number):
+            self._constant_view = view
+            literal = pattern.literal if isinstance(pattern, Number) else ANY
+            key = (type(literal).__name__, repr(literal))
+            self._literals[key] = literal
+            return ("constant", self._constant_tests.setdefault(key, self._next(key, self._constant_tests)))
+        if isinstance(pattern, list):
+            return ("list", tuple(self._test(item, view) for item in pattern))
+        if pattern is ANY or isinstance(pattern, Pattern | Attr):
+            return WILD
+        key = (type(pattern).__name__, repr(pattern))
+        self._literals[key] = pattern
+        return ("literal", key)
+
+    def _next(self, key: Any, table: Mapping[Any, int]) -> int:
+        if key not in table:
+            self._numbers += 1
+        return self._numbers
+
+    def _op_test(self, node: OpNode, view: DialectView) -> int:
+        arguments = tuple((name, self._test(pattern, view)) for name, pattern in node.arguments.items())
+        key = (view.name, node.spec.name, arguments)
+        if key not in self._op_tests:
+            self._op_tests[key] = self._next(key, self._op_tests)
+            plan = self._plans.setdefault(node.spec.name, _Plan())
+            plan.view = view
+            plan.tests.append(_OpTest(self._op_tests[key], node, arguments))
+            tested = dict(node.spec.commutes_when)
+            for name, test in arguments:
+                kind = node.spec.argument(name).kind
+                if kind in ("attribute", "mixed") and (test != WILD or name in tested):
+                    plan.tested[name] = None
+            for argument in node.spec.arguments:
+                if argument.kind in ("mixed", "values") or argument.optional and argument.kind == "value":
+                    plan.structural[argument.name] = None
+        return self._op_tests[key]
+
+    def _alternatives(self, test: Any) -> Iterable[Any]:
+        if test[0] == "or":
+            for inner in test[1]:
+                yield from self._alternatives(inner)
+        else:
+            yield test
+
+    # ---- states ----------------------------------------------------------------------------------
+
+    def sweep(self) -> Sweep:
+        """A table of the states of ops, for as long as the ops live."""
+        return Sweep(self)
+
+    def _state(self, tests: frozenset[int], name: str) -> _State:
+        state = self._states.get((tests, name))
+        if state is None:
+            found: dict[int, AnyRule] = {}
+            for test in tests:
+                found.update((id(rule), rule) for rule in self._accepts.get(test, ()))
+            plan = self._plans.get(name)
+            found.update((id(rule), rule) for rule in (plan.rules if plan else ()))
+            rules = tuple(sorted(found.values(), key=lambda rule: self._order[id(rule)]))
+            state = self._states[tests, name] = _State(len(self._states) + 1, tests, rules)
+        return state
+
+    def _constant_state(self, op: Operation) -> _State:
+        """The state of a constant: the literals that it equals."""
+        attribute = op.properties["value"]
+        state = self._by_constant.get(attribute)
+        if state is None:
+            assert self._constant_view is not None
+            value = op.results[0]
+            tests: frozenset[int] = frozenset()
+            if self._constant_view.constant_values(value) is not None:
+                tests = frozenset(
+                    number
+                    for key, number in self._constant_tests.items()
+                    if self._literals[key] is ANY or self._constant_view.constant_equals(value, self._literals[key])
+                )
+            state = self._by_constant[attribute] = self._state(tests, op.name)
+        return state
+
+    def _compute(self, op: Operation, plan: _Plan, sweep: Sweep) -> _State:
+        """The state of an op, by trying every test of its name."""
+        if plan.view is None:
+            return self._state(frozenset(), op.name)
+        arguments = plan.view.arguments(op)
+        held = frozenset(test.number for test in plan.tests if self._holds(test, arguments, sweep))
+        return self._state(held, op.name)
+
+    def _holds(self, test: _OpTest, arguments: Mapping[str, Any], sweep: Sweep) -> bool:
+        return any(
+            all(self._passes(inner, arguments[order.get(name, name)], sweep) for name, inner in test.arguments)
+            for order in orders(test.node.spec, arguments)
+        )
+
+    def _passes(self, test: Any, actual: Any, sweep: Sweep) -> bool:
+        kind = test[0]
+        if kind == "wild":
+            return True
+        if kind == "op":
+            return isinstance(actual, Value) and _result_index(actual) == test[2] and test[1] in sweep.tests(actual)
+        if kind == "constant":
+            return isinstance(actual, Value) and test[1] in sweep.tests(actual)
+        if kind == "or":
+            return any(self._passes(inner, actual, sweep) for inner in test[1])
+        if kind == "list":
+            return (
+                isinstance(actual, list | tuple)
+                and len(actual) == len(test[1])
+                and all(self._passes(*pair, sweep) for pair in zip(test[1], actual, strict=True))
+            )
+        return same_literal(self._literals[test[1]], actual)
+
+
+def _result_index(value: Value) -> int:
+    return value.ssa.index if isinstance(value.ssa, OpResult) else -1
+
+
+class Sweep:
+    """The states of the ops of one module while it is being rewritten."""
+
+    def __init__(self, index: Index):
+        self._index = index
+        self._states: dict[int, _State] = {}
+        self._properties: dict[int, tuple[Attribute, int]] = {}
+        self._structures: dict[int, tuple[Attribute, int]] = {}
+        self._constants: dict[int, tuple[Attribute, _State]] = {}
+
+    def tests(self, value: Value) -> frozenset[int]:
+        """The tests that hold at the op that makes a value."""
+        owner = getattr(value.ssa, "op", None)
+        state = self._states.get(id(owner))
+        return state.tests if state is not None else frozenset()
+
+    def forget(self, op: Operation) -> None:
+        """Drops the state of an op that is about to be erased."""
+        self._states.pop(id(op), None)
+
+    def visit(self, op: Operation) -> tuple[AnyRule, ...]:
+        """Computes the state of an op whose operands have theirs; the rules to try there, best first."""
+        index = self._index
+        plan = index._plans.get(op.name)
+        if plan is None:
+            if index._constant_view is not None and is_constant(op):
+                self._states[id(op)] = self._constant(op)
+            return ()
+        if not plan.tests:
+            # no rule looks below this op: its procedural rules are all there is to know
+            state = self._states[id(op)] = index._state(frozenset(), op.name)
+            return state.rules
+        states = self._states
+        key: list[Any] = [op.name]
+        for operand in op._operands:
+            if isinstance(operand, OpResult):
+                state_below = states.get(id(operand.op))
+                key.append(0 if state_below is None else state_below.number * 64 + operand.index)
+            else:
+                key.append(0)
+        properties = op.properties
+        for name in plan.tested:
+            attribute = properties.get(name)
+            key.append(-1 if attribute is None else self._number(attribute))
+        for name in plan.structural:
+            attribute = properties.get(name)
+            key.append(-1 if attribute is None else self._structure(attribute, plan))
+        remembered = tuple(key)
+        state = index._by_key.get(remembered)
+        if state is None:
+            state = index._by_key[remembered] = index._compute(op, plan, self)
+        states[id(op)] = state
+        return state.rules
+
+    def _constant(self, op: Operation) -> _State:
+        attribute = op.properties["value"]
+        known = self._constants.get(id(attribute))
+        if known is None:
+            known = self._constants[id(attribute)] = (attribute, self._index._constant_state(op))
+        return known[1]
+
+    def _number(self, attribute: Attribute) -> int:
+        known = self._properties.get(id(attribute))
+        if known is None:
+            number = self._index._property_numbers.setdefault(attribute, len(self._index._property_numbers))
+            known = self._properties[id(attribute)] = (attribute, number)
+        return known[1]
+
+    def _structure(self, attribute: Attribute, plan: _Plan) -> int:
+        known = self._structures.get(id(attribute))
+        if known is None:
+            assert plan.view is not None
+            known = self._structures[id(attribute)] = (attribute, plan.view.operands_in(attribute))
+        return known[1]

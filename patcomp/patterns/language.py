@@ -1,0 +1,509 @@
+"""The nodes that a rule is written with: captures, op nodes, alternatives, and the namespaces that make them.
+
+A rule's function runs once, when it is declared, and builds two descriptions: the source, out of
+pattern nodes, and the target, out of `TargetCall`s. The same Python object used twice means the same
+value twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from patcomp.errors import RuleError
+from patcomp.ir.namespaces import ArgumentSpec, DialectView, OpSpec
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns.expressions import Expression, Property
+
+
+class _Any:
+    """The type of `ANY`."""
+
+    def __repr__(self) -> str:
+        return "ANY"
+
+
+ANY = _Any()
+"""Stands for an argument that the rule does not care about."""
+
+
+class Pattern:
+    """A value in the source of a rule. Python operators build ops of the source dialect."""
+
+    source: SourceNamespace | None = None
+
+    def _sugar(self, operator: str, *arguments: Any) -> OpNode:
+        source = self.source or next((p.source for p in arguments if isinstance(p, Pattern) and p.source), None)
+        if source is None:
+            raise RuleError(f"operator {operator} on {self}: no namespace is known here; name the op instead")
+        return source.apply_operator(operator, arguments)
+
+    def __add__(self, other: Any) -> OpNode:
+        return self._sugar("+", self, other)
+
+    def __radd__(self, other: Any) -> OpNode:
+        return self._sugar("+", other, self)
+
+    def __sub__(self, other: Any) -> OpNode:
+        return self._sugar("-", self, other)
+
+    def __rsub__(self, other: Any) -> OpNode:
+        return self._sugar("-", other, self)
+
+    def __mul__(self, other: Any) -> OpNode:
+        return self._sugar("*", self, other)
+
+    def __rmul__(self, other: Any) -> OpNode:
+        return self._sugar("*", other, self)
+
+    def __truediv__(self, other: Any) -> OpNode:
+        return self._sugar("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> OpNode:
+        return self._sugar("/", other, self)
+
+    def __matmul__(self, other: Any) -> OpNode:
+        return self._sugar("@", self, other)
+
+    def __pow__(self, other: Any) -> OpNode:
+        return self._sugar("**", self, other)
+
+    def __rpow__(self, other: Any) -> OpNode:
+        return self._sugar("**", other, self)
+
+    def __neg__(self) -> OpNode:
+        return self._sugar("neg", self)
+
+    @property
+    def rank(self) -> Expression:
+        """The number of dimensions, in a condition."""
+        return Property(self, "rank", lambda value: value.rank)
+
+    @property
+    def shape(self) -> Expression:
+        """The dimensions, in a condition. A dynamic one makes a comparison with it false."""
+        return Property(self, "shape", lambda value: value.shape)
+
+    @property
+    def dtype(self) -> Expression:
+        """The name of the element type, in a condition."""
+        return Property(self, "dtype", lambda value: value.dtype)
+
+    @property
+    def is_static(self) -> Expression:
+        """Whether no dimension is dynamic, in a condition."""
+        return Property(self, "is_static", lambda value: value.is_static)
+
+
+class Capture(Pattern):
+    """A parameter of a rule without annotation: any SSA value."""
+
+    def __init__(self, name: str, source: SourceNamespace | None = None):
+        self.name, self.source = name, source
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Const(Capture):
+    """A parameter annotated `Const`: an inline constant. `.value` is its number, `.values` the array."""
+
+    @property
+    def value(self) -> Expression:
+        """The number that every element equals."""
+        return Property(self, "value", _uniform)
+
+    @property
+    def values(self) -> Expression:
+        """The values as a numpy array."""
+        return Property(self, "values", lambda value: value.constant)
+
+
+def _uniform(value: Any) -> Any:
+    array = value.constant
+    if array.size == 0 or not bool((array == array[(0,) * array.ndim]).all()):
+        raise TypeError("the constant is not one number")
+    number = array[(0,) * array.ndim]
+    # the shortest decimal that rounds to the same f32, so that the 1e-5 of a model reads 1e-05 again
+    return float(str(number)) if array.dtype.kind == "f" else number.item()
+
+
+class Attr(Expression):
+    """A parameter annotated `Attr`: the value of an argument that is not a tensor, or a part of its list."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def evaluate(self, match: Any) -> Any:
+        return match.attribute_of(self)
+
+    @property
+    def text(self) -> str:
+        return self.name
+
+    def captured(self) -> Iterator[Any]:
+        yield self
+
+
+class Number(Pattern):
+    """A literal where a tensor stands: a constant whose every element equals the number (or whose elements are
+    those of the list)."""
+
+    def __init__(self, literal: Any):
+        self.literal = literal
+
+    def __str__(self) -> str:
+        return repr(self.literal)
+
+
+class AnyValue(Pattern):
+    """`ANY` where a tensor stands."""
+
+    def __str__(self) -> str:
+        return "ANY"
+
+
+class OpNode(Pattern):
+    """An op of the source dialect, every argument of it mentioned."""
+
+    def __init__(self, source: SourceNamespace, spec: OpSpec, arguments: Mapping[str, Any]):
+        self.source, self.spec, self.arguments = source, spec, dict(arguments)
+        self.escapes = False
+
+    def __getitem__(self, index: int) -> ResultNode:
+        if self.spec.results is not None and not 0 <= index < self.spec.results:
+            raise RuleError(f"{self.spec.name} has {self.spec.results} results; there is no result {index}")
+        return ResultNode(self, index)
+
+    def __iter__(self) -> Iterator[ResultNode]:
+        if self.spec.results is None:
+            raise RuleError(f"{self.spec.name} has any number of results: index it")
+        return iter([self[i] for i in range(self.spec.results)])
+
+    def __str__(self) -> str:
+        arguments = ", ".join(
+            f"{name}={_shown(value)}" if self.spec.argument(name).kind == "attribute" else _shown(value)
+            for name, value in self.arguments.items()
+        )
+        return f"{self.spec.name}({arguments})"
+
+
+class ResultNode(Pattern):
+    """One result of an op with several."""
+
+    def __init__(self, node: OpNode, index: int):
+        self.node, self.index, self.source = node, index, node.source
+
+    def __str__(self) -> str:
+        return f"{self.node}[{self.index}]"
+
+
+class AnyOf(Pattern):
+    """Alternatives, tried in order."""
+
+    def __init__(self, alternatives: Sequence[Any], tag: str | None, tags: Sequence[Any]):
+        self.alternatives, self.tag, self.tags = tuple(alternatives), tag, tuple(tags)
+        self.source = next((a.source for a in alternatives if isinstance(a, Pattern) and a.source is not None), None)
+
+    def __str__(self) -> str:
+        return f"any_of({', '.join(map(_shown, self.alternatives))})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value) if isinstance(value, Pattern | Expression | _Any) else repr(value)
+
+
+def any_of(*alternatives: Any, tag: str | None = None, tags: Sequence[Any] = ()) -> AnyOf:
+    """A value that may be any of the alternatives, tried in order.
+
+    Args:
+        alternatives: pattern nodes, captures or numbers.
+        tag: name under which conditions and the target read the choice, `tag("name")`.
+        tags: what the choice reads as, one for each alternative; by default its position.
+
+    Raises:
+        RuleError: fewer than two alternatives, or another number of tags.
+    """
+    if len(alternatives) < 2:
+        raise RuleError("any_of needs at least two alternatives")
+    if tags and len(tags) != len(alternatives):
+        raise RuleError(f"any_of has {len(alternatives)} alternatives and {len(tags)} tags")
+    if tags and tag is None:
+        raise RuleError("any_of has tags= but no tag= to read them by")
+    wrapped = [_as_value(alternative, "any_of", "alternative") for alternative in alternatives]
+    return AnyOf(wrapped, tag, tags or range(len(alternatives)))
+
+
+def _as_value(given: Any, op: str, argument: str) -> Pattern:
+    if isinstance(given, OpNode):
+        if given.spec.results != 1:
+            raise RuleError(f"{op}: {argument} is {given.spec.name}, which has several results; pick one, node[0]")
+        return given
+    if isinstance(given, Pattern):
+        return given
+    if given is ANY:
+        return AnyValue()
+    if isinstance(given, Attr):
+        raise RuleError(f"{op}: {argument} is a tensor, and {given.name} is annotated Attr; drop the annotation")
+    if isinstance(given, bool | int | float) or (isinstance(given, list | tuple) and _numeric(given)):
+        return Number(list(given) if isinstance(given, tuple) else given)
+    raise RuleError(f"{op}: {argument} is a tensor; {given!r} cannot stand there")
+
+
+def _numeric(items: Sequence[Any]) -> bool:
+    return all(_numeric(i) if isinstance(i, list | tuple) else isinstance(i, bool | int | float) for i in items)
+
+
+def _as_attribute(given: Any, op: str, argument: str, mixed: bool) -> Any:
+    if isinstance(given, list | tuple):
+        return [_as_attribute(item, op, argument, mixed) for item in given]
+    if isinstance(given, Pattern):
+        if mixed:
+            return _as_value(given, op, argument)
+        raise RuleError(f"{op}: {argument} is not a tensor; annotate {given} with Attr to capture it")
+    if isinstance(given, Expression) and not isinstance(given, Attr):
+        raise RuleError(f"{op}: {argument} cannot be the expression `{given.text}`; capture it and compare in where=")
+    if given is None or given is ANY or isinstance(given, bool | int | float | str | Attr | Attribute):
+        return given
+    raise RuleError(f"{op}: {argument} cannot be {given!r}")
+
+
+def _as_argument(given: Any, op: str, argument: ArgumentSpec) -> Any:
+    if argument.kind == "value":
+        if given is None:
+            if not argument.optional:
+                raise RuleError(f"{op}: {argument.name} cannot be None")
+            return None
+        return _as_value(given, op, argument.name)
+    if argument.kind == "values":
+        if given is ANY or isinstance(given, Attr):
+            return given
+        if not isinstance(given, list | tuple):
+            raise RuleError(f"{op}: {argument.name} is a list of tensors; give a list, an Attr or ANY")
+        return [None if item is None else _as_value(item, op, argument.name) for item in given]
+    return _as_attribute(given, op, argument.name, argument.kind == "mixed")
+
+
+class SourceNamespace:
+    """The first parameter of a rule: every attribute is an op of the source dialect."""
+
+    def __init__(self, view: DialectView):
+        self._view = view
+
+    @property
+    def view(self) -> DialectView:
+        return self._view
+
+    def __getattr__(self, name: str) -> Callable[..., OpNode]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        specs = self._view.candidates(name)
+        if not specs:
+            raise RuleError(f"{self._view.name} has no op {name!r}")
+
+        def make(*positional: Any, **keywords: Any) -> OpNode:
+            return self._node(_choose(f"{self._view.name}.{name}", specs, positional, keywords), positional, keywords)
+
+        return make
+
+    def op(self, name: str, *positional: Any, **keywords: Any) -> OpNode:
+        """The op of an exact name: `a.op("mean.dim", x, dim=[-1], keepdim=True, dtype=None)`.
+
+        Raises:
+            RuleError: there is none, or an argument is wrong or not mentioned.
+        """
+        spec = self._view.spec(name)
+        if spec is None:
+            raise RuleError(f"{self._view.name} has no op {name!r}")
+        complaint = _mismatch(spec, positional, keywords)
+        if complaint:
+            raise RuleError(complaint)
+        return self._node(spec, positional, keywords)
+
+    def escaping(self, node: Any) -> Any:
+        """The node, whose value may also be used outside the match; its op then stays."""
+        for op in _op_nodes(node):
+            op.escapes = True
+        return node
+
+    def apply_operator(self, operator: str, arguments: Sequence[Any]) -> OpNode:
+        """The node of a Python operator.
+
+        Raises:
+            RuleError: the dialect has no op for it.
+        """
+        sugar = self._view.operators.get(operator)
+        if sugar is None:
+            raise RuleError(f"{self._view.name} has no operator {operator}; name the op instead")
+        return self.op(sugar[0], *arguments, **sugar[1])
+
+    def _node(self, spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> OpNode:
+        named = dict(zip((argument.name for argument in spec.arguments), positional, strict=False)) | dict(keywords)
+        arguments = {a.name: _as_argument(named[a.name], spec.name, a) for a in spec.arguments}
+        return OpNode(self, spec, arguments)
+
+
+def _op_nodes(node: Any) -> Iterator[OpNode]:
+    """The op nodes that a value stands for: itself, or those of its alternatives."""
+    if isinstance(node, ResultNode):
+        yield node.node
+    elif isinstance(node, OpNode):
+        yield node
+    elif isinstance(node, AnyOf):
+        for alternative in node.alternatives:
+            yield from _op_nodes(alternative)
+
+
+def _mismatch(spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str | None:
+    """Why a call does not fit an op, None when it does."""
+    names = [argument.name for argument in spec.arguments]
+    if len(positional) > len(names):
+        return f"{spec.name} takes {len(names)} arguments ({', '.join(names)}), got {len(positional)}"
+    unknown = [name for name in keywords if name not in names]
+    if unknown:
+        return f"{spec.name} has no argument {', '.join(unknown)}; it has {', '.join(names)}"
+    twice = [name for name in names[: len(positional)] if name in keywords]
+    if twice:
+        return f"{spec.name}: {', '.join(twice)} is given twice"
+    absent = [name for name in names[len(positional) :] if name not in keywords]
+    if absent:
+        return f"{spec.name} does not mention {', '.join(absent)}; give a literal, a capture or ANY"
+    return None
+
+
+def _choose(name: str, specs: Sequence[OpSpec], positional: Sequence[Any], keywords: Mapping[str, Any]) -> OpSpec:
+    """The overload that a call means: the first one that takes the arguments as they are given.
+
+    Raises:
+        RuleError: none does.
+    """
+    complaints: list[tuple[int, str]] = []
+    for spec in specs:
+        complaint = _mismatch(spec, positional, keywords)
+        if complaint is None:
+            named = dict(zip((argument.name for argument in spec.arguments), positional, strict=False)) | dict(keywords)
+            try:
+                for argument in spec.arguments:
+                    _as_argument(named[argument.name], spec.name, argument)
+                    _check_form(named[argument.name], spec.name, argument)
+            except RuleError as error:
+                complaint = str(error)
+                complaints.append((0, complaint))
+            else:
+                return spec
+        else:
+            complaints.append((1 if "does not mention" in complaint else 2, complaint))
+    best = min(rank for rank, _ in complaints)
+    listed = list(dict.fromkeys(text for rank, text in complaints if rank == best))
+    more = f' (or {len(listed) - 1} other overloads; a.op("name.overload", ...) picks one)' if len(listed) > 1 else ""
+    raise RuleError(f"{name}: {listed[0]}{more}")
+
+
+def _check_form(given: Any, op: str, argument: ArgumentSpec) -> None:
+    """Rejects a literal that cannot be of the declared type, where overloads differ in nothing else."""
+    declared = argument.type
+    if argument.kind in ("value", "values") or not isinstance(given, list | tuple | bool | int | float | str):
+        return
+    is_list = "[" in declared
+    if isinstance(given, list | tuple) != is_list:
+        raise RuleError(f"{op}: {argument.name} is {declared}, not {given!r}")
+    if isinstance(given, str) and declared.rstrip("?") not in ("str", "ScalarType") and "=" not in declared:
+        raise RuleError(f"{op}: {argument.name} is {declared}, not {given!r}")
+
+
+# ---- targets --------------------------------------------------------------------------------------
+
+
+class TargetView(Protocol):
+    """What can build the target of a rule: a dialect, or a table of composites."""
+
+    name: str
+
+    def spec(self, name: str) -> Any: ...
+
+    def candidates(self, name: str) -> Any: ...
+
+    def build(
+        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
+    ) -> Any: ...
+
+
+class TargetCall:
+    """An op of the target, to be built when the rule matches."""
+
+    def __init__(self, view: TargetView, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]):
+        self.view, self.name, self.arguments, self.keywords = view, name, tuple(arguments), dict(keywords)
+
+    def __getitem__(self, index: int) -> TargetResult:
+        return TargetResult(self, index)
+
+    def __str__(self) -> str:
+        parts = [*map(_shown, self.arguments), *(f"{name}={_shown(value)}" for name, value in self.keywords.items())]
+        return f"{self.view.name}.{self.name}({', '.join(parts)})"
+
+
+class TargetResult:
+    """One result of a target op with several."""
+
+    def __init__(self, call: TargetCall, index: int):
+        self.call, self.index = call, index
+
+
+class TargetNamespace:
+    """The second parameter of a rule: every attribute describes an op of the target, built later."""
+
+    def __init__(self, view: TargetView):
+        self._view = view
+
+    def __getattr__(self, name: str) -> Callable[..., TargetCall]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *arguments, **keywords: TargetCall(self._view, name, arguments, keywords)
+
+    def op(self, name: str, *arguments: Any, **keywords: Any) -> TargetCall:
+        """The op of an exact name."""
+        return TargetCall(self._view, name, arguments, keywords)
+
+
+class CompositeTable:
+    """A target made of Python functions: `table.define(f)` lets rules write `c.f(x, w, eps=eps.value)`.
+
+    A function is called with `Value`s by position, the evaluated attributes by keyword, and
+    `result_types=`, the types of the results it replaces (None below the root of a target), while the
+    builder that inserts before the matched root is active. It returns a `Value` or a list of them.
+    """
+
+    def __init__(self, name: str = "composites"):
+        self.name = name
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+        """Adds a function under its own name, or another; usable as a decorator.
+
+        Raises:
+            RuleError: the name is taken by another function.
+        """
+        spelled = name or getattr(function, "name", None) or function.__name__
+        if self._functions.setdefault(spelled, function) is not function:
+            raise RuleError(f"{self.name} already has {spelled!r}")
+        return function
+
+    def spec(self, name: str) -> Callable[..., Any] | None:
+        """The function of a name."""
+        return self._functions.get(name)
+
+    def candidates(self, name: str) -> list[Any]:
+        """The function of a name, as a list."""
+        return [self._functions[name]] if name in self._functions else []
+
+    def build(
+        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
+    ) -> Any:
+        """Calls the function of a name."""
+        return self._functions[name](*arguments, result_types=types, **keywords)
+
+
+composites = CompositeTable()
+"""The table that rules build from when they name no other target; the catalog fills it."""

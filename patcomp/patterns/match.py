@@ -1,0 +1,399 @@
+"""Matching one rule at one op: backtracking over operand orders and alternatives, with fuel.
+
+Goals `(pattern, actual value)` are solved one after another. Choice points (an `any_of`, the two orders
+of a commutative op) recurse with the rest of the goals, so that a late failure reconsiders them. The
+escape check and the conditions are the last goals, inside the search: when they fail for one choice,
+the next one is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp.errors import RuleError
+from patcomp.ir.namespaces import OpSpec
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
+from patcomp.patterns.expressions import Binary, Both, Expression, Literal, Undefined
+from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Const, Number, OpNode, Pattern, ResultNode
+from patcomp.patterns.rule import Rule
+
+FUEL = 20_000
+"""Steps that one attempt may take; 15 mutually ambiguous commutative ops would take 2**15 orders."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The deepest point that an attempt reached."""
+
+    matched: int
+    """Ops matched before it."""
+    phase: int
+    """0 in the structure, 1 at the escape check, 2 at the conditions."""
+    op: Operation | None
+    reason: str
+
+
+class Match:
+    """What a rule's pattern stands for at one place. `match["x"]` is the value of the capture `x`."""
+
+    def __init__(self, rule: Rule, root: Operation):
+        self.rule, self.root = rule, root
+        self.values: dict[int, SSAValue] = {}
+        """Value of each capture and alternative, by the identity of its node."""
+        self.attributes: dict[int, Any] = {}
+        self.nodes: dict[int, Operation] = {}
+        """Op of each op node, by the identity of its node."""
+        self.ops: dict[Operation, OpNode] = {}
+        """The matched ops, root first, each with a node that it matches."""
+        self.choices: dict[int, int] = {}
+        """Which alternative each `any_of` took, by the identity of its node."""
+        self.tags: dict[str, Any] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        node = self.rule.captures[key] if isinstance(key, str) else key
+        return self.attribute_of(node) if isinstance(node, Attr) else self.value_of(node)
+
+    def value_of(self, node: Any) -> Value | None:
+        """The value that a pattern node stands for, None when its alternative was not taken."""
+        if isinstance(node, ResultNode):
+            op = self.nodes.get(id(node.node))
+            return None if op is None else Value(op.results[node.index])
+        if isinstance(node, OpNode):
+            op = self.nodes.get(id(node))
+            return None if op is None else Value(op.results[0])
+        if isinstance(node, AnyOf) and id(node) in self.choices:
+            return self.value_of(node.alternatives[self.choices[id(node)]])
+        value = self.values.get(id(node))
+        return None if value is None else Value(value)
+
+    def attribute_of(self, attribute: Attr) -> Any:
+        """The Python value that an attribute capture stands for.
+
+        Raises:
+            Undefined: its alternative was not taken.
+        """
+        if id(attribute) not in self.attributes:
+            raise Undefined(f"{attribute.name} is not part of the alternative that matched")
+        return self.attributes[id(attribute)]
+
+    @property
+    def replaced(self) -> list[SSAValue]:
+        """The results that the target replaces: one of the root's, or all of them."""
+        index = _root_index(self.rule.root, self)
+        return list(self.root.results) if index is None else [self.root.results[index]]
+
+
+def _root_index(node: Any, match: Match) -> int | None:
+    """Which result of the root a rule replaces, None for all of them."""
+    if isinstance(node, AnyOf):
+        return _root_index(node.alternatives[match.choices[id(node)]], match)
+    return node.index if isinstance(node, ResultNode) else None
+
+
+Goals = tuple[Any, Any, Any] | None
+"""A linked list: pattern, what it must match, the goals after it."""
+
+
+class Matcher:
+    """One attempt of a rule at an op."""
+
+    def __init__(self, rule: Rule, root: Operation, *, fuel: int = FUEL, trace: bool = False):
+        self.match = Match(rule, root)
+        self.rule, self.root, self.view = rule, root, rule.view
+        self.fuel, self.trace = fuel, trace
+        self.failure: Failure | None = None
+        self.exhausted = False
+        self._trail: list[tuple[dict[Any, Any], Any]] = []
+
+    def run(self) -> Match | None:
+        """The first match, None when there is none (then `failure` says where the deepest try ended, if traced,
+        and `exhausted` whether the fuel ran out)."""
+        return self.match if self._root(self.rule.root) else None
+
+    # ---- search ----------------------------------------------------------------------------------
+
+    def _root(self, node: Any) -> bool:
+        if isinstance(node, AnyOf):
+            for index, alternative in enumerate(node.alternatives):
+                mark = len(self._trail)
+                self._bind(self.match.choices, id(node), index)
+                self._tag(node, index)
+                if self._root(alternative):
+                    return True
+                self._undo(mark)
+                if self.exhausted:
+                    return False
+            return False
+        if isinstance(node, ResultNode):
+            count = len(self.root.results)
+            if node.index >= count:
+                return self._fail(self.root, lambda: f"it has {count} results")
+            return self._op(node.node, self.root, None)
+        return self._op(node, self.root, None)
+
+    def _solve(self, goals: Goals) -> bool:
+        while goals is not None:
+            pattern, actual, goals = goals
+            self.fuel -= 1
+            if self.fuel < 0:
+                self.exhausted = True
+                return False
+            kind = type(pattern)
+            if kind is OpNode or kind is ResultNode:
+                node, index = (pattern, 0) if kind is OpNode else (pattern.node, pattern.index)
+                owner = self._owner(actual, index, node)
+                return owner is not None and self._op(node, owner, goals)
+            if kind is AnyOf:
+                return self._any_of(pattern, actual, goals)
+            if not self._leaf(pattern, actual):
+                return False
+        return self._finish()
+
+    def _owner(self, actual: Any, index: int, node: OpNode) -> Operation | None:
+        """The op that makes a value, when it can be the node's."""
+        value = actual.ssa if isinstance(actual, Value) else None
+        if not isinstance(value, OpResult):
+            self._fail(None, lambda: f"an operand is {_described(actual)}, not {node.spec.name}")
+            return None
+        op = value.op
+        if op.name != node.spec.name:
+            self._fail(op, lambda: f"it is {op.name}, not {node.spec.name}")
+            return None
+        if value.index != index:
+            self._fail(op, lambda: f"its result {value.index} is used, not result {index}")
+            return None
+        if op.parent is not self.root.parent:
+            self._fail(op, lambda: "it is outside the region of the root")
+            return None
+        return op
+
+    def _op(self, node: OpNode, op: Operation, goals: Goals) -> bool:
+        bound = self.match.nodes.get(id(node))
+        if bound is not None:
+            return self._solve(goals) if bound is op else self._fail(op, lambda: "it is not the same op as before")
+        if op.name != node.spec.name:
+            return self._fail(op, lambda: f"it is {op.name}, not {node.spec.name}")
+        actuals = self.view.arguments(op)
+        for order in orders(node.spec, actuals):
+            mark = len(self._trail)
+            self._bind(self.match.nodes, id(node), op)
+            if op not in self.match.ops:
+                self._bind(self.match.ops, op, node)
+            pending = self._arguments(node, op, actuals, order)
+            if pending is not None:
+                later = goals
+                for pattern, actual in reversed(pending):
+                    later = (pattern, actual, later)
+                if self._solve(later):
+                    return True
+            self._undo(mark)
+            if self.exhausted:
+                return False
+        return False
+
+    def _arguments(
+        self, node: OpNode, op: Operation, actuals: Mapping[str, Any], order: Mapping[str, str]
+    ) -> list[tuple[Any, Any]] | None:
+        """Matches the arguments that are no tensors; returns the ones that are, None when one fails."""
+        pending: list[tuple[Any, Any]] = []
+        for name, pattern in node.arguments.items():
+            if not self._argument(pattern, actuals[order.get(name, name)], op, name, pending):
+                return None
+        return pending
+
+    def _argument(self, pattern: Any, actual: Any, op: Operation, name: str, pending: list[tuple[Any, Any]]) -> bool:
+        if isinstance(pattern, Pattern):
+            pending.append((pattern, actual))
+            return True
+        if isinstance(pattern, list):
+            if not isinstance(actual, list | tuple) or len(actual) != len(pattern):
+                return self._argument_fails(op, name, actual, pattern)
+            return all(self._argument(*pair, op, name, pending) for pair in zip(pattern, actual, strict=True))
+        return self._leaf(pattern, actual, op, name)
+
+    def _any_of(self, node: AnyOf, actual: Any, goals: Goals) -> bool:
+        if not isinstance(actual, Value):
+            return self._fail(None, lambda: f"an operand is {_described(actual)}, not a tensor")
+        bound = self.match.values.get(id(node))
+        if bound is not None:
+            same = bound is actual.ssa
+            return self._solve(goals) if same else self._fail(None, lambda: "a shared value is two different ones")
+        for index, alternative in enumerate(node.alternatives):
+            mark = len(self._trail)
+            self._bind(self.match.values, id(node), actual.ssa)
+            self._bind(self.match.choices, id(node), index)
+            self._tag(node, index)
+            if self._solve((alternative, actual, goals)):
+                return True
+            self._undo(mark)
+            if self.exhausted:
+                return False
+        return False
+
+    def _leaf(self, pattern: Any, actual: Any, op: Operation | None = None, name: str = "") -> bool:
+        """Matches what has no choices: captures, literals, lists of them."""
+        if pattern is ANY:
+            return True
+        if isinstance(pattern, AnyValue):
+            return isinstance(actual, Value) or self._argument_fails(op, name, actual, pattern)
+        if isinstance(pattern, Capture):
+            return self._capture(pattern, actual, op, name)
+        if isinstance(pattern, Number):
+            good = isinstance(actual, Value) and self.view.constant_equals(actual.ssa, pattern.literal)
+            return good or self._argument_fails(op, name, actual, pattern)
+        if isinstance(pattern, Attr):
+            if id(pattern) in self.match.attributes:
+                good = same_literal(self.match.attributes[id(pattern)], actual)
+                return good or self._argument_fails(op, name, actual, self.match.attributes[id(pattern)])
+            self._bind(self.match.attributes, id(pattern), actual)
+            return True
+        return same_literal(pattern, actual) or self._argument_fails(op, name, actual, pattern)
+
+    def _capture(self, pattern: Capture, actual: Any, op: Operation | None, name: str) -> bool:
+        if not isinstance(actual, Value):
+            return self._argument_fails(op, name, actual, pattern)
+        bound = self.match.values.get(id(pattern))
+        if isinstance(pattern, Const):
+            values = self.view.constant_values(actual.ssa)
+            if values is None:
+                return self._fail(op, lambda: f"{pattern} is {_described(actual)}, not an inline constant")
+            if bound is not None and bound is not actual.ssa:
+                before = self.view.constant_values(bound)
+                same = bound.type == actual.ssa.type and before is not None and before.tobytes() == values.tobytes()
+                return same or self._fail(op, lambda: f"{pattern} is two different constants")
+        if bound is None:
+            self._bind(self.match.values, id(pattern), actual.ssa)
+            return True
+        return bound is actual.ssa or self._fail(op, lambda: f"{pattern} is two different values")
+
+    # ---- the end of the search -------------------------------------------------------------------
+
+    def _finish(self) -> bool:
+        return self._nothing_escapes() and all(self._holds(condition) for condition in self.rule.where)
+
+    def _nothing_escapes(self) -> bool:
+        match = self.match
+        # a captured value stays alive as an input of the target, so its other uses do no harm
+        captured = {match.values.get(id(capture)) for capture in self.rule.captures.values()}
+        index = _root_index(self.rule.root, match)
+        for op, node in match.ops.items():
+            if node.escapes:
+                continue
+            for result in op.results:
+                replaced = op is self.root and index in (None, result.index)
+                if not replaced and result not in captured and not self._stays_inside(result):
+                    return False
+        return True
+
+    def _stays_inside(self, result: SSAValue) -> bool:
+        for use in result.uses:
+            user = use.operation
+            if user not in self.match.ops:
+                owner = result.owner
+                assert isinstance(owner, Operation)
+                return self._fail(owner, _used_by(user), 1)
+        return True
+
+    def _holds(self, condition: Expression) -> bool:
+        try:
+            if condition.evaluate(self.match):
+                return True
+        except Undefined as undefined:
+            reason = str(undefined)
+            return self._fail(self.root, lambda: f"condition `{condition.text}` cannot hold: {reason}", 2)
+        return self._fail(self.root, lambda: f"condition {quoted(condition, self.match)} is false", 2)
+
+    # ---- bindings and failures -------------------------------------------------------------------
+
+    def _bind(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        if key not in table:
+            self._trail.append((table, key))
+        table[key] = value
+
+    def _tag(self, node: AnyOf, index: int) -> None:
+        if node.tag is not None:
+            self._bind(self.match.tags, node.tag, node.tags[index])
+
+    def _undo(self, mark: int) -> None:
+        while len(self._trail) > mark:
+            table, key = self._trail.pop()
+            del table[key]
+
+    def _argument_fails(self, op: Operation | None, name: str, actual: Any, pattern: Any) -> bool:
+        what = f"argument {name}" if name else "an operand"
+        return self._fail(op, lambda: f"{what} is {_described(actual)}, not {_described(pattern)}")
+
+    def _fail(self, op: Operation | None, reason: Callable[[], str], phase: int = 0) -> bool:
+        if self.trace:
+            matched = len(self.match.ops)
+            if self.failure is None or (matched, phase) > (self.failure.matched, self.failure.phase):
+                self.failure = Failure(matched, phase, op, reason())
+        return False
+
+
+def orders(spec: OpSpec, actuals: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
+    """The orders of an op's arguments to try: as given, and swapped where it commutes."""
+    if spec.commutative is None or not commutes(spec, actuals):
+        return ({},)
+    first, second = spec.commutative
+    return ({},) if actuals[first] == actuals[second] else ({}, {first: second, second: first})
+
+
+def commutes(spec: OpSpec, actuals: Mapping[str, Any]) -> bool:
+    """Whether the two commutative arguments of an op may change places, given the others."""
+    return all(same_literal(value, actuals[name]) for name, value in spec.commutes_when)
+
+
+def same_literal(literal: Any, actual: Any) -> bool:
+    """Whether an argument is what a literal says: lists by element, `True` is not `1`, `1` is `1.0`."""
+    if isinstance(literal, list | tuple):
+        return (
+            isinstance(actual, list | tuple)
+            and len(actual) == len(literal)
+            and all(same_literal(*pair) for pair in zip(literal, actual, strict=True))
+        )
+    if isinstance(literal, bool) or isinstance(actual, bool):
+        return literal is actual
+    if isinstance(literal, int | float | str | Attribute | Value) or literal is None:
+        return (
+            type(actual) in (int, float) and literal == actual if type(literal) in (int, float) else literal == actual
+        )
+    raise RuleError(f"{literal!r} cannot be compared with an argument")
+
+
+def _used_by(user: Operation) -> Callable[[], str]:
+    return lambda: f"its value is also used outside the match, by {user.name}"
+
+
+def quoted(condition: Expression, match: Match) -> str:
+    """A false condition with the values that it read: `` `w.rank == 1` (w.rank is 2) ``."""
+    if isinstance(condition, Both):
+        for part in condition.parts:
+            if not part.evaluate(match):
+                return quoted(part, match)
+    seen = dict.fromkeys(_read(condition, match))
+    return f"`{condition.text}`" + (f" ({', '.join(seen)})" if seen else "")
+
+
+def _read(condition: Expression, match: Match) -> Iterator[str]:
+    for leaf in condition.leaves():
+        if isinstance(leaf, Literal | Binary):
+            continue
+        try:
+            yield f"{leaf.text} is {leaf.evaluate(match)!r}"
+        except Undefined as reason:
+            yield str(reason)
+
+
+def _described(actual: Any) -> str:
+    if isinstance(actual, Value):
+        hint = actual.ssa.name_hint
+        owner = actual.ssa.owner
+        kind = owner.name if isinstance(owner, Operation) else "an argument"
+        return f"{kind} (%{hint})" if hint else kind
+    if isinstance(actual, list | tuple):
+        return f"[{', '.join(map(_described, actual))}]"
+    return str(actual) if isinstance(actual, Pattern) or actual is ANY else repr(actual)

@@ -1,0 +1,72 @@
+"""What the rules of a stage did: tries, rewrites and seconds of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class RuleStatistics:
+    """The work of one rule."""
+
+    tries: int = 0
+    rewrites: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """One rewrite: which rule, and where in the user's program."""
+
+    rule: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A place where two rules of equal priority and size both matched: the first one declared was taken."""
+
+    taken: str
+    other: str
+    place: str
+
+
+@dataclass
+class Statistics:
+    """The work of all rules of a stage, in the order of their first try."""
+
+    rules: dict[str, RuleStatistics] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    overlaps: list[Overlap] = field(default_factory=list)
+    exhausted: dict[str, int] = field(default_factory=dict)
+    """How often the search of a rule was cut short because it had too many orders to try."""
+    sweeps: int = 0
+
+    def record(self, rule: str, rewrote: bool, seconds: float) -> None:
+        """Adds one try of a rule."""
+        entry = self.rules.setdefault(rule, RuleStatistics())
+        entry.tries += 1
+        entry.rewrites += rewrote
+        entry.seconds += seconds
+
+    def add(self, other: Statistics) -> None:
+        """Adds the work of another run."""
+        for name, entry in other.rules.items():
+            mine = self.rules.setdefault(name, RuleStatistics())
+            mine.tries += entry.tries
+            mine.rewrites += entry.rewrites
+            mine.seconds += entry.seconds
+        self.records.extend(other.records)
+        self.overlaps.extend(other.overlaps)
+        for name, count in other.exhausted.items():
+            self.exhausted[name] = self.exhausted.get(name, 0) + count
+        self.sweeps += other.sweeps
+
+    @property
+    def rewrites(self) -> int:
+        return sum(entry.rewrites for entry in self.rules.values())
+
+    @property
+    def fired(self) -> dict[str, int]:
+        """Number of rewrites of each rule that made any."""
+        return {name: entry.rewrites for name, entry in self.rules.items() if entry.rewrites}
