@@ -8,10 +8,12 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from patcomp.errors import ParseError
-from patcomp.ir.types import ELEMENT_TYPES, TensorType, element_name, shape_of
+from patcomp.ir.literals import Literal, Number, dense_of_hexadecimal, dense_of_literals, dense_text
+from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.xdsl import (
     Attribute,
     Builtin,
@@ -22,6 +24,7 @@ from patcomp.ir.xdsl import (
     ModuleOp,
     Operation,
     Printer,
+    SSAValue,
     StringAttr,
 )
 from patcomp.ir.xdsl import ParseError as XdslParseError
@@ -53,8 +56,9 @@ class _OpenContext(Context):
 class TextPrinter(Printer):
     """xDSL's printer with the text of each attribute and type kept, three times as fast."""
 
-    def __init__(self, stream: io.StringIO, *, generic: bool = False, locations: bool = False):
+    def __init__(self, stream: io.StringIO, *, generic: bool = False, locations: bool = False, names: bool = True):
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
+        self._names = names
         self._attribute_text: dict[Attribute, str] = {}
 
     def print_attribute(self, attribute: Attribute) -> None:
@@ -67,10 +71,20 @@ class TextPrinter(Printer):
             self._attribute_text[attribute] = text
         self.print_string(text)
 
+    def print_ssa_value(self, value: SSAValue) -> str:
+        if self._names or value in self._ssa_values:
+            return super().print_ssa_value(value)
+        name = self._ssa_values[value] = self._get_new_valid_name_id()
+        self.print_string(f"%{name}")
+        return name
+
     def _print_attribute_text(self, attribute: Attribute) -> None:
         if isinstance(attribute, DenseResourceAttr):
             # xDSL would look the blob up in a store of its own to print it; ours stays outside the text
             self.print_string(f"dense_resource<{attribute.resource_handle.data}> : ")
+            self.print_attribute(attribute.type)
+        elif isinstance(attribute, DenseIntOrFPElementsAttr) and isinstance(attribute.type, TensorType):
+            self.print_string(f"{dense_text(attribute)} : ")
             self.print_attribute(attribute.type)
         else:
             super().print_attribute(attribute)
@@ -83,33 +97,64 @@ class TextPrinter(Printer):
             super().print_op(op)
 
 
-def to_text(op: Operation, *, generic: bool = False, locations: bool = False) -> str:
+def to_text(op: Operation, *, generic: bool = False, locations: bool = False, names: bool = True) -> str:
     """The MLIR text of an op and what is inside it.
 
     Args:
         op: usually the module.
         generic: MLIR's generic form (`"coreai.add"(%a, %b) : ...`) instead of the pretty one.
         locations: append `loc(...)` to every op.
+        names: name values after the model's; otherwise number them, so that equal ops print equally.
     """
     stream = io.StringIO()
-    TextPrinter(stream, generic=generic, locations=locations).print_op(op)
+    TextPrinter(stream, generic=generic, locations=locations, names=names).print_op(op)
     return stream.getvalue()
 
 
 class TextParser(XdslParser):
     """xDSL's parser with its defects mended.
 
-    * bit patterns (`0x7F800000`) in dense float literals are read as bits, not as integers;
+    * dense constants keep every bit (see `literals`);
     * non-ASCII string literals come back as strings;
     * `dense_resource<key>` keeps its key and needs no blob.
     """
 
-    def _parse_tensor_literal_element(self) -> XdslParser._TensorLiteralElement:
-        token = self._current_token
-        element = super()._parse_tensor_literal_element()
-        if token.text[:2] in ("0x", "0X"):
-            return _BitPattern(element.is_negative, element.value, element.span, len(token.text) - 2)
-        return element
+    def parse_dense_int_or_fp_elements_attr(self, type: TensorType | None) -> DenseIntOrFPElementsAttr:
+        start = self.pos
+        with self.in_angle_brackets():
+            if self._current_token.text == ">":
+                literal, shape = [], None
+            elif (string := self.parse_optional_str_literal()) is not None:
+                literal, shape = string, None
+            else:
+                literal, shape = self._parse_tensor_literal()
+        if type is None:
+            self.parse_punctuation(":")
+            type = self.parse_type()
+        if not isinstance(type, TensorType) or None in shape_of(type):
+            self.raise_error("a dense constant needs a static tensor type", start)
+        if shape and tuple(shape) != shape_of(type):
+            self.raise_error(f"the constant has the shape {shape}, which is not that of {type}", start)
+        try:
+            if isinstance(literal, str):
+                return dense_of_hexadecimal(literal, type)
+            return dense_of_literals([element.literal for element in literal], type)
+        except ValueError as error:
+            self.raise_error(str(error), start)
+
+    def _parse_tensor_literal_element(self) -> _Element:
+        if self.parse_optional_punctuation("(") is None:
+            return _Element(self._parse_number())
+        real = self._parse_number()
+        self.parse_punctuation(",")
+        imaginary = self._parse_number()
+        self.parse_punctuation(")")
+        return _Element((real, imaginary))
+
+    def _parse_number(self) -> Number:
+        is_hexadecimal = self._current_token.text[:2] in ("0x", "0X")
+        value, _ = self._parse_bool_int_or_float()
+        return Number(value, is_hexadecimal)
 
     def _parse_optional_string_attr(self) -> StringAttr | None:
         literal = self.parse_optional_str_literal()
@@ -134,19 +179,11 @@ class TextParser(XdslParser):
         return DenseResourceAttr.from_params(key, self.parse_type())
 
 
-class _BitPattern(XdslParser._TensorLiteralElement):
-    """A hexadecimal literal inside `dense<...>`: the bits of a float, or an integer."""
+@dataclass
+class _Element:
+    """A number inside `dense<...>`, in the place of xDSL's class for it."""
 
-    def __init__(self, is_negative: bool, value: object, span: object, digits: int):
-        super().__init__(is_negative, value, span)
-        self.digits = digits
-
-    def to_type(self, parser: XdslParser, type: Attribute) -> object:
-        name = element_name(type)
-        if name in ELEMENT_TYPES and name[0] in "bf":
-            raw = int(self.value).to_bytes(type.compile_time_size, "little")
-            return type.unpack(raw, 1)[0]
-        return super().to_type(parser, type)
+    literal: Literal
 
 
 def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     DenseResourceAttr,
     DictionaryAttr,
     FileLineColLoc,
+    FixedBitwidthType,
     Float4E2M1FNType,
     Float8E4M3FNType,
     Float8E5M2Type,
@@ -85,6 +86,8 @@ from xdsl.traits import (
     Pure,
     SymbolOpInterface,
 )
+from xdsl.transforms.common_subexpression_elimination import cse as common_subexpressions
+from xdsl.transforms.dead_code_elimination import region_dce as dead_code
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 __all__ = [name for name in dir() if name[0] != "_"]
