@@ -55,7 +55,7 @@ def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) 
 def cast(x: Any, dtype: Any, *, loc: LocationAttr | None = None, result_type: Attribute | None = None) -> Value:
     """`x` in another element type; numbers become constants, and a value that has the type already is returned.
 
-    Float to integer saturates and turns NaN into 0; integers wrap.
+    To integers everything saturates, from wider integers too, and NaN becomes 0.
     """
     element = _element(dtype)
     if not isinstance(x, Value | SSAValue):

@@ -49,6 +49,11 @@ def isolated(call: Call, *operands: Any) -> list[Any]:
     return call.machine.run_block(call.op.regions[0].block, operands, {})
 
 
+@implements("coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints")
+def copy(call: Call, x: torch.Tensor) -> torch.Tensor:
+    return x  # the constraints say how memory is laid out, which torch hides
+
+
 @implements(
     "coreai.metal4_kernel",
     "coreai.delegate",

@@ -54,6 +54,8 @@ _WIDE = {
     torch.uint32: torch.int64,
 }
 
+_ACCUMULATED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
 _SAME_BITS = {
     torch.uint16: torch.int16,
     torch.uint32: torch.int32,
@@ -78,6 +80,32 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if wide is None else tensor.to(wide)
 
 
+def accumulated(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in the dtype that sums of products and multi-step formulas are computed in: 16-bit floats in f32."""
+    wide = widen(tensor)
+    return wide.to(_ACCUMULATED.get(wide.dtype, wide.dtype))
+
+
+def in_doubles(tensor: torch.Tensor) -> torch.Tensor:
+    """Integers as `float64`, nearly: to estimate whether 64-bit arithmetic overflows."""
+    return torch.from_numpy(tensor.numpy().astype(np.float64)) if tensor.dtype == torch.uint64 else tensor.double()
+
+
+def fits(tensor: torch.Tensor, element: str, estimate: torch.Tensor | None = None) -> bool:
+    """Whether widened integers are in the range of an element type.
+
+    Args:
+        tensor: widened integers.
+        element: name of the integer element type.
+        estimate: the same values in `float64`, by which a 64-bit type is judged.
+    """
+    low, high = integer_range(element)
+    if BIT_WIDTHS[element] == 64:
+        assert estimate is not None
+        return not bool(((estimate < float(low)) | (estimate >= float(high))).any())
+    return not bool(((tensor < low) | (tensor > high)).any())
+
+
 def narrow(tensor: torch.Tensor, element: str) -> torch.Tensor:
     """A computed tensor in the dtype of an element type: integers wrap around, floats are rounded."""
     dtype = TORCH_DTYPES[element]
@@ -90,8 +118,8 @@ def narrow(tensor: torch.Tensor, element: str) -> torch.Tensor:
             if element[0] == "s":
                 tensor = tensor - ((tensor >> (bits - 1)) << bits)
         return tensor.view(torch.uint64) if dtype == torch.uint64 else tensor.to(dtype)
-    if element == "f4E2M1FN":
-        return round_to_f4(tensor)
+    if element in _ROUNDINGS:
+        return _ROUNDINGS[element](tensor)
     return tensor.to(dtype)
 
 
@@ -133,10 +161,27 @@ def integer_range(element: str) -> tuple[int, int]:
 
 
 def round_to_f4(tensor: torch.Tensor) -> torch.Tensor:
-    """Floats rounded to the nearest `f4E2M1FN` value, halves to the even mantissa, held in `float32`."""
-    magnitude = tensor.float().abs().clamp(max=6.0)
+    """Floats rounded to the nearest `f4E2M1FN` value, halves to the even mantissa, NaN to 0, held in `float32`."""
+    tensor = torch.nan_to_num(tensor.float(), nan=0.0)
+    magnitude = tensor.abs().clamp(max=6.0)
     step = torch.where(magnitude < 2.0, 0.5, torch.where(magnitude < 4.0, 1.0, 2.0))
-    return torch.copysign(torch.round(magnitude / step) * step, tensor.float())
+    return torch.copysign(torch.round(magnitude / step) * step, tensor)
+
+
+def _round_to_e4m3(tensor: torch.Tensor) -> torch.Tensor:
+    """What exceeds the largest value is NaN at run time, where torch saturates."""
+    return torch.where(tensor.abs() > 448.0, torch.nan, tensor).to(torch.float8_e4m3fn)
+
+
+def _round_to_e8m0(tensor: torch.Tensor) -> torch.Tensor:
+    """A type without sign, zero and infinity: negative values become the smallest power of two, zeros NaN."""
+    undefined = (tensor == 0) | tensor.isinf()
+    tensor = torch.where(tensor < 0, 2.0**-127, tensor.float())
+    return torch.where(undefined, torch.nan, tensor).to(torch.float8_e8m0fnu)
+
+
+_ROUNDINGS = {"f4E2M1FN": round_to_f4, "f8E4M3FN": _round_to_e4m3, "f8E8M0FNU": _round_to_e8m0}
+"""The element types to which torch rounds otherwise than the runtime."""
 
 
 def to_tensor(value: torch.Tensor | np.ndarray) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from patcomp.ir.evaluate.element_types import (
     TORCH_DTYPES,
+    accumulated,
     as_bits,
     integer_range,
     is_float,
@@ -22,7 +23,6 @@ from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, computed, implem
 
 # torch functions that need no more than widening and narrowing
 for _name, _function in {
-    "abs": torch.abs,
     "acos": torch.acos,
     "acosh": torch.acosh,
     "asin": torch.asin,
@@ -41,7 +41,6 @@ for _name, _function in {
     "sqrt": torch.sqrt,
     "tan": torch.tan,
     "tanh": torch.tanh,
-    "silu": lambda x: x * torch.sigmoid(x),
     "not": torch.logical_not,
 }.items():
     IMPLEMENTATIONS[f"coreai.{_name}"] = computed(_function)
@@ -66,6 +65,11 @@ for _name, _function in {
     implements(*_both(_name))(computed(_function))
 
 
+@implements("coreai.abs")
+def abs_(call: Call, x: torch.Tensor) -> torch.Tensor:
+    return x if call.operand_element().startswith("ui") else call.result(torch.abs(widen(x)))
+
+
 @implements("coreai.round")
 def round_(call: Call, x: torch.Tensor) -> torch.Tensor:
     return call.result(torch.round(x)) if x.is_floating_point() else x
@@ -82,9 +86,19 @@ def relu(call: Call, x: torch.Tensor) -> torch.Tensor:
 @implements("coreai.gelu")
 def gelu(call: Call, x: torch.Tensor) -> torch.Tensor:
     approximate = call.attribute("approximate", "none")
+    wide = accumulated(x)
     if approximate == "sigmoid":
-        return call.result(x * torch.sigmoid(1.702 * x))
-    return torch.nn.functional.gelu(x, approximate=approximate)
+        return call.result(wide * torch.sigmoid(1.702 * wide))
+    if approximate == "tanh":
+        return call.result(torch.nn.functional.gelu(wide, approximate="tanh"))
+    # torch's own gelu of infinity is NaN
+    return call.result(0.5 * wide * (1.0 + torch.erf(wide * 0.7071067811865476)))
+
+
+@implements("coreai.silu")
+def silu(call: Call, x: torch.Tensor) -> torch.Tensor:
+    wide = accumulated(x)
+    return call.result(wide * torch.sigmoid(wide))
 
 
 def _compared(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -131,12 +145,23 @@ def _quotient(call: Call, x: torch.Tensor, y: torch.Tensor, rounding: str | None
     if x.dtype == torch.uint64:
         return torch.from_numpy(np.floor_divide(x.numpy(), y.numpy()))
     wide = widen(x)
-    if is_integer(call.operand_element()):
-        low = integer_range(call.operand_element())[0]
-        if low < 0 and bool(((wide == low) & (divisor == -1)).any()):
-            raise call.error("the smallest integer divided by -1")
-        return call.result(torch.div(wide, divisor, rounding_mode=rounding or "trunc"))
-    return call.result(torch.div(wide, divisor) if rounding is None else torch.floor(torch.div(wide, divisor)))
+    if not is_integer(call.operand_element()):
+        quotient = torch.div(wide, divisor)
+        return call.result(quotient if rounding is None else _floored(wide, divisor, quotient))
+    _refuse_overflow(call, wide, divisor)
+    return call.result(torch.div(wide, divisor, rounding_mode=rounding or "trunc"))
+
+
+def _floored(dividend: torch.Tensor, divisor: torch.Tensor, quotient: torch.Tensor) -> torch.Tensor:
+    """The rounded-down quotient; infinity divided by a number is NaN at run time, as in Python."""
+    return torch.where(dividend.isinf() & (divisor != 0), torch.nan, torch.floor(quotient))
+
+
+def _refuse_overflow(call: Call, dividend: torch.Tensor, divisor: torch.Tensor) -> None:
+    """The smallest integer divided by -1 aborts the runtime."""
+    low = integer_range(call.operand_element())[0]
+    if low < 0 and bool(((dividend == low) & (divisor == -1)).any()):
+        raise call.error("the smallest integer divided by -1")
 
 
 @implements(*_both("divide"))
@@ -154,7 +179,10 @@ def modulo(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     divisor = _divisor(call, y)
     if x.dtype == torch.uint64:
         return torch.from_numpy(np.fmod(x.numpy(), y.numpy()))
-    return call.result(torch.fmod(widen(x), divisor))
+    wide = widen(x)
+    if is_integer(call.operand_element()):
+        _refuse_overflow(call, wide, divisor)
+    return call.result(torch.fmod(wide, divisor))
 
 
 @implements(*_both("pow"))
@@ -162,18 +190,13 @@ def pow_(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if not is_integer(call.operand_element()):
         return call.result(torch.pow(widen(x), widen(y)))
     base, exponent = torch.broadcast_tensors(widen(x), widen(y))
-    signed = not call.operand_element().startswith("u")
-    # a power to a negative exponent is 1/x**n truncated: 0 unless |x| is 1
-    negative = (exponent < 0) & signed
-    power = torch.ones_like(base)
-    square, bits = base.clone(), torch.where(negative, -exponent, exponent)
+    unsigned = call.operand_element().startswith("u")
+    # by squaring, because torch.pow does not wrap; a negative exponent gives 0, whatever the base
+    power, square, bits = torch.ones_like(base), base, exponent
     for _ in range(64):
-        if not bool(bits.any()):
-            break
         power = torch.where((bits & 1) == 1, power * square, power)
         square, bits = square * square, (bits >> 1) & 0x7FFFFFFFFFFFFFFF
-    inverse = torch.where(base.abs() == 1, power, torch.zeros_like(power))
-    return call.result(torch.where(negative, inverse, power))
+    return call.result(power if unsigned else torch.where(exponent < 0, 0, power))
 
 
 # ---- casts and complex numbers --------------------------------------------------------------------
@@ -194,8 +217,18 @@ def saturate(x: torch.Tensor, element: str) -> torch.Tensor:
     return narrow(values.clamp(low, high).to(torch.int64), element)
 
 
+def saturate_integer(x: torch.Tensor, source: str, target: str) -> torch.Tensor:
+    """Integers of one element type in another, clamped to its range."""
+    (lowest, highest), (low, high) = integer_range(source), integer_range(target)
+    if source == "ui64":
+        bound = ordered(torch.tensor(min(high, highest), dtype=torch.uint64))
+        return narrow(unordered(torch.minimum(ordered(x), bound), "ui64").view(torch.int64), target)
+    return narrow(widen(x).clamp(max(low, lowest), min(high, highest)), target)
+
+
 @implements("coreai.cast")
 def cast(call: Call, x: torch.Tensor) -> torch.Tensor:
+    """Floats are truncated to integers; whatever does not fit an integer type saturates, from integers too."""
     source, target = call.operand_element(), call.element()
     if source == target:
         return x
@@ -203,18 +236,14 @@ def cast(call: Call, x: torch.Tensor) -> torch.Tensor:
         return widen(x) != 0
     if source.startswith("complex"):
         x, source = torch.real(x), "f32"
-    if is_float(source) and is_integer(target):
+    if is_integer(target) and is_float(source):
         return saturate(widen(x), target)
-    if source == "ui64" and is_float(target):
-        return narrow(torch.from_numpy(x.numpy().astype(np.float64)), target)
+    if is_integer(target) and is_integer(source):
+        return saturate_integer(x, source, target)
+    if source == "ui64":
+        return torch.from_numpy(x.numpy().astype(np.float64)).to(TORCH_DTYPES[target])
     if source == "i1":
         x = x.to(torch.int64)
-    elif is_integer(source) and is_integer(target):
-        return _clamped(x, target)
-    return narrow(widen(x), target) if not target.startswith("complex") else widen(x).to(TORCH_DTYPES[target])
-
-
-def _clamped(x: torch.Tensor, target: str) -> torch.Tensor:
     return narrow(widen(x), target)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from patcomp.ir.evaluate.element_types import as_bits, is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.element_types import accumulated, as_bits, fits, in_doubles, is_integer, ordered, unordered
 from patcomp.ir.evaluate.registry import Call, axis_of, implements
+from patcomp.ir.types import BIT_WIDTHS
 
 
 def _checked(call: Call, indices: torch.Tensor, size: int) -> torch.Tensor:
@@ -80,20 +81,32 @@ def scatter_along_axis(
         flat[written] = as_bits(updates).reshape(-1)[writers[written]]
         return flat.reshape(x.shape).view(x.dtype)
     if mode in ("max", "min"):
-        flat = ordered(x).reshape(-1).clone()
-        flat.scatter_reduce_(0, targets, ordered(updates).reshape(-1), f"a{mode}", include_self=True)
+        flat, values = ordered(x).reshape(-1).clone(), ordered(updates).reshape(-1)
+        if values.is_floating_point():
+            # an update is taken when it compares as better, which NaN never does
+            values = torch.where(values.isnan(), -torch.inf if mode == "max" else torch.inf, values)
+        flat.scatter_reduce_(0, targets, values, f"a{mode}", include_self=True)
         return unordered(flat.reshape(x.shape), call.element())
-    flat, values = widen(x).reshape(-1).clone(), widen(updates).reshape(-1)
+    element = call.element()
+    combined = _combined(call, mode, accumulated(x), targets, accumulated(updates))
+    if is_integer(element):
+        wide = BIT_WIDTHS[element] == 64
+        estimate = _combined(call, mode, in_doubles(x), targets, in_doubles(updates)) if wide else None
+        if not fits(combined, element, estimate):
+            raise call.error(f"the {mode} overflows {element}, which aborts the runtime")
+    return call.result(combined)
+
+
+def _combined(call: Call, mode: str, x: torch.Tensor, targets: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+    """Sums or products of `x` and the updates at linear positions, or their inverse."""
+    flat, values = x.reshape(-1).clone(), updates.reshape(-1)
     if mode in ("add", "sub"):
-        flat.index_add_(0, targets, values, alpha=1 if mode == "add" else -1)
-    else:
-        factor = torch.ones_like(flat).scatter_reduce_(0, targets, values, "prod", include_self=True)
-        if mode == "mul":
-            flat = flat * factor
-        elif is_integer(call.element()):
-            if bool((factor == 0).any()):
-                raise call.error("integer division by zero")
-            flat = torch.div(flat, factor, rounding_mode="trunc")
-        else:
-            flat = flat / factor
-    return call.result(flat.reshape(x.shape))
+        return flat.index_add_(0, targets, values, alpha=1 if mode == "add" else -1).reshape(x.shape)
+    factor = torch.ones_like(flat).scatter_reduce_(0, targets, values, "prod", include_self=True).reshape(x.shape)
+    if mode == "mul":
+        return x * factor
+    if not is_integer(call.element()):
+        return x / factor
+    if bool((factor == 0).any()):
+        raise call.error("integer division by zero")
+    return torch.div(x, factor, rounding_mode="trunc")

@@ -5,26 +5,20 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from patcomp.ir.evaluate.element_types import integer_range, is_integer, widen
+from patcomp.ir.evaluate.element_types import accumulated, fits, in_doubles, is_integer
 from patcomp.ir.evaluate.registry import Call, implements, integers
-
-_SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-
-
-def _accumulated(tensor: torch.Tensor) -> torch.Tensor:
-    """The dtype that products are summed in: f16 and bf16 in f32."""
-    wide = widen(tensor)
-    return wide.to(_SINGLE.get(wide.dtype, wide.dtype))
+from patcomp.ir.types import BIT_WIDTHS
 
 
 @implements("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 def batch_matmul(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    product = torch.matmul(_accumulated(x), _accumulated(y))
+    """Narrow floats are summed in f32 and rounded once; the Linux runtime rounds every partial sum of f16 and f8."""
+    product = torch.matmul(accumulated(x), accumulated(y))
     element = call.element()
-    if is_integer(element) and element not in ("si64", "ui64"):
-        low, high = integer_range(element)
-        if bool(((product < low) | (product > high)).any()):
-            raise call.error(f"the product overflows {element}")
+    if is_integer(element):
+        estimate = torch.matmul(in_doubles(x), in_doubles(y)) if BIT_WIDTHS[element] == 64 else None
+        if not fits(product, element, estimate):
+            raise call.error(f"the product overflows {element}, which aborts the runtime")
     return call.result(product)
 
 
@@ -40,8 +34,8 @@ def conv(
     function = functional.conv2d if x.dim() == 4 else functional.conv3d
     return call.result(
         function(
-            _accumulated(x),
-            _accumulated(weight),
+            accumulated(x),
+            accumulated(weight),
             stride=integers(stride),
             dilation=integers(dilation),
             groups=integers(groups)[0],
@@ -63,8 +57,8 @@ def conv_transpose(
     function = functional.conv_transpose2d if x.dim() == 4 else functional.conv_transpose3d
     return call.result(
         function(
-            _accumulated(x),
-            _accumulated(weight),
+            accumulated(x),
+            accumulated(weight),
             stride=integers(stride),
             padding=integers(padding),
             dilation=integers(dilation),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from patcomp.ir.evaluate.element_types import ordered, unordered, widen
+from patcomp.ir.evaluate.element_types import is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.elementwise import saturate
 from patcomp.ir.evaluate.registry import Call, implements, integers
 
 
@@ -67,7 +68,7 @@ def sum_pool(
 
 
 def _nearest(coordinates: torch.Tensor, size: int) -> torch.Tensor:
-    return torch.floor(coordinates + 0.5).clamp(0, size - 1).to(torch.int64)
+    return torch.round(coordinates).clamp(0, size - 1).to(torch.int64)
 
 
 @implements("coreai.interpolate")
@@ -118,8 +119,5 @@ def _floating(x: torch.Tensor) -> torch.Tensor:
 
 
 def _resampled(call: Call, values: torch.Tensor) -> torch.Tensor:
-    """Resampled values in the result's type; integers are rounded."""
-    from patcomp.ir.evaluate.element_types import is_integer
-    from patcomp.ir.evaluate.elementwise import saturate
-
+    """Resampled values in the result's type; integers are truncated."""
     return saturate(values, call.element()) if is_integer(call.element()) else call.result(values)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from patcomp.ir.evaluate.element_types import as_bits, integer_range, is_integer, widen
+from patcomp.ir.evaluate.element_types import as_bits, fits, integer_range, is_integer, widen
 from patcomp.ir.evaluate.machine import SparseTensor
 from patcomp.ir.evaluate.registry import Call, axis_of, implements
+
+_LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
+"""The largest value of the float types that can be quantised to: quantising saturates, a cast need not."""
 
 
 def _along(call: Call, parameter: torch.Tensor, axis: torch.Tensor, rank: int) -> torch.Tensor:
@@ -30,7 +33,8 @@ def quantize(
     quantized = (widen(x).float() - base) / factor
     element = call.element()
     if not is_integer(element):
-        return call.result(quantized + shift)
+        limit = _LARGEST[element]
+        return call.result((quantized + shift).clamp(-limit, limit))
     low, high = integer_range(element)
     rounded = torch.round(quantized) + shift
     return call.result(torch.nan_to_num(rounded, nan=0.0).clamp(low, high).to(torch.int64))
@@ -114,25 +118,34 @@ def sparse_to_dense(call: Call, x: SparseTensor) -> torch.Tensor:
     return dense.view(x.values.dtype)
 
 
+def _limits(call: Call, limits: torch.Tensor) -> tuple[float, float]:
+    """The smallest and largest quantised value; their distance must fit the element type, in which it is computed."""
+    low, high = widen(limits).tolist()
+    element = call.operand_element(1)
+    if is_integer(element) and not fits(torch.tensor(high - low), element):
+        raise call.error(f"the width of the range {low:g}..{high:g} overflows {element}; state the range in floats")
+    return float(low), float(high)
+
+
+def _extremes(call: Call, x: torch.Tensor, axis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest and largest value of each slice along an axis, in f32."""
+    rows = widen(x).float().movedim(axis_of(call, axis, x.dim()), 0).flatten(1)
+    return rows.amin(dim=1), rows.amax(dim=1)
+
+
 @implements("coreai.symmetric_quantization_statistics")
 def symmetric_statistics(call: Call, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    dim = axis_of(call, axis, x.dim())
-    others = [position for position in range(x.dim()) if position != dim]
-    low, high = widen(limits).float().tolist()
-    largest = widen(x).float().abs().amax(dim=others) if others else widen(x).float().abs()
-    return call.result(largest / ((high - low) / 2))
+    low, high = _limits(call, limits)
+    smallest, largest = _extremes(call, x, axis)
+    return call.result(torch.maximum(smallest.abs(), largest.abs()) / ((high - low) / 2))
 
 
 @implements("coreai.asymmetric_quantization_statistics")
 def asymmetric_statistics(call: Call, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
-    dim = axis_of(call, axis, x.dim())
-    others = [position for position in range(x.dim()) if position != dim]
-    low, high = widen(limits).float().tolist()
-    values = widen(x).float()
-    smallest = (values.amin(dim=others) if others else values).clamp(max=0)
-    largest = (values.amax(dim=others) if others else values).clamp(min=0)
+    """Scale and zero point of an affine quantisation of the values, whose range is widened to contain 0."""
+    low, high = _limits(call, limits)
+    smallest, largest = _extremes(call, x, axis)
+    smallest, largest = smallest.clamp(max=0), largest.clamp(min=0)
     scale = (largest - smallest) / (high - low)
-    zero = torch.round(low - smallest / scale)
-    element = call.element(1)
-    zero = zero.nan_to_num(nan=0.0).clamp(low, high)
-    return [call.result(scale), call.result(zero.to(torch.int64) if is_integer(element) else zero, 1)]
+    zero = torch.round(low - smallest / scale).nan_to_num(nan=0.0).clamp(low, high)
+    return [call.result(scale), call.result(zero.to(torch.int64) if is_integer(call.element(1)) else zero, 1)]

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import torch
 
 from patcomp.ir.attributes import SCAN_OPS
-from patcomp.ir.evaluate.element_types import integer_range, is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, is_integer, ordered, unordered, widen
 from patcomp.ir.evaluate.registry import Call, axes_of, axis_of, implements
-
-_SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+from patcomp.ir.types import BIT_WIDTHS
 
 
 def _reduced_axes(call: Call, x: torch.Tensor, axes: torch.Tensor) -> list[int]:
@@ -61,12 +60,15 @@ def reduce_product(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Ten
 @implements("coreai.argmax")
 def argmax(call: Call, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
     dim = axis_of(call, axis, x.dim())
-    values = ordered(x)
-    # torch promises no order among ties; the runtime takes the first, and a NaN counts as the largest
+    values = _without_nan(ordered(x), -torch.inf)
+    # torch promises no order among ties; the runtime takes the first
     largest = values == torch.amax(values, dim=dim, keepdim=True)
-    if values.is_floating_point():
-        largest |= values.isnan()
     return call.result(torch.argmax(largest.to(torch.uint8), dim=dim, keepdim=True))
+
+
+def _without_nan(values: torch.Tensor, neutral: float) -> torch.Tensor:
+    """Where the runtime compares with `<` or `>`, a NaN never wins."""
+    return torch.where(values.isnan(), neutral, values) if values.is_floating_point() else values
 
 
 @implements("coreai.softmax")
@@ -74,21 +76,33 @@ def softmax(call: Call, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
     return call.result(torch.softmax(widen(x), dim=axis_of(call, axis, x.dim())))
 
 
+def _sorting_order(call: Call, x: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
+    """The stable order along a dimension; NaN comes last in either direction."""
+    values = ordered(x)
+    if descending:
+        values = _without_nan(values, -torch.inf)
+        order = torch.argsort(values, dim=dim, descending=True, stable=True)
+        if x.is_floating_point():
+            # NaN went among the smallest: a second stable sort brings it behind a true minus infinity
+            late = ordered(x).isnan().gather(dim, order)
+            order = order.gather(dim, torch.argsort(late.to(torch.uint8), dim=dim, stable=True))
+        return order
+    return torch.argsort(values, dim=dim, stable=True)
+
+
 @implements("coreai.sort")
 def sort(
     call: Call, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
 ) -> torch.Tensor:
-    values = torch.sort(ordered(x), dim=axis_of(call, dim, x.dim()), descending=bool(descending), stable=True).values
-    return unordered(values, call.element())
+    axis = axis_of(call, dim, x.dim())
+    return as_bits(x).gather(axis, _sorting_order(call, x, axis, bool(descending))).view(x.dtype)
 
 
 @implements("coreai.argsort")
 def argsort(
     call: Call, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
 ) -> torch.Tensor:
-    return call.result(
-        torch.argsort(ordered(x), dim=axis_of(call, dim, x.dim()), descending=bool(descending), stable=True)
-    )
+    return call.result(_sorting_order(call, x, axis_of(call, dim, x.dim()), bool(descending)))
 
 
 _SCANS: dict[str, Callable[..., torch.Tensor]] = {
@@ -103,20 +117,23 @@ _SCANS: dict[str, Callable[..., torch.Tensor]] = {
 def scan(call: Call, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Tensor) -> torch.Tensor:
     combiner = SCAN_OPS[int(call.attribute("scan_op"))]
     dim = axis_of(call, axis, x.dim())
-    values = ordered(x) if combiner in ("min", "max") else widen(x)
-    if bool(reverse):
+    if combiner in ("min", "max"):
+        values = _without_nan(ordered(x), torch.inf if combiner == "min" else -torch.inf)
+        return unordered(_scanned(values, combiner, dim, bool(reverse)), call.element())
+    values = _scanned(widen(x), combiner, dim, bool(reverse))
+    element = call.element()
+    if is_integer(element):
+        estimate = _scanned(in_doubles(x), combiner, dim, bool(reverse)) if BIT_WIDTHS[element] == 64 else None
+        if not fits(values, element, estimate):
+            raise call.error(f"the scan overflows {element}, which aborts the runtime")
+    return call.result(values)
+
+
+def _scanned(values: torch.Tensor, combiner: str, dim: int, reverse: bool) -> torch.Tensor:
+    if reverse:
         values = torch.flip(values, [dim])
     values = _SCANS[combiner](values, dim=dim)
-    if bool(reverse):
-        values = torch.flip(values, [dim])
-    element = call.element()
-    if combiner in ("min", "max"):
-        return unordered(values, element)
-    if is_integer(element) and element not in ("si64", "ui64"):
-        low, high = integer_range(element)
-        if bool(((values < low) | (values > high)).any()):
-            raise call.error(f"the scan overflows {element}")
-    return call.result(values)
+    return torch.flip(values, [dim]) if reverse else values
 
 
 @implements("coreai.non_zero")

@@ -123,10 +123,13 @@ def slice_(call: Call, x: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
 def slice_update(call: Call, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
     *bounds, update = rest
     result = as_bits(x).clone(memory_format=torch.contiguous_format)
-    view, flipped = _region(result, _positions(call, x.shape, tuple(bounds)))
+    positions = _positions(call, x.shape, tuple(bounds))
+    if any(taken.step < 0 for taken in positions):
+        raise call.error("an update with negative strides is refused by the toolchain")
+    view, _ = _region(result, positions)
     if tuple(view.shape) != tuple(update.shape):
         raise call.error(f"update {tuple(update.shape)} does not fit the slice {tuple(view.shape)}")
-    view.copy_(torch.flip(as_bits(update), flipped))
+    view.copy_(as_bits(update))
     return result.view(x.dtype)
 
 
