@@ -25,6 +25,10 @@ class MissingToolchainError(PatcompError, ImportError):
 class StageError(PatcompError, RuntimeError):
     """A stage of the pipeline failed: which stage, which rule, which op, and where the dump before it is."""
 
+    def __init__(self, message: str, stage: str = ""):
+        super().__init__(message)
+        self.stage = stage
+
 
 class RuleError(PatcompError, ValueError):
     """A rule is declared wrongly (an argument left out, an unbound capture), or broke its promise on an op."""

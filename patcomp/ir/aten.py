@@ -121,7 +121,7 @@ def _default(text: str, type_: str) -> Any:
     if text in ("True", "False"):
         return text == "True"
     if text.startswith("["):
-        return [_default(part, type_) for part in _split(text[1:-1])]
+        return tuple(_default(part, type_) for part in _split(text[1:-1]))
     if text[:1] in "\"'":
         return text[1:-1]
     try:
@@ -130,7 +130,7 @@ def _default(text: str, type_: str) -> Any:
         return text  # an enumeration such as Mean
     if "[" in type_:
         count = re.search(r"\[(\d+)\]", type_)
-        return [number] * int(count.group(1)) if count else [number]
+        return (number,) * int(count.group(1)) if count else (number,)
     return number
 
 

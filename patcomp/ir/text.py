@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -88,6 +88,10 @@ class TextPrinter(Printer):
             self.print_attribute(attribute.type)
         else:
             super().print_attribute(attribute)
+
+    def print_attr_dict(self, attr_dict: Mapping[str, Attribute]) -> None:
+        # in whatever order they were set, equal ops print equally, and as the toolchain prints them
+        super().print_attr_dict({key: attr_dict[key] for key in sorted(attr_dict)})
 
     def print_op(self, op: Operation) -> None:
         if isinstance(op, ModuleOp) and not self.print_generic_format:

@@ -145,6 +145,19 @@ def is_integer(element: Attribute) -> bool:
     return element_name(element)[:2] in ("si", "ui")
 
 
+_RUNTIME_ELEMENTS = {"si64": "si32", "ui64": "ui32", "f64": "f32", "complex<f64>": "complex<f32>"}
+
+
+def runtime_type(type_: Attribute) -> Attribute:
+    """The type a PyTorch tensor type has after lowering: 64-bit elements become 32-bit, as indices must."""
+    if not isinstance(type_, TensorType):
+        return type_
+    name = element_name(type_.element_type)
+    if name not in _RUNTIME_ELEMENTS:
+        return type_
+    return tensor(shape_of(type_), _RUNTIME_ELEMENTS[name], type_.encoding)
+
+
 def storage_bytes(shape: Sequence[int], element: Attribute) -> int:
     """Bytes of a `dense_resource` blob: sub-byte types are bit-packed, `i1` takes a byte an element."""
     count = 1

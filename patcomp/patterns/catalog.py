@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from types import ModuleType
 
 from patcomp.errors import RuleError
+from patcomp.patterns.index import Index
 from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import Rule
-
-AnyRule = Rule | OpRule
+from patcomp.patterns.rule import AnyRule, Rule
 
 
 class RuleSet:
@@ -26,6 +26,12 @@ class RuleSet:
             if known is not None and known is not rule:
                 raise RuleError(f"two rules are called {rule.name}: {known.source} and {rule.source}")
             self._rules[rule.name] = rule
+        self._stages: dict[str, RuleSet] = {}
+
+    @cached_property
+    def index(self) -> Index:
+        """The index of these rules, made once and kept with the states it has seen."""
+        return Index(self)
 
     def __iter__(self) -> Iterator[AnyRule]:
         return iter(self._rules.values())
@@ -51,8 +57,10 @@ class RuleSet:
         return f"<RuleSet of {len(self)}: {', '.join(self._rules)}>"
 
     def stage(self, name: str) -> RuleSet:
-        """The rules of one stage."""
-        return self.filter(lambda rule: rule.stage == name)
+        """The rules of one stage, the same set on every call."""
+        if name not in self._stages:
+            self._stages[name] = self.filter(lambda rule: rule.stage == name)
+        return self._stages[name]
 
     def filter(self, keep: Callable[[AnyRule], bool]) -> RuleSet:
         """The rules for which `keep` is true."""

@@ -15,10 +15,9 @@ from typing import Any
 from patcomp.ir.namespaces import DialectView, is_constant
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
-from patcomp.patterns.catalog import AnyRule
 from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, Pattern, ResultNode
 from patcomp.patterns.match import orders, same_literal
-from patcomp.patterns.rule import Rule
+from patcomp.patterns.rule import AnyRule, Rule
 
 WILD = ("wild",)
 """The test that everything passes. Tests are nested tuples, so that equal ones of two rules are one."""
@@ -124,7 +123,7 @@ class Index:
                 if kind in ("attribute", "mixed") and (test != WILD or name in tested):
                     plan.tested[name] = None
             for argument in node.spec.arguments:
-                if argument.kind in ("mixed", "values") or argument.optional and argument.kind == "value":
+                if argument.kind in ("mixed", "values") or (argument.optional and argument.kind == "value"):
                     plan.structural[argument.name] = None
         return self._op_tests[key]
 
@@ -134,6 +133,11 @@ class Index:
                 yield from self._alternatives(inner)
         else:
             yield test
+
+    @property
+    def transitions(self) -> int:
+        """How many entries the table has: it grows with the variety of ops, not with their number."""
+        return len(self._by_key)
 
     # ---- states ----------------------------------------------------------------------------------
 

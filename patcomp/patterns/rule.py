@@ -26,6 +26,7 @@ from patcomp.patterns.language import (
     TargetView,
     composites,
 )
+from patcomp.patterns.procedural import OpRule
 
 
 class Rewrite:
@@ -74,6 +75,9 @@ class Rule:
         for call in target_calls(self.to):
             if call.view.spec(call.name) is None and not call.view.candidates(call.name):
                 raise RuleError(f"rule {self.name} ({self.source}): {call.view.name} has no op {call.name!r}")
+
+
+AnyRule = Rule | OpRule
 
 
 def children(node: Any) -> Iterator[Any]:
@@ -134,26 +138,28 @@ def largest(node: Any) -> dict[int, OpNode]:
     return found
 
 
-def _captures(function: Callable[..., Any], source: SourceNamespace) -> tuple[dict[str, Any], int]:
-    """The captures of a rule's function by name, and how many parameters are namespaces (two)."""
-    kinds = {"Const": Const, "Attr": Attr}
+_KINDS: dict[Any, type] = {
+    inspect.Parameter.empty: Capture,
+    Any: Capture,
+    **{key: kind for kind in (Capture, Const, Attr) for key in (kind, kind.__name__)},
+    "Any": Capture,
+}
+"""What each annotation means; annotations are text in a module that postpones their evaluation."""
+
+
+def _captures(function: Callable[..., Any], source: SourceNamespace) -> dict[str, Any]:
+    """The captures of a rule's function by name: its parameters after the two namespaces."""
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) < 2:
         raise RuleError("a rule's function takes the source namespace, the target namespace, and the captures")
     captures: dict[str, Any] = {}
     for parameter in parameters[2:]:
         annotation = parameter.annotation
-        spelled = annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation
-        kind = kinds.get(spelled, spelled) if isinstance(spelled, str) else spelled
-        if kind is inspect.Parameter.empty or kind in (Capture, "Capture"):
-            captures[parameter.name] = Capture(parameter.name, source)
-        elif kind is Const:
-            captures[parameter.name] = Const(parameter.name, source)
-        elif kind is Attr:
-            captures[parameter.name] = Attr(parameter.name)
-        else:
+        kind = _KINDS.get(annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation)
+        if kind is None:
             raise RuleError(f"{parameter.name} is annotated {annotation!r}; captures are plain, Const or Attr")
-    return captures, 2
+        captures[parameter.name] = Attr(parameter.name) if kind is Attr else kind(parameter.name, source)
+    return captures
 
 
 def _checked(captures: Mapping[str, Any], rewrite: Rewrite, view: DialectView) -> Pattern:
@@ -248,7 +254,7 @@ def rule(
         spelled = name or function.__name__.strip("_")
         namespace = SourceNamespace(source)
         try:
-            captures, _ = _captures(function, namespace)
+            captures = _captures(function, namespace)
             rewrite = function(namespace, TargetNamespace(target), *captures.values())
             if not isinstance(rewrite, Rewrite):
                 raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")

@@ -19,12 +19,19 @@ from patcomp.ir.evaluate import (
     shapes,
     state,
 )
+from patcomp.ir.evaluate.comparison import OutputError, Verification, prepare_input, verify_outputs
+from patcomp.ir.evaluate.folding import evaluate_op
 from patcomp.ir.evaluate.machine import TOKEN, Handle, evaluate, evaluate_graph
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, implements
 
 __all__ = [
     "IMPLEMENTATIONS",
     "TOKEN",
+    "OutputError",
+    "Verification",
+    "evaluate_op",
+    "prepare_input",
+    "verify_outputs",
     "Call",
     "Handle",
     "control_flow",

@@ -1,0 +1,73 @@
+"""PyTorch dtypes, tensors and element types of the IR."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from patcomp.ir.types import element_name, element_type, tensor
+from patcomp.ir.xdsl import Attribute, TensorType
+
+_ELEMENTS: dict[torch.dtype, str] = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float8_e4m3fn: "f8E4M3FN",
+    torch.float8_e5m2: "f8E5M2",
+    torch.float8_e8m0fnu: "f8E8M0FNU",
+    torch.bool: "i1",
+    torch.int8: "si8",
+    torch.int16: "si16",
+    torch.int32: "si32",
+    torch.int64: "si64",
+    torch.uint8: "ui8",
+    torch.uint16: "ui16",
+    torch.uint32: "ui32",
+    torch.uint64: "ui64",
+    torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+}
+_DTYPES = {name: dtype for dtype, name in _ELEMENTS.items()}
+
+
+def element_of(dtype: torch.dtype) -> Attribute:
+    """The element type of a PyTorch dtype.
+
+    Raises:
+        TypeError: the IR has no such element type.
+    """
+    try:
+        return element_type(_ELEMENTS[dtype])
+    except KeyError:
+        raise TypeError(f"{dtype} has no Core AI element type") from None
+
+
+def dtype_of(element: Attribute) -> torch.dtype:
+    """The PyTorch dtype of an element type.
+
+    Raises:
+        TypeError: PyTorch has no such dtype (sub-byte types).
+    """
+    try:
+        return _DTYPES[element_name(element)]
+    except KeyError:
+        raise TypeError(f"element type {element_name(element)} has no PyTorch dtype") from None
+
+
+def type_of(value: torch.Tensor) -> TensorType:
+    """The tensor type of a (fake) tensor; symbolic sizes become dynamic dimensions."""
+    return tensor([size if isinstance(size, int) else None for size in value.shape], element_of(value.dtype))
+
+
+def storage_array(value: torch.Tensor) -> np.ndarray:
+    """A tensor's values as a numpy array in storage form, without copying a contiguous CPU tensor.
+
+    bfloat16 comes as uint16 bit patterns, as `constants.to_numpy` makes them; f8 as uint8.
+    """
+    value = value.detach().cpu().contiguous()
+    if value.dtype == torch.bfloat16:
+        return value.view(torch.uint16).numpy()
+    if value.dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu):
+        return value.view(torch.uint8).numpy()
+    return value.numpy()

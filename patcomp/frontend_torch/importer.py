@@ -1,0 +1,217 @@
+"""Import: the FX graph of an exported program as a `coreai.graph` of `aten` ops, one op a node."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.dtypes import element_of, storage_array, type_of
+from patcomp.frontend_torch.provenance import origin_of
+from patcomp.frontend_torch.signature import Signature
+from patcomp.ir import aten
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_attribute
+from patcomp.ir.dialect import create_op
+from patcomp.ir.locations import origin_location
+from patcomp.ir.module import IRModule, create_graph
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block
+
+ASSERTIONS = {
+    "aten::_assert_async.msg",
+    "aten::_assert_scalar",
+    "aten::_assert_tensor_metadata",
+    "aten::sym_constrain_range",
+    "aten::sym_constrain_range_for_size",
+}
+"""Checks that export leaves in the graph; they compute nothing, and types and shapes are fixed here anyway."""
+
+
+def is_assertion(node: Node) -> bool:
+    """Whether a node only checks something."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
+
+
+def operator_name(node: Node) -> str:
+    """The name of a node's op in the `aten` dialect, or Python's name of what is not an operator overload."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return aten.op_name(node.target.name())
+    return getattr(node.target, "__name__", str(node.target))
+
+
+def import_program(
+    module: IRModule,
+    program: ExportedProgram,
+    signature: Signature,
+    *,
+    name: str,
+    input_names: tuple[str, ...],
+    output_names: tuple[str, ...],
+) -> None:
+    """Appends the graph `@name` of an exported program to a module.
+
+    Weights become blobs of the module without a copy; the program is not touched.
+
+    Raises:
+        UnsupportedError: nodes that have no form in the IR, all of them listed.
+    """
+    _Importer(module, program, signature).run(name, input_names, output_names)
+
+
+class _NotImportedError(Exception):
+    """A value that could not be imported is used."""
+
+
+class _Importer:
+    def __init__(self, module: IRModule, program: ExportedProgram, signature: Signature):
+        self.module = module
+        self.program = program
+        self.signature = signature
+        self.values: dict[str, Value | list[Value]] = {}
+        self.problems: list[Problem] = []
+        self.block = Block()
+        self.builder = Builder(self.block, blobs=module.blobs)
+
+    def run(self, name: str, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
+        nodes = list(self.program.graph.nodes)
+        placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
+        for index, input_name in enumerate(self.signature.inputs):
+            argument = self.block.insert_arg(type_of(placeholders[input_name].meta["val"]), index)
+            argument.name_hint = input_name
+            self.values[input_name] = Value(argument)
+        with self.builder:
+            for node_name in placeholders:
+                if node_name in self.signature.constants and placeholders[node_name].users:
+                    self._constant(placeholders[node_name])
+            for node in nodes:
+                if node.op == "call_function" and not is_assertion(node):
+                    self._call(node)
+                elif node.op not in ("placeholder", "call_function", "output"):
+                    self._problem(node, f"FX nodes of kind {node.op} are not supported")
+            if self.problems:
+                raise UnsupportedError(f"@{name} cannot be imported:", self.problems)
+            outputs = [self._value(self._node(output)) for output in self.signature.outputs]
+            self.builder.location = origin_location(origin_of(nodes[-1]))
+            self.builder.insert(create_op("coreai.output", [value.ssa for value in outputs], ()))
+        graph = create_graph(name, self.block, argument_names=input_names, result_names=output_names)
+        self.module.op.body.block.add_op(graph)
+
+    def _node(self, name: str) -> Node:
+        return next(node for node in self.program.graph.nodes if node.name == name)
+
+    def _value(self, node: Node) -> Value:
+        if node.name not in self.values and node.name in self.signature.constants:
+            self._constant(node)
+        value = self.values.get(node.name)
+        if not isinstance(value, Value):
+            raise _NotImportedError(node.name)
+        return value
+
+    def _constant(self, node: Node) -> None:
+        path, value = self.signature.constants[node.name]
+        array = storage_array(value)
+        attribute = constant_attribute(array, element_of(value.dtype), self.module.blobs, path, value)
+        self.builder.location = origin_location(origin_of(node))
+        op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
+        op.results[0].name_hint = node.name
+        self.values[node.name] = Value(op.results[0])
+
+    def _problem(self, node: Node, message: str, advice: str = "") -> None:
+        origin = origin_of(node)
+        self.problems.append(
+            Problem(message, operator_name(node), node.name, origin.module_path, origin.source, advice)
+        )
+
+    def _call(self, node: Node) -> None:
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, Node) and isinstance(index, int)
+            results = self.values.get(source.name)
+            if isinstance(results, list):
+                self.values[node.name] = results[index]
+            return
+        if not isinstance(node.target, torch._ops.OpOverload):
+            self._problem(node, f"{operator_name(node)} is not an operator that can be converted yet")
+            return
+        try:
+            self._operator(node, node.target)
+        except _NotImportedError:
+            return  # what it depends on has been reported
+        except (TypeError, KeyError, OverflowError) as error:
+            self._problem(node, str(error))
+
+    def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
+        self.builder.location = origin_location(origin_of(node))
+        schema = aten.define(str(target._schema))
+        arguments = self._arguments(node, target)
+        result = node.meta["val"]
+        several = isinstance(result, list | tuple)
+        types: list[Attribute] = [type_of(value) for value in (result if several else [result])]
+        if schema.name == "aten.as_strided":
+            self._flatten_as_strided(node, arguments)
+        made = aten.build(schema.name, types, **arguments)
+        for index, value in enumerate(made):
+            value.ssa.name_hint = f"{node.name}_{index}" if several else node.name
+        self.values[node.name] = made if several else made[0]
+
+    def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for index, argument in enumerate(target._schema.arguments):
+            if argument.name in node.kwargs:
+                value = node.kwargs[argument.name]
+            elif index < len(node.args) and not argument.kwarg_only:
+                value = node.args[index]
+            else:
+                continue
+            if argument.name in aten.MEMORY_ARGUMENTS:
+                if isinstance(value, torch.layout) and value is not torch.strided:
+                    raise TypeError(f"tensors of layout {value} cannot be converted")
+                continue
+            given[argument.name] = self._argument(value, argument.N)
+        return given
+
+    def _argument(self, value: Any, length: int | None) -> Any:
+        if isinstance(value, Node):
+            if value.name in self.signature.fixed_inputs:
+                return self.signature.fixed_inputs[value.name]
+            return self._value(value)
+        if isinstance(value, list | tuple):
+            items = [self._argument(item, None) for item in value]
+            return items * length if length and len(items) == 1 else items
+        if isinstance(value, torch.dtype):
+            return element_of(value)
+        if isinstance(value, torch.device | torch.memory_format | torch.layout):
+            return str(value)
+        if length and isinstance(value, int | float):
+            return [value] * length  # `kernel_size=3` means 3 in each dimension
+        return value
+
+    def _flatten_as_strided(self, node: Node, arguments: dict[str, Any]) -> None:
+        """`as_strided` reads memory, so its input is brought into memory order and flattened first.
+
+        The order is that of the strides which export recorded; values of the IR have no strides.
+        """
+        source = node.args[0]
+        assert isinstance(source, Node)
+        fake: torch.Tensor = source.meta["val"]
+        order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))
+        expected = 1
+        for axis in reversed(order):
+            if fake.shape[axis] != 1 and fake.stride(axis) != expected:
+                raise TypeError("as_strided of a tensor that overlaps itself or has gaps cannot be converted")
+            expected *= fake.shape[axis]
+        value: Value = arguments["self"]
+        if order != sorted(order):
+            permuted = type_of(fake.permute(order))
+            value = aten.build("aten.permute", permuted, self=value, dims=order)
+        count = math.prod(fake.shape)
+        arguments["self"] = aten.build("aten.view", type_of(fake.reshape(-1)), self=value, size=[count])
+        offset = arguments.get("storage_offset")
+        arguments["storage_offset"] = (offset or 0) - fake.storage_offset() if offset is not None else 0

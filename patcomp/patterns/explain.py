@@ -1,0 +1,133 @@
+"""Answers to the two questions of whoever debugs: where is this op from, and why did that rule not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from patcomp.errors import RuleError
+from patcomp.ir.builder import Builder
+from patcomp.ir.infer import InferenceError
+from patcomp.ir.locations import describe, origins, rules
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns.catalog import AnyRule
+from patcomp.patterns.driver import Scope, erase_created, walk
+from patcomp.patterns.language import AnyOf, OpNode, ResultNode
+from patcomp.patterns.match import Failure, Matcher
+from patcomp.patterns.procedural import OpRule, OpView, Rejected
+
+
+def name_of(op: Operation) -> str:
+    """An op as messages show it: `%mul = aten.mul.Tensor`, without the name where it has none."""
+    hint = op.results[0].name_hint if op.results else None
+    return f"%{hint} = {op.name}" if hint else op.name
+
+
+def explain(op: Operation, catalog: Iterable[AnyRule] = ()) -> str:
+    """Which rules made an op, last one first, and which nodes and lines of the user's program it came from.
+
+    Args:
+        op: the op.
+        catalog: the rules, by which the text can say where each is declared and what it does.
+    """
+    known = {rule.name: rule for rule in catalog}
+    made_by = rules(op.location)
+    places = origins(op.location)
+    lines = [name_of(op)]
+    for name in made_by:
+        rule = known.get(name)
+        about = f" ({rule.source}): {rule.doc.splitlines()[0] if rule.doc else 'no description'}" if rule else ""
+        lines.append(f"  made by rule {name}{about}")
+    if not made_by:
+        lines.append("  no rule made it; it was imported as it is")
+    lines.extend(f"  from {place}" for place in places)
+    if not places:
+        lines.append("  from an unknown place")
+    return "\n".join(lines)
+
+
+def find(scope: Scope, what: str) -> list[Operation]:
+    """The ops inside a scope that a user means by a name (`"%mul_3"`, `"mul_3"`), a node or a line (`"model.py:12"`)."""
+    wanted = what.removeprefix("%")
+    return [op for op in walk(scope) if wanted in _known_as(op)]
+
+
+def _known_as(op: Operation) -> set[str]:
+    names = {result.name_hint for result in op.results if result.name_hint}
+    for origin in origins(op.location):
+        names |= {origin.node, origin.source, origin.source.rpartition("/")[2]}
+    return names
+
+
+def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
+    """Why a rule applies nowhere inside a scope: the place where it came closest, in one sentence.
+
+    Args:
+        rule: a declarative or procedural rule.
+        scope: a module, graph, region or block.
+        target: what a procedural rule builds with.
+    """
+    if isinstance(rule, OpRule):
+        return _why_not_procedural(rule, scope, target)
+    names = list(dict.fromkeys(_root_names(rule.root)))
+    best: tuple[Operation, Failure] | None = None
+    for op in walk(scope):
+        if op.name not in names:
+            continue
+        matcher = Matcher(rule, op, trace=True)
+        if matcher.run() is not None:
+            return f"{rule.name}: it matches at {name_of(op)} ({describe(op)})"
+        if matcher.exhausted:
+            return f"{rule.name}: at {name_of(op)} the search was given up, it has too many operand orders to try"
+        failure = matcher.failure
+        if failure is not None and (best is None or _depth(failure) > _depth(best[1])):
+            best = (op, failure)
+    if best is None:
+        return f"{rule.name}: there is no {' or '.join(names)} to start from"
+    root, failure = best
+    at = ""
+    if failure.op is not None:
+        hint = failure.op.results[0].name_hint if failure.op.results else None
+        at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
+    ops = "op" if rule.size == 1 else "ops"
+    return f"{rule.name}: matched {failure.matched} of {rule.size} {ops} up from {name_of(root)}, then {at}{failure.reason}"
+
+
+def _depth(failure: Failure) -> tuple[int, int]:
+    return failure.matched, failure.phase
+
+
+def _root_names(node: Any) -> Iterator[str]:
+    if isinstance(node, AnyOf):
+        for alternative in node.alternatives:
+            yield from _root_names(alternative)
+    elif isinstance(node, ResultNode):
+        yield node.node.spec.name
+    elif isinstance(node, OpNode):
+        yield node.spec.name
+
+
+def _why_not_procedural(rule: OpRule, scope: Scope, target: Any) -> str:
+    reasons: dict[str, None] = {}
+    for op in walk(scope):
+        if op.name not in rule.ops or op.parent is None:
+            continue
+        builder = Builder(op.parent, before=op)
+        try:
+            with builder:
+                made = rule(OpView(op, op.arguments_by_name()), target)  # type: ignore[attr-defined]
+        except Rejected as rejection:
+            reasons[f"at {name_of(op)} it says: {rejection}"] = None
+            continue
+        except (RuleError, InferenceError) as error:
+            reasons[f"at {name_of(op)} it fails: {error}"] = None
+            continue
+        finally:
+            erase_created(builder)
+        if made is not None:
+            return f"{rule.name}: it applies at {name_of(op)} ({describe(op)})"
+        reasons[f"at {name_of(op)} it gives no replacement"] = None
+    if not reasons:
+        return f"{rule.name}: there is no {' or '.join(rule.ops)} to start from"
+    first, *more = reasons
+    return f"{rule.name}: {first}" + (f" (and at {len(more)} other ops)" if more else "")

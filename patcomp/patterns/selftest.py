@@ -1,0 +1,342 @@
+"""Tests that a rule's declaration implies: a contributor writes a rule and an example, the tests exist.
+
+From the pattern and the example's types and values come
+  (a) one graph for every alternative and operand order, in which the rule must match;
+  (b) one for every literal changed, in which it must not match there;
+  (c) one for every inner value used once more outside, in which it must not match there.
+In (b) and (c) another alternative may still match, as long as it leaves the changed op alone.
+Agreement in numbers is checked by whoever can run programs: `Sample` gives them source graphs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp.errors import RuleError
+from patcomp.ir.builder import Builder
+from patcomp.ir.types import Shape, tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue, UnrealizedConversionCastOp
+from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Number, OpNode, Pattern, ResultNode
+from patcomp.patterns.match import Match, Matcher, commutes
+from patcomp.patterns.rule import Rule, children, walk
+
+VARIANTS = 256
+"""At most about so many variants of one rule are built."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way in which a pattern can look: the alternative of each `any_of`, and which ops are swapped."""
+
+    choices: Mapping[int, int]
+    swapped: frozenset[int]
+    name: str
+
+
+@dataclass
+class Sample:
+    """A graph that a variant of a rule's source makes."""
+
+    block: Block
+    root: Operation
+    inputs: dict[str, SSAValue]
+    """The block argument of each tensor capture."""
+    nodes: dict[int, Operation]
+    """The op of each op node, by the identity of the node."""
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """A named check; `run()` raises `AssertionError` when the rule fails it."""
+
+    name: str
+    run: Callable[[], None]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def self_tests(rule: Rule) -> list[SelfTest]:
+    """The checks that a rule's declaration implies.
+
+    Raises:
+        RuleError: the rule has no example.
+    """
+    if rule.example is None:
+        raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
+    tests: list[SelfTest] = []
+    seen: set[tuple[int, str]] = set()
+    for variant in variants(rule):
+        tests.append(SelfTest(f"{rule.name}: {variant.name}", lambda v=variant: _must_match(rule, v)))  # type: ignore[misc]
+        for node in _chosen(rule.root, variant.choices):
+            if not isinstance(node, OpNode):
+                continue
+            for name, changed in _changed_literals(node):
+                label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
+                if (id(node), label) not in seen:
+                    seen.add((id(node), label))
+                    tests.append(SelfTest(label, _changing(rule, variant, node, name, changed)))
+            label = f"{rule.name}: {node_name(rule, node)} used outside"
+            if not node.escapes and not _is_root(rule, node, variant) and (id(node), label) not in seen:
+                seen.add((id(node), label))
+                tests.append(SelfTest(label, _escaping(rule, variant, node)))
+    return tests
+
+
+def _changing(rule: Rule, variant: Variant, node: OpNode, name: str, changed: Any) -> Callable[[], None]:
+    return lambda: _must_not_match_there(rule, variant, node, {(id(node), name): changed}, False)
+
+
+def _escaping(rule: Rule, variant: Variant, node: OpNode) -> Callable[[], None]:
+    return lambda: _must_not_match_there(rule, variant, node, {}, True)
+
+
+def variants(rule: Rule) -> list[Variant]:
+    """Every alternative and operand order of a rule's source; where there are more than `VARIANTS`, every
+    single choice, and a fixed selection of their combinations."""
+    alternatives = [node for node in walk(rule.root) if isinstance(node, AnyOf)]
+    found: dict[tuple[Any, ...], Variant] = {}
+    for picks in _selection([len(node.alternatives) for node in alternatives]):
+        choices = {id(node): pick for node, pick in zip(alternatives, picks, strict=True)}
+        live = list(_chosen(rule.root, choices))
+        taken = {id(node): (node, choices[id(node)]) for node in live if isinstance(node, AnyOf)}
+        pairs = [node for node in live if isinstance(node, OpNode) and _swappable(node)]
+        for swaps in _selection([2] * len(pairs)):
+            swapped = [node for node, swap in zip(pairs, swaps, strict=True) if swap]
+            key = (tuple((name, pick) for name, (_, pick) in taken.items()), tuple(map(id, swapped)))
+            name = _variant_name(rule, list(taken.values()), swapped)
+            picked = {name: pick for name, (_, pick) in taken.items()}
+            found.setdefault(key, Variant(picked, frozenset(map(id, swapped)), name))
+    listed = list(found.values())
+    return listed[:: -(-len(listed) // VARIANTS)]
+
+
+def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
+    """All combinations of choices of the given sizes, or a fixed selection where there are too many."""
+    if math.prod(sizes) <= VARIANTS:
+        yield from itertools.product(*map(range, sizes))
+        return
+    for position, size in enumerate(sizes):
+        for pick in range(size):
+            yield (*(0 for _ in sizes[:position]), pick, *(0 for _ in sizes[position + 1 :]))
+    choose = random.Random(0)
+    for _ in range(VARIANTS // 8):
+        yield tuple(choose.randrange(size) for size in sizes)
+
+
+def node_name(rule: Rule, node: OpNode) -> str:
+    """The op of a node, numbered where the rule has several of it."""
+    same = [other for other in walk(rule.root) if isinstance(other, OpNode) and other.spec is node.spec]
+    return node.spec.name + (f" #{same.index(node) + 1}" if len(same) > 1 else "")
+
+
+def _variant_name(rule: Rule, taken: list[tuple[AnyOf, int]], swapped: list[OpNode]) -> str:
+    numbers = {id(node): i for i, node in enumerate((n for n in walk(rule.root) if isinstance(n, AnyOf)), 1)}
+    parts = [f"{node.tag or f'any_of #{numbers[id(node)]}'} = {node.tags[pick]}" for node, pick in taken]
+    parts += [f"{node_name(rule, node)} swapped" for node in swapped]
+    return "matches" + (f" with {', '.join(parts)}" if parts else "")
+
+
+def _swappable(node: OpNode) -> bool:
+    pair = node.spec.commutative
+    if pair is None or node.arguments[pair[0]] is node.arguments[pair[1]]:
+        return False
+    return commutes(node.spec, node.arguments)
+
+
+def _chosen(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
+    """The nodes of a pattern that the chosen alternatives leave, each once."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        if isinstance(item, Pattern | Attr):
+            seen.add(id(item))
+            yield item
+        parts = [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else list(children(item))
+        stack.extend(reversed(parts))
+
+
+def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
+    root = rule.root
+    while isinstance(root, AnyOf):
+        root = root.alternatives[variant.choices[id(root)]]
+    return root is node or (isinstance(root, ResultNode) and root.node is node)
+
+
+# ---- graphs ---------------------------------------------------------------------------------------
+
+
+def parse_type(text: str) -> Attribute:
+    """A tensor type from a text such as `"2x?x8xf32"` or `"f32"`."""
+    *dims, element = text.split("x")
+    shape: Shape = tuple(None if dim == "?" else int(dim) for dim in dims)
+    return tensor(shape, element)
+
+
+class _Building:
+    """Builds the graph of one variant."""
+
+    def __init__(self, rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any]):
+        self.rule, self.variant, self.changed = rule, variant, changed
+        self.block = Block()
+        self.inputs: dict[str, SSAValue] = {}
+        self.nodes: dict[int, Operation] = {}
+        self.made: dict[int, Any] = {}
+        self.like: SSAValue | None = None
+
+    def sample(self) -> Sample:
+        """The graph."""
+        assert self.rule.example is not None
+        for name, capture in self.rule.captures.items():
+            given = self.rule.example[name]
+            if isinstance(capture, Capture) and isinstance(given, str):
+                self.inputs[name] = self.made[id(capture)] = self._input(given)
+                self.like = self.like or self.inputs[name]
+        with Builder(self.block):
+            root = self.value(self.rule.root)
+        assert isinstance(root.owner, Operation)
+        return Sample(self.block, root.owner, self.inputs, self.nodes)
+
+    def _input(self, text: str) -> SSAValue:
+        return self.block.insert_arg(parse_type(text), len(self.block.args))
+
+    def value(self, node: Any) -> SSAValue:
+        """The SSA value of a pattern node."""
+        if id(node) not in self.made:
+            self.made[id(node)] = self._make(node)
+        return self.made[id(node)]
+
+    def _make(self, node: Any) -> SSAValue:
+        view, example = self.rule.view, self.rule.example
+        assert example is not None
+        if isinstance(node, AnyOf):
+            return self.value(node.alternatives[self.variant.choices[id(node)]])
+        if isinstance(node, Capture):
+            given = example[node.name]
+            return view.constant(given, self.like).ssa
+        if isinstance(node, Number):
+            return view.constant(node.literal, self.like).ssa
+        if isinstance(node, AnyValue):
+            return (
+                self._input("f32") if self.like is None else self.block.insert_arg(self.like.type, len(self.block.args))
+            )
+        if isinstance(node, ResultNode):
+            return self._op(node.node, self._result_count(node.node)).results[node.index]
+        return self._op(node, self._result_count(node)).results[0]
+
+    def _result_count(self, node: OpNode) -> int:
+        if node.spec.results is not None:
+            return node.spec.results
+        used = [n.index for n in walk(self.rule.root) if isinstance(n, ResultNode) and n.node is node]
+        return max(used, default=0) + 1
+
+    def _op(self, node: OpNode, results: int) -> Operation:
+        if id(node) not in self.nodes:
+            pair = node.spec.commutative if id(node) in self.variant.swapped else None
+            built = {name: self._argument(node, name, pattern) for name, pattern in node.arguments.items()}
+            if pair is not None:
+                built[pair[0]], built[pair[1]] = built[pair[1]], built[pair[0]]
+            self.nodes[id(node)] = self.rule.view.create(node.spec, built, results)
+        return self.nodes[id(node)]
+
+    def _argument(self, node: OpNode, name: str, pattern: Any) -> Any:
+        if (id(node), name) in self.changed:
+            changed = self.changed[id(node), name]
+            if changed is ANY:
+                return Value(self.value(AnyValue()))
+            if node.spec.argument(name).kind == "value":
+                return self.rule.view.constant(changed, self.like)
+            return self._plain(changed, node, name)
+        return self._plain(pattern, node, name)
+
+    def _plain(self, pattern: Any, node: OpNode, name: str) -> Any:
+        if pattern is ANY:
+            argument = node.spec.argument(name)
+            return [] if argument.kind == "values" else argument.sample
+        if isinstance(pattern, Attr):
+            assert self.rule.example is not None
+            return self.rule.example[pattern.name]
+        if isinstance(pattern, Pattern):
+            return Value(self.value(pattern))
+        if isinstance(pattern, list):
+            return [self._plain(item, node, name) for item in pattern]
+        return pattern
+
+
+def sample(rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any] | None = None) -> Sample:
+    """The graph of a variant of a rule's source.
+
+    Args:
+        changed: arguments that deviate from the rule, by identity of their op node and name.
+    """
+    return _Building(rule, variant, changed or {}).sample()
+
+
+def _changed_literals(node: OpNode) -> Iterator[tuple[str, Any]]:
+    """Every literal argument of a node with a value that the rule must not take for it."""
+    for name, pattern in node.arguments.items():
+        argument = node.spec.argument(name)
+        if isinstance(pattern, Number):
+            if isinstance(pattern.literal, bool | int | float):
+                yield name, _other(pattern.literal)
+        elif isinstance(pattern, bool | int | float) or (isinstance(pattern, list) and argument.kind != "values"):
+            yield name, _other(pattern)
+        elif pattern is None and argument.kind == "value":
+            yield name, ANY
+        elif pattern is None and argument.type == "ScalarType?":
+            yield name, "f64"
+
+
+def _other(literal: Any) -> Any:
+    if isinstance(literal, bool):
+        return not literal
+    if isinstance(literal, int | float):
+        return literal + 1
+    if isinstance(literal, list):
+        for index, item in enumerate(literal):
+            if isinstance(item, bool | int | float):
+                return [*literal[:index], _other(item), *literal[index + 1 :]]
+        return [*literal, 0]
+    return literal
+
+
+# ---- checks ---------------------------------------------------------------------------------------
+
+
+def _must_match(rule: Rule, variant: Variant) -> None:
+    built = sample(rule, variant)
+    matcher = Matcher(rule, built.root, trace=True)
+    if matcher.run() is None:
+        reason = matcher.failure.reason if matcher.failure else "it has no failure to show"
+        raise AssertionError(f"{rule.name} does not match its own source ({variant.name}): {reason}")
+
+
+def _must_not_match_there(
+    rule: Rule, variant: Variant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
+) -> None:
+    built = sample(rule, variant, changed)
+    op = built.nodes[id(node)]
+    if used:
+        user = UnrealizedConversionCastOp.create(operands=[op.results[0]], result_types=[op.results[0].type])
+        built.block.add_op(user)
+    match = Matcher(rule, built.root).run()
+    if match is not None and _as_the_node(match, op, node, used):
+        what = "its value is used outside" if used else f"{changed} was changed"
+        raise AssertionError(f"{rule.name} matches although at {op.name} {what}")
+
+
+def _as_the_node(match: Match, op: Operation, node: OpNode, used: bool) -> bool:
+    """Whether a match takes an op for the node in question, not for a captured value."""
+    if used:
+        captured = {match.value_of(capture) for capture in match.rule.captures.values() if isinstance(capture, Capture)}
+        return op in match.ops and Value(op.results[0]) not in captured
+    return match.nodes.get(id(node)) is op

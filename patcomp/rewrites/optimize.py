@@ -1,0 +1,90 @@
+"""Optimize: constant folding, the clean-up rules, common subexpressions, dead ops; on `coreai` graphs."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import INLINE_LIMIT, constant_attribute
+from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.locations import fused
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, common_subexpressions, dead_code
+from patcomp.patterns import RuleSet, run
+from patcomp.patterns.statistics import Statistics
+
+_NOT_FOLDED = {"coreai.constant", "coreai.get_shape"}
+
+
+def optimize(module: IRModule, rules: RuleSet) -> Statistics:
+    """Cleans every graph of the module up."""
+    statistics = Statistics()
+    for graph in module.graphs:
+        dead_code(graph.regions[0])
+        _fold(graph, module, statistics)
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai))
+        common_subexpressions(graph)
+        dead_code(graph.regions[0])
+    return statistics
+
+
+def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
+    """Computes ops on small constants with the reference evaluator; results stay small or a repeated value."""
+    started, count = time.perf_counter(), 0
+    for op in list(graph.walk()):
+        if _foldable(op):
+            count += _fold_op(op, module)
+    if count:
+        statistics.record("constant folding", True, time.perf_counter() - started)
+        statistics.rules["constant folding"].rewrites = count
+
+
+def _small(type_: object, limit: int) -> bool:
+    return isinstance(type_, TensorType) and math.prod(dim or 0 for dim in shape_of(type_)) < limit
+
+
+def _foldable(op: Operation) -> bool:
+    if (
+        not isinstance(op, CoreaiOp)
+        or op.name in _NOT_FOLDED
+        or op.regions
+        or not op.operands
+        or not op.has_trait(Pure)
+    ):
+        return False
+    for operand in op.operands:
+        owner = operand.owner
+        if isinstance(owner, Block) or owner.name != "coreai.constant":
+            return False
+        if not isinstance(owner.properties["value"], DenseIntOrFPElementsAttr) or not _small(
+            operand.type, INLINE_LIMIT
+        ):
+            return False
+    if op.name in ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile") and _small(op.operands[0].type, 2):
+        return True  # a repeated value costs one element at any size
+    return all(_small(result.type, INLINE_LIMIT) for result in op.results)
+
+
+def _fold_op(op: Operation, module: IRModule) -> bool:
+    from patcomp.errors import EvaluationError
+    from patcomp.ir.evaluate import evaluate_op
+
+    try:
+        arrays = evaluate_op(op, module)
+    except EvaluationError:
+        return False  # an undefined result (a division by zero) stays for the run to report
+    block = op.parent
+    assert block is not None
+    builder = Builder(block, before=op, blobs=module.blobs, location=fused("constant folding", [op]))
+    for result, array in zip(op.results, arrays, strict=True):
+        assert isinstance(result.type, TensorType)
+        attribute = constant_attribute(array, result.type.element_type, module.blobs)
+        made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
+        made.name_hint = result.name_hint
+        result.replace_all_uses_with(made)
+    op.detach()
+    op.erase()
+    return True

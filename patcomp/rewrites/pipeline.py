@@ -1,0 +1,135 @@
+"""The list of stages, and what runs them: verify, statistics and dumps after each."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patcomp.errors import PatcompError, RuleError, StageError, UnsupportedError
+from patcomp.ir.module import IRModule
+from patcomp.ir.verify import verify
+from patcomp.patterns import RuleSet
+from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.lower import lower
+from patcomp.rewrites.normalize import normalize
+from patcomp.rewrites.optimize import optimize
+from patcomp.rewrites.outline import outline
+from patcomp.rewrites.recover import recover
+from patcomp.rewrites.state import state
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A pass over the module: a name, and a function of the module and its rules."""
+
+    name: str
+    run: Callable[[IRModule, RuleSet], Statistics]
+    lowered: bool
+    """Whether the module has only `coreai` ops afterwards, so that the runtime's rules are checked."""
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("normalize", normalize, False),
+    Stage("recover", recover, False),
+    Stage("lower", lambda module, rules: lower(module, rules.procedural()), True),
+    Stage("outline", lambda module, rules: outline(module), True),
+    Stage("state", lambda module, rules: state(module), True),
+    Stage("optimize", optimize, True),
+)
+"""What happens between import and emission, in order."""
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What one stage did."""
+
+    name: str
+    ops_before: int
+    ops_after: int
+    seconds: float
+    statistics: Statistics = field(default_factory=Statistics)
+
+
+@dataclass(frozen=True)
+class Dumps:
+    """A folder that gets `00-import.mlir`, `01-normalize.mlir`, ... and `07-emit.mlir`."""
+
+    folder: Path
+
+    NAMES = ("import", *(stage.name for stage in STAGES), "emit")
+
+    def path(self, stage: str) -> Path:
+        """The file of a stage."""
+        return self.folder / f"{self.NAMES.index(stage):02d}-{stage}.mlir"
+
+    def write(self, stage: str, module: IRModule) -> Path:
+        """Writes the module's text; weights appear by name only."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.path(stage)
+        path.write_text(module.text() + "\n")
+        return path
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A compiled module and the reports of the stages that made it."""
+
+    module: IRModule
+    reports: tuple[StageReport, ...]
+
+
+def run_pipeline(
+    module: IRModule,
+    rules: RuleSet,
+    *,
+    after_stage: Callable[[str, IRModule], None] | None = None,
+    only_before: str | None = None,
+) -> Compilation:
+    """Runs the stages on an imported module, in place.
+
+    Args:
+        module: what the frontend imported.
+        rules: the rules of all stages.
+        after_stage: called with the name of each stage, `import` first, and the module after it.
+        only_before: stop before the stage of this name.
+
+    Raises:
+        UnsupportedError: the program holds ops that cannot be converted; all of them listed.
+        StageError: a stage broke the IR, or a rule of it broke its promise.
+    """
+    reports: list[StageReport] = []
+    call = after_stage or (lambda name, module: None)
+    call("import", module)
+    with _collector_paused():
+        for stage in STAGES:
+            if stage.name == only_before:
+                break
+            before, started = module.op_count(), time.perf_counter()
+            try:
+                statistics = stage.run(module, rules.stage(stage.name))
+                verify(module, runtime=stage.lowered)
+            except UnsupportedError:
+                raise
+            except (RuleError, PatcompError) as error:
+                raise StageError(f"stage {stage.name}: {error}", stage.name) from error
+            reports.append(
+                StageReport(stage.name, before, module.op_count(), time.perf_counter() - started, statistics)
+            )
+            call(stage.name, module)
+    return Compilation(module, tuple(reports))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without the cyclic garbage collector creating ops is twice as fast, and its cost does not grow."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,89 @@
+"""Scaled dot-product attention as a composite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.composite import composite
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, composites, example, op_rule
+
+
+@composites.define
+@composite(
+    "scaled_dot_product_attention",
+    inputs=("query", "key", "value", "attn_mask"),
+    attributes=("scale", "is_causal", "window_size"),
+)
+def scaled_dot_product_attention(
+    c: Any, query: Value, key: Value, value: Value, mask: Value | None = None, *,
+    scale: float | None, is_causal: bool, window_size: int,
+) -> Value:  # fmt: skip
+    """softmax(scale * query @ key^T + mask) @ value (Vaswani et al. 2017, arXiv:1706.03762).
+
+    A bool mask takes part where it is true. Rows with nothing to attend to give zero, as in PyTorch,
+    not the mean that adding a large negative number would give.
+    """
+    factor = scale if scale is not None else 1.0 / math.sqrt(query.shape[-1])
+    keys = _repeat_heads(c, key, query.shape[-3])
+    values = _repeat_heads(c, value, query.shape[-3])
+    rank = query.rank
+    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, factor), c.transpose(keys, swapped))
+    if mask is None:
+        return c.broadcasting_batch_matmul(c.softmax(scores, rank - 1), values)
+    lowest = c.constant(-math.inf, scores.element_type)
+    if mask.dtype == "i1":
+        scores = c.broadcasting_where(mask, scores, lowest)
+    else:
+        scores = c.broadcasting_add(scores, c.cast(mask, scores.element_type))
+    # the softmax of a row of -inf is NaN; such a row attends to nothing
+    attends = c.broadcasting_greater(c.reduce_max(scores, [rank - 1]), lowest)
+    weights = c.broadcasting_where(attends, c.softmax(scores, rank - 1), c.constant(0.0, scores.element_type))
+    return c.broadcasting_batch_matmul(weights, values)
+
+
+def _repeat_heads(c: Any, x: Value, heads: int) -> Value:
+    """Grouped queries: each head of keys or values serves several heads of queries."""
+    *batch, own, length, width = x.shape
+    if own == heads:
+        return x
+    wide = c.expand_dims(x, [x.rank - 2])
+    wide = c.broadcast_in_dims(wide, [heads // own], [x.rank - 2])
+    return c.reshape(wide, [*batch, heads, length, width])
+
+
+@op_rule("recover", "aten.scaled_dot_product_attention", name="scaled_dot_product_attention", examples=[
+    example("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x6xf32"),
+    example("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32", "3x5xi1", scale=0.3),
+    example("2x2x3x4xf32", "2x2x3x4xf32", "2x2x3x4xf32", is_causal=True),
+    example("1x4x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32", "1x1x3x5xf32", enable_gqa=True),
+    example("2x3x4xf32", "2x5x4xf32", "2x5x4xf32"),
+])  # fmt: skip
+def aten_attention(op: OpView, c: Any) -> Value:
+    """The preserved op. A causal mask is built outside, upper-left aligned, and passed as the mask."""
+    query, key, value, mask = op.query, op.key, op.value, op.attn_mask
+    op.expect(op.dropout_p == 0.0, "attention with dropout")
+    op.expect(query.rank >= 3 and query.is_static and key.is_static, "attention of rank 2 or of dynamic shapes")
+    if not op.enable_gqa and query.rank > 3:
+        op.expect(
+            query.shape[:-2] == key.shape[:-2] == value.shape[:-2], "attention that broadcasts its batch dimensions"
+        )
+    if op.is_causal:
+        op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
+        mask = c.constant(np.tri(query.shape[-2], key.shape[-2], dtype=np.bool_))
+    shape = op.result.shape
+    if query.rank == 3:  # the composite has heads
+        query, key, value = (c.expand_dims(x, [1]) for x in (query, key, value))
+        if mask is not None and mask.rank == 3:
+            mask = c.expand_dims(mask, [1])
+    elif query.rank > 4:
+        query, key, value = (c.reshape(x, [-1, *x.shape[-3:]]) for x in (query, key, value))
+        if mask is not None and mask.rank > 4:
+            wide = [*op.query.shape[:-3], *mask.shape[-3:]]
+            mask = c.reshape(c.broadcast_to(mask, wide), [-1, *mask.shape[-3:]])
+    result = scaled_dot_product_attention(query, key, value, mask, scale=op.scale, is_causal=False, window_size=0)
+    return result if result.shape == shape else c.reshape(result, list(shape))

@@ -1,0 +1,13 @@
+"""Lowerings: one ATen op to `coreai` ops. One family a file; a rule is a function with an example."""
+
+from patterns_catalog.lowering import (
+    creation,
+    elementwise,
+    indexing,
+    linear_algebra,
+    pooling,
+    reductions,
+    shapes,
+)
+
+FAMILIES = (creation, elementwise, indexing, linear_algebra, pooling, reductions, shapes)

@@ -1,0 +1,55 @@
+"""Tensors made from nothing: fills and ranges, all constants where the shape is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.types import element_name
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+def _filled(op: OpView, c: Any, value: Any) -> Value:
+    op.expect(None not in op.result.shape, "a fill of a dynamic shape")
+    scalar = c.constant(value, op.result.element_type)
+    shape = list(op.result.shape)
+    return c.broadcast_to(scalar, shape) if shape else scalar
+
+
+@lowering("aten.full", examples=[example([2, 3], 0.5), example([], 3, dtype="si64")])
+def full(op: OpView, c: Any) -> Value:
+    op.ignore("size", "dtype", because="the result type has them")
+    return _filled(op, c, op.fill_value)
+
+
+@lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
+def full_like(op: OpView, c: Any) -> Value:
+    op.ignore("self", "dtype", because="the result type has shape and dtype")
+    return _filled(op, c, op.fill_value)
+
+
+@lowering("aten.scalar_tensor", examples=[example(0.1), example(3, dtype="si64")])
+def scalar_tensor(op: OpView, c: Any) -> Value:
+    op.ignore("dtype", because="the result type has it")
+    return c.constant(op.s, op.result.element_type)
+
+
+@lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])
+def arange(op: OpView, c: Any) -> Value:
+    "start + i * step, computed in 64 bits and rounded once, as PyTorch does"
+    op.ignore("dtype", "end", because="the result type has dtype and length")
+    start, step, length = op.start, op.step, op.result.shape[0]
+    op.expect(
+        isinstance(start, int | float) and isinstance(step, int | float) and length is not None,
+        "a range with bounds known only at run time",
+    )
+    values = np.asarray(start) + np.arange(length) * np.asarray(step)
+    element = op.result.element_type
+    if element_name(element) != "bf16":
+        dtype = numpy_dtype(element)
+        op.expect(dtype is not None, f"a range of {element_name(element)}")
+        values = values.astype(dtype)
+    return c.constant(values, element)

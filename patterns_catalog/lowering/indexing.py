@@ -1,0 +1,91 @@
+"""Embeddings, gathers and advanced indexing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.infer import broadcast_shapes
+from patcomp.ir.types import is_integer
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+def take(c: Any, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
+    """Slices of `x` along an axis at 1-d `indices`."""
+    front = [axis, *(other for other in range(x.rank) if other != axis)]
+    moved = c.transpose(x, front) if axis else x
+    index = indices if isinstance(indices, Value) else c.constant(indices.astype(np.int32))
+    taken = c.gather_nd(moved, c.expand_dims(index, [1]))
+    return c.transpose(taken, np.argsort(front).tolist()) if axis else taken
+
+
+def as_index(c: Any, value: Value) -> Value:
+    """Indices in the element type that the runtime's gathers take."""
+    return value if value.dtype == "si32" else c.cast(value, "si32")
+
+
+@lowering("aten.embedding", examples=[example("7x3xf32", "2x4xsi64[0,6]"), example("7x3xf32", "si64[0,6]", 2)])
+def embedding(op: OpView, c: Any) -> Value:
+    "rows of the weight"
+    op.ignore("padding_idx", "scale_grad_by_freq", "sparse", because="they only concern gradients")
+    indices = as_index(c, op.indices)
+    return c.gather_nd(op.weight, c.expand_dims(indices, [indices.rank]))
+
+
+@lowering("aten.index_select", examples=[example("2x5xf32", 1, "3xsi64[0,4]")])
+def index_select(op: OpView, c: Any) -> Value:
+    x = op["self"]
+    op.expect(x.rank > 0 and op.index.rank == 1, "index_select of or with a 0-d tensor")
+    return take(c, x, op.dim % x.rank, as_index(c, op.index))
+
+
+@lowering("aten.gather", examples=[example("2x5xf32", 1, "2x3xsi64[0,4]"), example("4x5xf32", 0, "2x3xsi64[0,3]")])
+def gather(op: OpView, c: Any) -> Value:
+    "the index may be smaller than the input outside of `dim`"
+    op.ignore("sparse_grad", because="it only concerns gradients")
+    x, index = op["self"], as_index(c, op.index)
+    if x.rank == 0:
+        op.ignore("dim", because="a 0-d tensor has one value")
+        return x
+    dim = op.dim % x.rank
+    op.expect(x.is_static and index.is_static, "a gather with dynamic shapes")
+    ends = [size if axis == dim else index.shape[axis] for axis, size in enumerate(x.shape)]
+    if list(x.shape) != ends:
+        x = c.slice_(x, [0] * x.rank, ends, [1] * x.rank)
+    return c.gather_along_axis(x, index, dim)
+
+
+@lowering("aten.index.Tensor", examples=[
+    example("4x5xf32", ["3xsi64[-4,3]"]), example("4x5xf32", ["2x1xsi64[0,3]", "3xsi64[0,4]"]),
+    example("2x4x5xf32", [None, "3xsi64[0,3]"]), example("2x3x4xf32", ["2xsi64[0,1]", None, "2xsi64[0,3]"]),
+])  # fmt: skip
+def index(op: OpView, c: Any) -> Value:
+    """`x[i, :, j]` with integer tensors: a gather over the indexed dimensions, brought to the front.
+
+    The indexed dimensions take the place of the first one where they are adjacent, else the front.
+    """
+    x = op["self"]
+    given = list(op.indices) + [None] * (x.rank - len(op.indices))
+    axes = [axis for axis, item in enumerate(given) if item is not None]
+    tensors = [item for item in given if item is not None]
+    op.expect(all(is_integer(item.element_type) for item in tensors), "indexing with a bool mask")
+    shape = broadcast_shapes(*(item.shape for item in tensors))
+    op.expect(None not in shape, "indexing with indices of a dynamic shape")
+    columns = []
+    for item in tensors:
+        item = as_index(c, item)
+        item = item if item.shape == shape else c.broadcast_to(item, list(shape))
+        columns.append(c.expand_dims(item, [len(shape)]))
+    joined = columns[0] if len(columns) == 1 else c.concat(len(shape), columns)
+    rest = [axis for axis in range(x.rank) if axis not in axes]
+    order = [*axes, *rest]
+    moved = c.transpose(x, order) if order != sorted(order) else x
+    result = c.gather_nd(moved, joined)
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        return result
+    # adjacent: the broadcast dimensions belong where the first index stood
+    count, first = len(shape), axes[0]
+    back = [*range(count, count + first), *range(count), *range(count + first, result.rank)]
+    return c.transpose(result, back) if back != sorted(back) else result

@@ -1,0 +1,74 @@
+"""Matrix products and convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.types import is_float
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+@lowering(
+    "aten.mm", "aten.bmm", examples=[example("2x3xf32", "3x4xf32"), example("2x3x4xf32", "2x4x5xf32", op="aten.bmm")]
+)
+def matrix_product(op: OpView, c: Any) -> Value:
+    return c.broadcasting_batch_matmul(op["self"], op.mat2)
+
+
+@lowering("aten.addmm", examples=[
+    example("4xf32", "2x3xf32", "3x4xf32"), example("2x4xf32", "2x3xf32", "3x4xf32", beta=0.5, alpha=2),
+])  # fmt: skip
+def addmm(op: OpView, c: Any) -> Value:
+    "beta * self + alpha * (mat1 @ mat2)"
+    product = c.broadcasting_batch_matmul(op.mat1, op.mat2)
+    bias = op["self"]
+    if op.alpha != 1:
+        product = c.broadcasting_mul(product, c.constant(op.alpha, product.element_type))
+    if op.beta == 0:
+        return product  # PyTorch then ignores NaN and infinity in self
+    if op.beta != 1:
+        bias = c.broadcasting_mul(bias, c.constant(op.beta, bias.element_type))
+    return c.broadcasting_add(product, bias)
+
+
+@lowering("aten.convolution", examples=[
+    example("1x4x7x8xf32", "6x2x3x3xf32", "6xf32", [2, 1], [1, 2], [1, 1], False, [0, 0], 2),
+    example("2x3x9xf32", "4x3x3xf32", None, [2], [1], [2], False, [0], 1),
+    example("1x2x5x6x7xf32", "3x2x2x3x3xf32", "3xf32", [1, 2, 1], [0, 1, 1], [1, 1, 1], False, [0, 0, 0], 1),
+    example("1x4x5x6xf32", "4x3x3x3xf32", "6xf32", [2, 2], [1, 0], [1, 1], True, [1, 0], 2),
+    example("1x4x5xf32", "4x3x3xf32", "3xf32", [2], [1], [1], True, [1], 1),
+])  # fmt: skip
+def convolution(op: OpView, c: Any) -> Value:
+    "pad, convolve, add the bias; one spatial dimension is computed as two"
+    x, weight, bias = op.input, op.weight, op.bias
+    spatial = x.rank - 2
+    op.expect(spatial in (1, 2, 3), f"a convolution of a rank-{x.rank} tensor")
+    op.expect(is_float(x.element_type), "a convolution of integers")
+    stride, padding, dilation, output_padding = (
+        values * spatial if len(values) == 1 else list(values)
+        for values in (op.stride, op.padding, op.dilation, op.output_padding)
+    )
+    groups, transposed = op.groups, op.transposed
+    if spatial == 1:
+        x, weight = c.expand_dims(x, [2]), c.expand_dims(weight, [2])
+        stride, padding, dilation, output_padding = ([n, *v] for n, v in (
+            (1, stride), (0, padding), (1, dilation), (0, output_padding)))  # fmt: skip
+    if transposed:
+        op.expect(
+            all(o < max(s, d) for o, s, d in zip(output_padding, stride, dilation, strict=True)),
+            "output_padding must be smaller than stride or dilation",
+        )
+        function = c.conv_transpose2d if x.rank == 4 else c.conv_transpose3d
+        y = function(x, weight, stride, padding, dilation, output_padding, groups)
+    else:
+        op.expect(not any(output_padding), "output_padding of a convolution that is not transposed")
+        if any(padding):
+            amounts = [0, 0, 0, 0] + [amount for value in padding for amount in (value, value)]
+            x = c.pad(x, amounts, 0.0, padding_mode="constant")
+        y = (c.conv2d if x.rank == 4 else c.conv3d)(x, weight, stride, dilation, groups)
+    if spatial == 1:
+        y = c.shrink_dims(y, [2])
+    if bias is not None:
+        y = c.broadcasting_add(y, c.reshape(bias, [1, bias.shape[0], *([1] * spatial)]))
+    return y

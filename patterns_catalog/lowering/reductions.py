@@ -1,0 +1,78 @@
+"""Reductions, softmax and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from patcomp.ir.types import is_float
+from patcomp.ir.value import Value
+from patcomp.patterns import OpRule, OpView, example, lowering
+
+
+def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
+    """The reduced axes counted from the front; PyTorch's None and [] both mean all of them."""
+    return sorted(dim % rank for dim in dims) if dims else list(range(rank))
+
+
+def reduce(c: Any, function: Callable[..., Value], x: Value, dims: Sequence[int] | None, keepdim: bool) -> Value:
+    """A `coreai` reduction with PyTorch's conventions: any rank, None for all dimensions, keepdim or not."""
+    if x.rank == 0:
+        return c.reshape(function(c.reshape(x, [1]), [0]), [])
+    axes = axes_of(dims, x.rank)
+    reduced = function(x, axes)
+    return reduced if keepdim else c.shrink_dims(reduced, axes)
+
+
+_ONE_AXIS = example("2x3x4xf32", [1])
+_EXAMPLES = [_ONE_AXIS, example("2x3x4xf32", [-1, 0], True), example("f32", [])]
+
+
+@lowering("aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)])
+def mean(op: OpView, c: Any) -> Value:
+    op.ignore("dtype", because="the result type has it")
+    x = c.cast(op["self"], op.result.element_type)
+    return reduce(c, c.reduce_mean, x, op.dim, op.keepdim)
+
+
+@lowering("aten.sum.dim_IntList", examples=[*_EXAMPLES, example("2x3xsi32[0,9]", [1]), example("2x3xi1", [0])])
+def sum_(op: OpView, c: Any) -> Value:
+    op.ignore("dtype", because="the result type has it")
+    x = c.cast(op["self"], op.result.element_type)
+    return reduce(c, c.reduce_sum, x, op.dim, op.keepdim)
+
+
+def _extreme(name: str) -> OpRule:
+    @lowering(f"aten.{name}", name=name, examples=[*_EXAMPLES, example("2x3xsi32[-9,9]", [1])])
+    def rule(op: OpView, c: Any) -> Value:
+        op.expect(op["self"].dtype != "i1", f"{name} of a bool tensor")
+        function = c.reduce_max if name == "amax" else c.reduce_min
+        return reduce(c, function, op["self"], op.dim, op.keepdim)
+
+    return rule
+
+
+amax = _extreme("amax")
+amin = _extreme("amin")
+
+
+@lowering("aten._softmax", examples=[example("2x3x4xf32", -1, False), example("2x3x4xf32", 1, False)])
+def softmax(op: OpView, c: Any) -> Value:
+    x = op["self"]
+    op.ignore("half_to_float", because="the result type has it")
+    op.expect(is_float(x.element_type), "softmax of integers")
+    x = c.cast(x, op.result.element_type)
+    if x.rank == 0:
+        op.ignore("dim", because="a 0-d tensor has one value")
+        return c.reshape(c.softmax(c.reshape(x, [1]), 0), [])
+    return c.softmax(x, op.dim % x.rank)
+
+
+@lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
+def cumsum(op: OpView, c: Any) -> Value:
+    op.ignore("dtype", because="the result type has it")
+    x = c.cast(op["self"], op.result.element_type)
+    if x.rank == 0:
+        op.ignore("dim", because="a 0-d tensor has one value")
+        return x
+    return c.scan(x, op.dim % x.rank, False, scan_op="sum")

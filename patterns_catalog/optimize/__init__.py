@@ -1,0 +1,5 @@
+"""Optimize: clean-up of lowered graphs. Folding, common subexpressions and dead ops are the stage's own."""
+
+from patterns_catalog.optimize import shapes
+
+FAMILIES = (shapes,)
