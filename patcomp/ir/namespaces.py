@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class DialectView(ABC):
     """What the pattern language asks of a dialect."""
 
     name: str
-    operators: Mapping[str, Sugar]
+    operators: ClassVar[Mapping[str, Sugar]]
     """The op of each Python operator: `+ - * / @ **` and `neg`."""
 
     @abstractmethod
@@ -220,7 +220,7 @@ class AtenView(DialectView):
     """The `aten` dialect. Scalars stand as 0-d constants where an overload takes a tensor."""
 
     name = "aten"
-    operators = {
+    operators: ClassVar[Mapping[str, Sugar]] = {
         "+": ("add.Tensor", {"alpha": 1}),
         "-": ("sub.Tensor", {"alpha": 1}),
         "*": ("mul.Tensor", {}),
@@ -302,7 +302,7 @@ class AtenView(DialectView):
         shape: Shape = tensors[0].shape
         element: Any = arguments.get("dtype") or tensors[0].element_type
         required = [v for v in tensors if isinstance(v, Value)]
-        if len(required) > 1 and spec.commutative or spec.name in ("aten.sub.Tensor", "aten.div.Tensor"):
+        if (len(required) > 1 and spec.commutative) or spec.name in ("aten.sub.Tensor", "aten.div.Tensor"):
             shape = _broadcast([value.shape for value in required]) or shape
         dims = arguments.get("dim")
         if "keepdim" in arguments and dims is not None:
@@ -329,7 +329,7 @@ class CoreaiView(DialectView):
     """The `coreai` dialect. Axes, shapes and scalars are operands: a literal there means a constant."""
 
     name = "coreai"
-    operators = {
+    operators: ClassVar[Mapping[str, Sugar]] = {
         operator: (f"decomposable.broadcasting_{name}", {})
         for operator, name in {
             "+": "add",

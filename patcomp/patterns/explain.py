@@ -47,7 +47,7 @@ def explain(op: Operation, catalog: Iterable[AnyRule] = ()) -> str:
 
 
 def find(scope: Scope, what: str) -> list[Operation]:
-    """The ops inside a scope that a user means by a name (`"%mul_3"`, `"mul_3"`), a node or a line (`"model.py:12"`)."""
+    """The ops inside a scope that a user means by a name (`"%mul_3"`), an FX node or a line (`"model.py:12"`)."""
     wanted = what.removeprefix("%")
     return [op for op in walk(scope) if wanted in _known_as(op)]
 
@@ -89,8 +89,8 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
     if failure.op is not None:
         hint = failure.op.results[0].name_hint if failure.op.results else None
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
-    ops = "op" if rule.size == 1 else "ops"
-    return f"{rule.name}: matched {failure.matched} of {rule.size} {ops} up from {name_of(root)}, then {at}{failure.reason}"
+    count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
+    return f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}"
 
 
 def _depth(failure: Failure) -> tuple[int, int]:
