@@ -1,0 +1,54 @@
+"""Small programs for tests, written with the authoring functions.
+
+module = program({"x": "2x3xf32"}, lambda x: coreai.exp(x))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from patcomp.ir import Builder, IRModule, Value, coreai, create_graph, tensor
+from patcomp.ir.types import TOKEN, HandleType, TensorType
+from patcomp.ir.xdsl import Block
+
+
+def tensor_type(text: str) -> TensorType:
+    """The type that `"2x?xf32"` spells: dimensions, then the element type."""
+    *dims, element = text.split("x")
+    if element.startswith("ui") or element.startswith("si") or element[0] in "fbic":
+        return tensor([None if dim == "?" else int(dim) for dim in dims], element)
+    raise ValueError(f"{text!r} spells no tensor type")
+
+
+def program(
+    inputs: Mapping[str, str],
+    body: Callable[..., Value | Sequence[Value]],
+    *,
+    states: Mapping[str, str] | None = None,
+    name: str = "main",
+    module: IRModule | None = None,
+) -> IRModule:
+    """A module with one graph, whose results are named `y0`, `y1`, ....
+
+    Args:
+        inputs: type of each input by name, such as `"2x3xf32"`.
+        body: makes the results out of the inputs, after the state handles if there are any. With states, its
+            last results are their tokens, in order.
+        states: type of each state by name.
+        name: symbol of the graph.
+        module: where to add the graph; a new module when None.
+    """
+    module = module or IRModule()
+    states = states or {}
+    types = [HandleType.new([tensor_type(text)]) for text in states.values()]
+    block = Block(arg_types=[*types, *(tensor_type(text) for text in inputs.values())])
+    with Builder(block, blobs=module.blobs):
+        results = body(*map(Value, block.args))
+        results = [results] if isinstance(results, Value) else list(results)
+        coreai.output(*results)
+    tokens = [result for result in results if result.ssa.type == TOKEN]
+    names = [f"y{index}" for index in range(len(results) - len(tokens))] + list(states)[: len(tokens)]
+    graph = create_graph(name, block, argument_names=[*states, *inputs], result_names=names)
+    module.op.body.block.add_op(graph)
+    return module
