@@ -20,7 +20,7 @@ from patcomp.ir.constants import constant_attribute
 from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import origin_location
 from patcomp.ir.module import IRModule, create_graph
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block
 
 ASSERTIONS = {
@@ -84,7 +84,7 @@ class _Importer:
         placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
         for index, input_name in enumerate(self.signature.inputs):
             argument = self.block.insert_arg(type_of(placeholders[input_name].meta["val"]), index)
-            argument.name_hint = input_name
+            set_name(argument, input_name)
             self.values[input_name] = Value(argument)
         with self.builder:
             for node_name in placeholders:
@@ -120,7 +120,7 @@ class _Importer:
         attribute = constant_attribute(array, element_of(value.dtype), self.module.blobs, path, value)
         self.builder.location = origin_location(origin_of(node))
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
-        op.results[0].name_hint = node.name
+        set_name(op.results[0], node.name)
         self.values[node.name] = Value(op.results[0])
 
     def _problem(self, node: Node, message: str, advice: str = "") -> None:
@@ -132,7 +132,8 @@ class _Importer:
     def _call(self, node: Node) -> None:
         if node.target is operator.getitem:
             source, index = node.args
-            assert isinstance(source, Node) and isinstance(index, int)
+            assert isinstance(source, Node)
+            assert isinstance(index, int)
             results = self.values.get(source.name)
             if isinstance(results, list):
                 self.values[node.name] = results[index]
@@ -158,7 +159,7 @@ class _Importer:
             self._flatten_as_strided(node, arguments)
         made = aten.build(schema.name, types, **arguments)
         for index, value in enumerate(made):
-            value.ssa.name_hint = f"{node.name}_{index}" if several else node.name
+            set_name(value.ssa, f"{node.name}_{index}" if several else node.name)
         self.values[node.name] = made if several else made[0]
 
     def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.builder import Builder
 from patcomp.ir.region import create_region
 from patcomp.ir.types import runtime_type
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import TypeView, Value, set_name
 from patcomp.ir.xdsl import Attribute, Block
 
 
@@ -58,7 +58,7 @@ class Composite:
         builder = Builder.current()
         block = Block(arg_types=[runtime_type(value.ssa.type) for _, value in present])
         for argument, (name, _) in zip(block.args, present, strict=True):
-            argument.name_hint = name
+            set_name(argument, name)
         arguments = {name: Value(argument) for argument, (name, _) in zip(block.args, present, strict=True)}
         with Builder(block, blobs=builder.blobs, location=builder.location):
             made = self.body(coreai, *(arguments.get(name) for name in self.inputs[: len(operands)]), **given)

@@ -9,6 +9,7 @@ from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.dialect import OPS, CoreaiOp
 from patcomp.ir.text import parse_module, to_text
+from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
@@ -71,7 +72,13 @@ class IRModule:
 
     def clone(self) -> IRModule:
         """An independent copy that shares the weights."""
-        return IRModule(self.op.clone(), self.blobs)
+        copy = self.op.clone()
+        for mine, other in zip(self.op.walk(), copy.walk(), strict=True):
+            values = [*mine.results, *(a for region in mine.regions for block in region.blocks for a in block.args)]
+            others = [*other.results, *(a for region in other.regions for block in region.blocks for a in block.args)]
+            for value, copied in zip(values, others, strict=True):
+                set_name(copied, value.name_hint)
+        return IRModule(copy, self.blobs)
 
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""

@@ -10,10 +10,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from patcomp.errors import ParseError
 from patcomp.ir.literals import Literal, Number, dense_of_hexadecimal, dense_of_literals, dense_text
 from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import (
     Attribute,
     Builtin,
@@ -72,10 +74,20 @@ class TextPrinter(Printer):
         self.print_string(text)
 
     def print_ssa_value(self, value: SSAValue) -> str:
-        if self._names or value in self._ssa_values:
-            return super().print_ssa_value(value)
-        name = self._ssa_values[value] = self._get_new_valid_name_id()
+        name = self._ssa_values.get(value)
+        if name is None:
+            name = self._ssa_values[value] = self._new_name(value.name_hint if self._names else None)
         self.print_string(f"%{name}")
+        return name
+
+    def _new_name(self, hint: str | None) -> str:
+        if hint is None:
+            return self._get_new_valid_name_id()
+        name, number = hint, 0
+        while name in self.ssa_names:
+            number += 1
+            name = f"{hint}_{number}"
+        self.ssa_names[name] = 1
         return name
 
     def _print_attribute_text(self, attribute: Attribute) -> None:
@@ -122,6 +134,12 @@ class TextParser(XdslParser):
     * non-ASCII string literals come back as strings;
     * `dense_resource<key>` keeps its key and needs no blob.
     """
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Any) -> None:
+        super()._register_ssa_definition(name, values, span)
+        if not name.isdigit():
+            for value in values:
+                set_name(value, name)
 
     def parse_dense_int_or_fp_elements_attr(self, type: TensorType | None) -> DenseIntOrFPElementsAttr:
         start = self.pos

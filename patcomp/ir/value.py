@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,14 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value(%{self.ssa.name_hint or '?'} : {self.ssa.type})"
+
+
+def set_name(value: SSAValue, name: str | None) -> None:
+    """Names a value for the text, exactly: xDSL's own setter drops a trailing number (`view_3` becomes `view`),
+    and names would then change from stage to stage."""
+    if name is not None and not SSAValue.is_valid_name(name):
+        name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
+    value._name = name
 
 
 def ssa(value: Any) -> SSAValue:

@@ -18,7 +18,7 @@ from patcomp.ir.constants import BlobStore
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import describe, fused
 from patcomp.ir.namespaces import is_constant
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block, Operation, OpResult, Region, SSAValue
 from patcomp.patterns.catalog import AnyRule, RuleSet
 from patcomp.patterns.expressions import Expression, Undefined
@@ -211,7 +211,7 @@ class _Driver:
         created = set(builder.created)
         for was, now in zip(old, new, strict=True):
             if was.name_hint is not None and isinstance(now, OpResult) and now.op in created:
-                now.name_hint = was.name_hint
+                set_name(now, was.name_hint)
             was.replace_all_uses_with(now)
         self._erase_dead(matched)
         self.statistics.records.append(Record(rule.name, place))

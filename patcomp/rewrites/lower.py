@@ -21,7 +21,7 @@ from patcomp.ir.locations import UNKNOWN, fused, origins
 from patcomp.ir.module import IRModule, signature_of
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, runtime_type, shape_of
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns import OpRule, OpView, Rejected
 from patcomp.patterns.statistics import Statistics
@@ -61,7 +61,8 @@ class _Lowering:
         values = dict(outer)
         new = Block(arg_types=[runtime_type(argument.type) for argument in block.args])
         for old, made in zip(block.args, new.args, strict=True):
-            made.name_hint, made.location = old.name_hint, old.location
+            set_name(made, old.name_hint)
+            made.location = old.location
             values[old] = made
         builder = Builder(new, blobs=self.module.blobs)
         with builder:
@@ -71,7 +72,7 @@ class _Lowering:
                 for old_result, made_result in zip(op.results, results, strict=True):
                     values[old_result] = made_result
                     if made_result.name_hint is None or old_result.name_hint is not None:
-                        made_result.name_hint = old_result.name_hint
+                        set_name(made_result, old_result.name_hint)
         return new
 
     def op(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
@@ -97,7 +98,9 @@ class _Lowering:
         if wanted != type_:
             if attribute not in self.weights:
                 values = attribute_values(attribute, self.module.blobs)
-                assert values is not None and isinstance(wanted, TensorType) and isinstance(type_, TensorType)
+                assert values is not None
+                assert isinstance(wanted, TensorType)
+                assert isinstance(type_, TensorType)
                 name = element_name(type_.element_type)
                 self.weights[attribute] = constant_attribute(
                     self._narrow(op, values, name), wanted.element_type, self.module.blobs,

@@ -12,6 +12,7 @@ from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
@@ -83,7 +84,7 @@ def _fold_op(op: Operation, module: IRModule) -> bool:
         assert isinstance(result.type, TensorType)
         attribute = constant_attribute(array, result.type.element_type, module.blobs)
         made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
-        made.name_hint = result.name_hint
+        set_name(made, result.name_hint)
         result.replace_all_uses_with(made)
     op.detach()
     op.erase()

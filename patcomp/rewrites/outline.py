@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 
-from patcomp.ir.dialect import create_op
 from patcomp.ir.attributes import symbol_constant
+from patcomp.ir.dialect import create_op
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.region import RegionOp
 from patcomp.ir.text import to_text
+from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.statistics import Statistics
 
@@ -74,7 +75,7 @@ def _outline(module: IRModule, caller: Operation, region: RegionOp, symbols: dic
     assert parent is not None
     parent.insert_op_before(invoke, region)
     for old, new in zip(region.results, invoke.results, strict=True):
-        new.name_hint = old.name_hint
+        set_name(new, old.name_hint)
         old.replace_all_uses_with(new)
     region.detach()
     region.erase()

@@ -36,11 +36,13 @@ class Example:
 
 
 def _randomized(model: nn.Module) -> nn.Module:
-    """Eval mode, with normalisation statistics and affine weights away from their trivial initial values."""
+    """Eval mode, with weights and statistics away from trivial initial values, so that outputs are of order one."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.running_mean.normal_(0, 0.2)
             module.running_var.uniform_(0.5, 1.5)
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
         elif isinstance(module, nn.LayerNorm | nn.GroupNorm):
             module.weight.data.uniform_(0.5, 1.5)
             module.bias.data.normal_(0, 0.2)
@@ -81,7 +83,6 @@ def vit() -> Example:
     from torchvision.models import VisionTransformer
 
     model = VisionTransformer(64, 16, num_layers=3, num_heads=4, hidden_dim=64, mlp_dim=128, num_classes=10)
-    nn.init.normal_(model.heads.head.weight, std=0.1)  # torchvision starts the head at zero
     return Example(_randomized(model), _image())
 
 
