@@ -127,7 +127,7 @@ def _no_serialised_form(op: CoreaiOp, report: Report) -> Iterator[str]:
 def _if(op: CoreaiOp, report: Report) -> Iterator[str]:
     if not op.regions[1].blocks:
         yield "without an else branch, saving aborts the process"
-    if not op.results:
+    elif not op.results:
         yield "without results it has no effect, and the toolchain cannot read its own text of it"
 
 

@@ -58,7 +58,7 @@ class SignatureChecker:
         self._inferred: dict[tuple[object, ...], list[str]] = {}
 
     def check(self, op: CoreaiOp) -> bool:
-        """Notes the problems of an op; False when it is too malformed to be checked further."""
+        """Notes the problems of an op; False when there are any, and so no point in checking it further."""
         problems = list(_structure_problems(op))
         if not problems:
             operands, results = op._operands, op.results
@@ -67,14 +67,10 @@ class SignatureChecker:
             found = self._verdicts.get(key)
             if found is None:
                 found = self._verdicts[key] = _type_problems(op)
-            problems = found
+            problems = found or self._inference_problems(op)
         for problem in problems:
             self.report.add(op, problem)
-        if problems:
-            return False
-        for problem in self._inference_problems(op):
-            self.report.add(op, problem)
-        return True
+        return not problems
 
     def _inference_problems(self, op: CoreaiOp) -> list[str]:
         row = op.ROW

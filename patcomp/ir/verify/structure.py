@@ -78,7 +78,10 @@ class _Walk:
         for op in report.module.op.body.block.ops:
             if op.name not in _TOP_LEVEL:
                 report.add(op, "cannot stand outside a graph")
-            elif op.name == "coreai.graph" and isinstance(op.properties.get("sym_name"), StringAttr):
+            elif op.name == "coreai.graph":
+                if not isinstance(op.properties.get("sym_name"), StringAttr):
+                    report.add(op, "its `sym_name` must be a string")
+                    continue
                 if graph_name(op) in report.graphs:
                     report.add(op, f"there are two graphs named @{graph_name(op)}")
                 report.graphs[graph_name(op)] = op
