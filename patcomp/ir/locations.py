@@ -6,8 +6,9 @@ In the IR: `loc("fx_node@module.path"("model.py":12:0))` for an imported op, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from patcomp.ir.xdsl import (
     FileLineColLoc,
@@ -42,6 +43,7 @@ class Origin:
         return " ".join(part for part in parts if part)
 
 
+@cache
 def origin_location(origin: Origin) -> LocationAttr:
     """The location attribute of an imported op."""
     name = f"{origin.node}@{origin.module_path}" if origin.module_path else origin.node
@@ -52,9 +54,30 @@ def origin_location(origin: Origin) -> LocationAttr:
 
 
 def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
-    """The location of what a rule made out of `ops`: named by the rule, fused from theirs."""
-    parts = tuple(dict.fromkeys(op.location for op in ops if not isinstance(op.location, UnknownLoc)))
-    return NameLoc(StringAttr(rule), FusedLoc(parts or (UNKNOWN,), NoneAttr()))
+    """The location of what a rule made out of `ops`: named by the rule, fused from theirs.
+
+    A rule that works on its own results (folding a chain, step by step) is named once, so that locations
+    do not nest deeper with each step.
+    """
+    parts: dict[LocationAttr, None] = {}
+    for op in ops:
+        if not isinstance(op.location, UnknownLoc):
+            parts.update(dict.fromkeys(_without(op.location, rule)))
+    return NameLoc(StringAttr(rule), FusedLoc(tuple(parts) or (UNKNOWN,), NoneAttr()))
+
+
+def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
+    """A location with the name of a rule taken out of it; what it was fused from takes its place."""
+    if isinstance(location, NameLoc) and isinstance(location.location, FusedLoc):
+        children = [part for child in location.location.locations for part in _without(child, rule)]
+        if location.desc.data == rule:
+            yield from children
+        elif children == list(location.location.locations):
+            yield location
+        else:
+            yield NameLoc(location.desc, FusedLoc(tuple(dict.fromkeys(children)), NoneAttr()))
+    else:
+        yield location
 
 
 def origins(location: LocationAttr) -> tuple[Origin, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import Any, ClassVar
 
@@ -169,7 +170,9 @@ def _decoded(value: Any) -> Any:
     if name in ELEMENT_TYPES:
         return name
     data = getattr(value, "data", None)
-    return data.value if hasattr(data, "value") else data if isinstance(data, str) else value
+    if isinstance(data, Enum):
+        return data.value
+    return data if isinstance(data, str) else value
 
 
 # ---- aten -----------------------------------------------------------------------------------------

@@ -259,11 +259,11 @@ class Sweep:
             attribute = properties.get(name)
             key.append(-1 if attribute is None else self._structure(attribute, plan))
         remembered = tuple(key)
-        state = index._by_key.get(remembered)
-        if state is None:
-            state = index._by_key[remembered] = index._compute(op, plan, self)
-        states[id(op)] = state
-        return state.rules
+        found = index._by_key.get(remembered)
+        if found is None:
+            found = index._by_key[remembered] = index._compute(op, plan, self)
+        states[id(op)] = found
+        return found.rules
 
     def _constant(self, op: Operation) -> _State:
         attribute = op.properties["value"]

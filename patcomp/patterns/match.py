@@ -208,7 +208,7 @@ class Matcher:
         if isinstance(pattern, Pattern):
             pending.append((pattern, actual))
             return True
-        if isinstance(pattern, list):
+        if isinstance(pattern, list) and not is_literal(pattern):
             if not isinstance(actual, list | tuple) or len(actual) != len(pattern):
                 return self._argument_fails(op, name, actual, pattern)
             return all(self._argument(*pair, op, name, pending) for pair in zip(pattern, actual, strict=True))
@@ -345,6 +345,13 @@ def orders(spec: OpSpec, actuals: Mapping[str, Any]) -> Sequence[Mapping[str, st
 def commutes(spec: OpSpec, actuals: Mapping[str, Any]) -> bool:
     """Whether the two commutative arguments of an op may change places, given the others."""
     return all(same_literal(value, actuals[name]) for name, value in spec.commutes_when)
+
+
+def is_literal(pattern: Any) -> bool:
+    """Whether an argument's pattern is a Python value, with no capture or `ANY` in it."""
+    if isinstance(pattern, list):
+        return all(map(is_literal, pattern))
+    return pattern is not ANY and not isinstance(pattern, Pattern | Attr)
 
 
 def same_literal(literal: Any, actual: Any) -> bool:

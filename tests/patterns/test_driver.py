@@ -1,0 +1,303 @@
+"""Running rules over blocks: order, replacement, dead ops, locations, ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcomp.errors import RuleError, StageError
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.locations import origins, rules
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.ir.types import tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Block
+from patcomp.patterns import Attr, Const, Index, Rewrite, RuleSet, any_of, compute, op_rule, rule, run, tag
+from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare
+
+MADE = "builtin.unrealized_conversion_cast"
+
+
+@declare
+def silu(a, c, x):
+    return Rewrite(x * a.sigmoid(x), to=c.made(x, kind="silu"))
+
+
+@declare
+def swiglu(a, c, x, y):
+    return Rewrite(x * a.sigmoid(x) * y, to=c.made(x, y, kind="swiglu"))
+
+
+def test_the_largest_rule_is_found_first():
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.mul(y, g.mul(g.sigmoid(x), x)))
+    statistics = run(g.block, RuleSet([silu, swiglu]))
+    assert statistics.fired == {"swiglu": 1}
+    assert g.names == [MADE, MADE]
+    assert statistics.sweeps == 2
+
+
+def test_dead_ops_and_their_constants_are_erased_and_others_stay():
+    scale = declare(lambda a, c, x, k: Rewrite(a.exp(x) * 2.0 + k, to=c.made(x, k)), name="scale")
+    g = Graph()
+    x, y = g.inputs
+    with Builder(g.block):
+        two, kept = coreai.constant(2.0), coreai.constant(2.0)
+    unrelated = g.sin(x)
+    g.use(g.add(g.mul(g.exp(x), two), y), kept)
+    run(g.block, RuleSet([scale]))
+    assert unrelated.ssa.owner.parent is g.block
+    assert g.names == ["coreai.constant", "aten.sin", MADE, MADE]
+
+
+def test_locations_names_and_attributes_of_what_is_made():
+    scale = declare(
+        lambda a, c, x, k: Rewrite(a.exp(x) * k, to=c.made(x, twice=compute("2", lambda match: 2), rank=x.rank)),
+        name="scale",
+    )
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.mul(g.exp(x), y, hint="product"))
+    run(g.block, RuleSet([scale]))
+    new = g.block.first_op
+    assert new.name == MADE
+    assert new.results[0].name_hint == "product"
+    assert rules(new.location) == ("scale",)
+    assert [origin.node for origin in origins(new.location)] == ["product_1", "exp_0"]
+    assert CALLS[-1] == {"twice": 2, "rank": 2}
+
+
+def test_rewrites_cascade_through_what_they_make():
+    @rule(stage="normalize", target=aten_namespace)
+    def double_neg(a, c, x):
+        return Rewrite(a.neg(-x), to=x)
+
+    @rule(stage="normalize", target=aten_namespace)
+    def sub_to_add(a, c, x, y):
+        return Rewrite(x - y, to=c.add(x, c.neg(y)))
+
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.sub(x, g.neg(g.neg(g.neg(y)))))
+    statistics = run(g.block, RuleSet([double_neg, sub_to_add]))
+    assert g.names == ["aten.add.Tensor", MADE]
+    assert statistics.fired == {"sub_to_add": 1, "double_neg": 2}
+    assert statistics.sweeps == 2
+
+
+def test_a_long_chain_folds_in_one_sweep():
+    @rule(stage="normalize", target=aten_namespace)
+    def permute_permute(a, c, x):
+        return Rewrite(a.permute(a.permute(x, dims=[0, 1]), dims=[0, 1]), to=c.permute(x, dims=[0, 1]))
+
+    g = Graph()
+    value = g.inputs[0]
+    for _ in range(300):
+        value = g.permute(value, dims=[0, 1])
+    g.use(value)
+    statistics = run(g.block, RuleSet([permute_permute]))
+    assert g.names == ["aten.permute", MADE]
+    assert statistics.sweeps == 2
+
+
+def test_several_results_and_optional_captures():
+    @declare
+    def normed(a, c, x, w, b, eps: Attr):
+        layer = any_of(
+            a.native_layer_norm(x, [8], w, b, eps)[0],
+            a.native_layer_norm(x, [8], w, None, eps)[0],
+            tag="form",
+            tags=["affine", "scaled"],
+        )
+        return Rewrite(layer, to=c.made(x, w, b, eps=eps, form=tag("form")))
+
+    @declare
+    def maximum(a, c, x, d: Attr):
+        return Rewrite(a.op("max.dim", x, d, False), to=c.made(x, axis=d))
+
+    g = Graph()
+    x, y = g.inputs
+    values, indices = g.op("max.dim", x, dim=1, types=[MATRIX, MATRIX], hint="m")
+    layer = g.native_layer_norm(x, [8], y, None, 1e-5, types=[MATRIX] * 3)[0]
+    g.use(values, indices, layer)
+    statistics = run(g.block, RuleSet([normed, maximum]))
+    assert statistics.fired == {"normed": 1, "maximum": 1}
+    first, second, _ = g.block.ops
+    assert [result.name_hint for result in first.results] == ["m", "m"]
+    assert len(second.operands) == 2
+    assert {"eps": 1e-5, "form": "scaled"} in CALLS
+
+
+def test_regions_are_rewritten_but_matches_do_not_cross_them():
+    g = Graph()
+    x, _ = g.inputs
+    s = g.sigmoid(x)
+    with Builder(g.block) as builder:
+
+        def body(*_):
+            return [aten_namespace.build("mul", [x, s], {}, [MATRIX])]
+
+        def whole(*_):
+            inside = aten_namespace.build("sigmoid", [x], {}, [MATRIX])
+            return [aten_namespace.build("mul", [x, inside], {}, [MATRIX])]
+
+        condition = builder.constant(*_boolean())
+        results = coreai.if_(condition, lambda: body(), lambda: whole())
+    g.use(*results)
+    statistics = run(g.block, RuleSet([silu]))
+    assert statistics.fired == {"silu": 1}
+    inner = next(op for op in g.block.ops if op.name == "coreai.if")
+    assert [[op.name for op in region.block.ops] for region in inner.regions] == [
+        ["aten.mul.Tensor", "coreai.yield"],
+        [MADE, "coreai.yield"],
+    ]
+
+
+def _boolean():
+    from patcomp.ir.constants import to_numpy
+
+    return to_numpy(True, "i1")
+
+
+def test_rules_that_undo_each_other_are_named():
+    there = rule(target=aten_namespace, name="there")(lambda a, c, x, y: Rewrite(x + y, to=c.sub(x, y)))
+    back = rule(target=aten_namespace, name="back")(lambda a, c, x, y: Rewrite(x - y, to=c.add(x, y)))
+    g = Graph()
+    g.use(g.add(*g.inputs))
+    with pytest.raises(
+        StageError, match=r"of the last 100 rewrites: (there|back) \(50\), (there|back) \(50\)"
+    ) as caught:
+        run(g.block, RuleSet([there, back]))
+    assert "%add_0 in layer at model.py:10" in str(caught.value)
+
+
+def test_a_rule_that_grows_the_module_for_ever_is_stopped():
+    grow = rule(target=aten_namespace, name="grow")(lambda a, c, x: Rewrite(a.neg(x), to=c.neg(c.neg(x))))
+    g = Graph()
+    g.use(g.neg(g.inputs[0]))
+    with pytest.raises(StageError, match=r"200 rewrites are too many; .* grow \(100\)"):
+        run(g.block, RuleSet([grow]), max_rewrites=200)
+
+
+def test_the_search_fuel_is_reported():
+    def ambiguous(a, c, x, y):
+        return Rewrite((x * y) * (y * x), to=c.made(x))
+
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.mul(g.mul(x, y), g.mul(x, y)))
+    statistics = run(g.block, RuleSet([declare(ambiguous)]), fuel=3)
+    assert statistics.exhausted == {"ambiguous": 1}
+    assert statistics.rewrites == 0
+
+
+def test_the_replacement_must_have_the_type():
+    @rule(target=TABLE)
+    def wrong(a, c, x):
+        return Rewrite(a.exp(x), to=x)
+
+    g = Graph([tensor((2, 4), "f32")])
+    g.use(g.exp(g.inputs[0]))
+    with pytest.raises(
+        RuleError, match=r"wrong .* gave a value of type tensor<2x4xf32> for one of type tensor<2x8xf32>"
+    ):
+        run(g.block, RuleSet([wrong]))
+    assert g.names == ["aten.exp", MADE]
+
+
+def test_a_target_that_builds_an_invalid_op_is_reported_and_taken_back():
+    from patcomp.ir.namespaces import coreai_namespace
+
+    @rule(target=coreai_namespace)
+    def invalid(a, c, x, y):
+        return Rewrite(x + y, to=c.add(c.exp(x), y))
+
+    g = Graph([MATRIX, tensor((3, 5), "f32")])
+    g.use(g.add(*g.inputs))
+    with pytest.raises(RuleError, match=r"rule invalid .* built an invalid op for aten.add.Tensor"):
+        run(g.block, RuleSet([invalid]))
+    assert g.names == ["aten.add.Tensor", MADE]
+
+
+def test_equal_rules_are_reported_as_overlapping():
+    first = declare(lambda a, c, x, y: Rewrite(a.exp(x) * y, to=c.made(x)), name="first")
+    second = declare(lambda a, c, x, y: Rewrite(x * a.exp(y), to=c.made(x)), name="second")
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.mul(g.exp(x), y))
+    statistics = run(g.block, RuleSet([first, second]))
+    overlap = statistics.overlaps[0]
+    assert (overlap.taken, overlap.other, overlap.place) == ("first", "second", "%mul_1 in layer at model.py:11")
+
+
+def test_priority_goes_before_size():
+    preferred = declare(lambda a, c, x: Rewrite(x * a.sigmoid(x), to=c.made(x)), name="preferred", priority=1)
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.mul(g.mul(g.sigmoid(x), x), y))
+    everything = declare(lambda a, c, x, y: Rewrite(x * y, to=c.made(x)), name="everything", priority=2)
+    assert run(g.block, RuleSet([swiglu, preferred, everything])).fired == {"everything": 2}
+
+
+# ---- procedural rules -----------------------------------------------------------------------------
+
+
+@op_rule("normalize", "aten.neg", "aten.abs", name="unsigned")
+def unsigned(op, b):
+    "neg and abs of a matrix"
+    op.expect(op.self.rank == 2, "only matrices")
+    b.relu(op.self)  # left over when the rule does not apply
+    if op.op_name == "aten.abs":
+        return None
+    return b.exp(op.self)
+
+
+class _Target:
+    def __getattr__(self, name):
+        return lambda x: aten_namespace.build(name, [x], {}, [x.ssa.type])
+
+
+def test_procedural_rules_run_beside_declarative_ones():
+    g = Graph([MATRIX, tensor((8,), "f32")])
+    x, w = g.inputs
+    g.use(g.neg(x), g.abs(x), g.neg(w), g.mul(x, g.sigmoid(x)))
+    statistics = run(g.block, RuleSet([unsigned, silu]), target=_Target())
+    assert statistics.fired == {"unsigned": 1, "silu": 1}
+    assert statistics.rules["unsigned"].tries >= 3
+    assert g.names == ["aten.relu", "aten.exp", "aten.abs", "aten.neg", MADE, MADE]
+    assert rules(list(g.block.ops)[1].location) == ("unsigned",)
+
+
+def test_procedural_rules_need_a_target():
+    g = Graph()
+    g.use(g.neg(g.inputs[0]))
+    with pytest.raises(RuleError, match="run needs target="):
+        run(g.block, RuleSet([unsigned]))
+
+
+def test_an_index_serves_several_runs():
+    index = Index([silu, swiglu])
+    for _ in range(3):
+        g = Graph()
+        x, y = g.inputs
+        g.use(g.mul(g.mul(x, g.sigmoid(x)), y))
+        assert run(g.block, index).fired == {"swiglu": 1}
+
+
+def test_constants_captured_by_the_rule():
+    @declare
+    def power(a, c, x, k: Const):
+        return Rewrite(a.pow(x, k), to=c.made(x, power=k.value), where=[k.value == 3])
+
+    block = Graph()
+    x = block.inputs[0]
+    block.use(block.pow(x, 3.0), block.pow(x, 2.0))
+    run(block.block, RuleSet([power]))
+    assert CALLS[-1] == {"power": 3.0}
+    assert block.names == [MADE, "coreai.constant", "aten.pow.Tensor_Tensor", MADE]
+
+
+def test_nothing_to_do_on_an_empty_block():
+    assert run(Block(), RuleSet([silu])).sweeps == 1
+    assert Value(Graph().block.args[0]).rank == 2
