@@ -6,7 +6,6 @@ module = program({"x": "2x3xf32"}, lambda x: coreai.exp(x))
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from patcomp.ir import Builder, IRModule, Value, coreai, create_graph, tensor
 from patcomp.ir.types import TOKEN, HandleType, TensorType
@@ -15,10 +14,9 @@ from patcomp.ir.xdsl import Block
 
 def tensor_type(text: str) -> TensorType:
     """The type that `"2x?xf32"` spells: dimensions, then the element type."""
-    *dims, element = text.split("x")
-    if element.startswith("ui") or element.startswith("si") or element[0] in "fbic":
-        return tensor([None if dim == "?" else int(dim) for dim in dims], element)
-    raise ValueError(f"{text!r} spells no tensor type")
+    *dims, element = text.replace("complex", "c").split("x")
+    element = element.replace("c<", "complex<")
+    return tensor([None if dim == "?" else int(dim) for dim in dims], element)
 
 
 def program(

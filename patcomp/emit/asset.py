@@ -25,8 +25,8 @@ from patcomp.ir.text import TextPrinter
 from patcomp.ir.types import shape_of, storage_bytes
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr
 
-BLOB_ALIGNMENT = 64
-"""Alignment in bytes of weights in the asset, enough for any vector unit."""
+BLOB_ALIGNMENT = 16
+"""Alignment in bytes of weights in the asset; the loader aborts on more, because it reads to such an address."""
 
 
 class AssetError(PatcompError, RuntimeError):
@@ -161,7 +161,7 @@ def save_asset(module: IRModule, path: str | Path, *, metadata: Any = None) -> A
     check_blobs(module)
     tools = toolchain()
     with tools.Context()._mlir_context:
-        program = _parse(tools, module, _hand_over_text(module))
+        program = _parse(tools, _hand_over_text(module))
         _attach_weights(tools, module, program)
         target.parent.mkdir(parents=True, exist_ok=True)
         # written beside its place and moved there when complete
@@ -235,7 +235,7 @@ def _hand_over_text(module: IRModule) -> str:
     return stream.getvalue()
 
 
-def _parse(tools: SimpleNamespace, module: IRModule, text: str) -> Any:
+def _parse(tools: SimpleNamespace, text: str) -> Any:
     try:
         return tools.ir.Module.parse(text)
     except tools.ir.MLIRError as error:
@@ -292,7 +292,7 @@ def parse_with_toolchain(module: IRModule, *, pretty: bool = False) -> tuple[str
     text = module.text() if pretty else _hand_over_text(module)
     with tools.Context()._mlir_context:
         try:
-            _parse(tools, module, text)
+            _parse(tools, text)
         except AssetError as error:
             return error.diagnostics or (str(error),)
     return ()

@@ -1,0 +1,149 @@
+"""Saving assets: what is handed over, what is refused, and that nothing half-written stays."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from native import NativeError, ProcessDied
+from programs import program
+
+from patcomp.emit import Asset, AssetError, asset, parse_with_toolchain, save_asset
+from patcomp.errors import MissingToolchainError, VerifyError
+from patcomp.ir import IRModule, Value, coreai, tensor
+
+pytest.importorskip("coreai")
+
+
+def adds(*weights: np.ndarray) -> IRModule:
+    """A program that adds weights to its input, one after the other."""
+    module = IRModule()
+
+    def body(x: Value) -> Value:
+        for weight in weights:
+            x = coreai.add(x, coreai.constant(weight))
+        return x
+
+    shape = "x".join(map(str, weights[0].shape))
+    return program({"x": f"{shape}xf32"}, body, module=module)
+
+
+def ramp(count: int, start: float = 0.0) -> np.ndarray:
+    return np.arange(start, start + count, dtype=np.float32)
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def test_saved_program_runs(tmp_path: Path, native):
+    module = adds(ramp(300), ramp(300, 5.0))
+    saved = save_asset(module, str(tmp_path / "deep" / "model.aimodel"), metadata={"author": "Ada"})
+    assert saved.path == tmp_path / "deep" / "model.aimodel"
+    assert list(saved.summary().function_names) == ["main"]
+    assert saved.metadata.author == "Ada"
+    assert Asset.load(saved.path).path == saved.path
+    result = native.run(module, {"x": np.zeros(300, np.float32)})["y0"]
+    np.testing.assert_array_equal(result, ramp(300) + ramp(300, 5.0))
+
+
+def test_run_takes_tensors_and_writes_state(tmp_path: Path):
+    def body(handle: Value, x: Value) -> list[Value]:
+        content, token = coreai.read_handle(handle, coreai.create_token())
+        total = coreai.add(content, x)
+        return [total, coreai.write_handle(handle, total, token)]
+
+    module = program({"x": "2xbf16"}, body, states={"total": "2xbf16"})
+    state = {"total": torch.ones(2, dtype=torch.bfloat16)}
+    outputs = save_asset(module, tmp_path / "m.aimodel").run({"x": torch.ones(2, dtype=torch.bfloat16)}, state)
+    assert outputs["y0"].dtype.name == "bfloat16"
+    assert outputs["y0"].tolist() == state["total"].tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["model", "model.mlmodel", "aimodel"])
+def test_wrong_suffix(tmp_path: Path, name: str):
+    with pytest.raises(ValueError, match=r"must end in \.aimodel"):
+        save_asset(adds(ramp(4)), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_and_short_weights_are_named(tmp_path: Path):
+    """The toolchain would crash on the first and read stray memory for the second."""
+    module = adds(ramp(300))
+    (blob,) = module.blobs
+    blob.data = blob.data[:-4]
+    with pytest.raises(VerifyError, match=r"'constant' has 1196 bytes, but tensor<300xf32> takes 1200"):
+        save_asset(module, tmp_path / "m.aimodel")
+    module.blobs.blobs.clear()
+    with pytest.raises(VerifyError, match="the weight 'constant', which is not in its blob store"):
+        save_asset(module, tmp_path / "m.aimodel")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "coreai.authoring", None)
+    with pytest.raises(MissingToolchainError, match=r'pip install "patcomp\[coreai\]"'):
+        save_asset(adds(ramp(4)), tmp_path / "m.aimodel")
+
+
+def test_equal_weights_are_stored_once(tmp_path: Path):
+    once = size_of(save_asset(adds(ramp(65536)), tmp_path / "once.aimodel").path)
+    module = adds(ramp(65536), ramp(65536))
+    assert len(list(module.blobs)) == 2
+    assert size_of(save_asset(module, tmp_path / "twice.aimodel").path) < once + 2000
+    different = size_of(save_asset(adds(ramp(65536), ramp(65536, 1.0)), tmp_path / "different.aimodel").path)
+    assert different > once + 4 * 65536
+
+
+def test_weights_in_nested_regions_are_attached(native):
+    body = lambda c, x: coreai.if_(c, lambda: [coreai.add(x, coreai.constant(ramp(300)))], lambda: [x])  # noqa: E731
+    module = program({"c": "i1", "x": "300xf32"}, body, module=IRModule())
+    x = np.ones(300, np.float32)
+    np.testing.assert_array_equal(native.run(module, {"c": np.array(True), "x": x})["y0"], ramp(300) + 1)
+
+
+def test_weights_do_not_go_through_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    texts = []
+    parse = asset._parse
+    monkeypatch.setattr(asset, "_parse", lambda tools, text: (texts.append(text), parse(tools, text))[1])
+    saved = save_asset(adds(np.random.default_rng(0).random((1024, 1024), np.float32)), tmp_path / "m.aimodel")
+    assert size_of(saved.path) > 4 * 1024 * 1024
+    assert len(texts) == 1
+    assert len(texts[0]) < 2000
+    assert "dialect_resources" not in texts[0]
+    assert "dense_resource<constant>" in str(saved.program)
+
+
+def test_a_refused_program_leaves_everything_as_it_was(tmp_path: Path):
+    path = tmp_path / "m.aimodel"
+    save_asset(adds(ramp(4)), path)
+    before = sorted((file, file.read_bytes()) for file in tmp_path.rglob("*") if file.is_file())
+    dynamic = tensor((None, 3), "f32")
+    unparsable = program({"x": "2xf32"}, lambda x: coreai.exp(x, result_type=tensor((3,), "f32")))
+    unsavable = program({"x": "2x3xf32"}, lambda x: coreai.add(x, x, result_type=dynamic))
+    for module, message in ((unparsable, r"coreai\.exp"), (unsavable, "same element type")):
+        with pytest.raises(AssetError, match=message) as refused:
+            save_asset(module, path)
+        assert refused.value.diagnostics
+    assert sorted((file, file.read_bytes()) for file in tmp_path.rglob("*") if file.is_file()) == before
+
+
+@pytest.mark.parametrize("pretty", [False, True])
+def test_diagnostics(pretty: bool):
+    assert parse_with_toolchain(adds(ramp(300)), pretty=pretty) == ()
+    wrong = program({"x": "2xf32"}, lambda x: coreai.exp(x, result_type=tensor((2,), "f16")))
+    assert any("coreai.exp" in message for message in parse_with_toolchain(wrong, pretty=pretty))
+
+
+def test_the_child_process_is_started_again_after_it_died(native):
+    aborts = program({"x": "1xsi32", "y": "1xsi32"}, coreai.divide)
+    with pytest.raises(ProcessDied) as death:
+        native.run(aborts, {"x": np.int32([1]), "y": np.int32([0])})
+    assert death.value.signal == 4
+    assert native.run(aborts, {"x": np.int32([6]), "y": np.int32([3])})["y0"].tolist() == [2]
+    with pytest.raises(NativeError, match="KeyError"):
+        native.run(aborts, {"x": np.int32([6]), "y": np.int32([3])}, entry="other")
+    assert native.check(aborts) == ()
