@@ -173,6 +173,7 @@ def known_names() -> list[str]:
     return [*_bundled(), *(name for name in _DEFINED if name not in _bundled())]
 
 
+@cache
 def define(schema_text: str) -> Schema:
     """Adds an operator that the bundled table lacks (a custom op, a newer PyTorch); returns its schema."""
     schema = parse_schema(schema_text)
@@ -193,6 +194,11 @@ def schema_of(name: str) -> Schema | None:
 # ---- attributes and Python values -----------------------------------------------------------------
 
 
+@cache
+def _integer(value: int, type_: IntegerType) -> IntegerAttr:
+    return IntegerAttr(value, type_)
+
+
 def encode(value: Any, operands: list[SSAValue]) -> Attribute:
     """A schema argument as an attribute; SSA values in it go to `operands` and leave `#aten.value`.
 
@@ -207,9 +213,9 @@ def encode(value: Any, operands: list[SSAValue]) -> Attribute:
     if isinstance(value, Attribute):
         return value
     if isinstance(value, bool):
-        return IntegerAttr(int(value), _I1)
+        return _integer(int(value), _I1)
     if isinstance(value, int):
-        return IntegerAttr(value, _I64)
+        return _integer(value, _I64)
     if isinstance(value, float):
         return FloatAttr(value, _F64)
     if isinstance(value, str):

@@ -19,7 +19,7 @@ from patcomp.ir.evaluate import (
     shapes,
     state,
 )
-from patcomp.ir.evaluate.comparison import OutputError, Verification, prepare_input, verify_outputs
+from patcomp.ir.evaluate.comparison import OutputError, Verification, compare, prepare_input, verify_outputs
 from patcomp.ir.evaluate.folding import evaluate_op
 from patcomp.ir.evaluate.machine import TOKEN, Handle, evaluate, evaluate_graph
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, implements
@@ -36,6 +36,7 @@ __all__ = [
     "Handle",
     "control_flow",
     "elementwise",
+    "compare",
     "evaluate",
     "evaluate_graph",
     "implements",
