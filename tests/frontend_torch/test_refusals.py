@@ -1,0 +1,194 @@
+"""Bad input: the documented exception class, and a message that names every offender and where it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from frontend_torch.test_converter import PAIR, TwoBranches, export
+from torch import nn
+
+from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
+from patcomp.patterns import OpRule, OpView
+
+
+class Sorts(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(x).values
+
+
+class TwoSorts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Sorts(), nn.Sequential(Sorts())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.kthvalue(self.second(self.first(x)), 1).values
+
+
+def test_a_module_instead_of_an_exported_program() -> None:
+    for given in (TwoBranches(), None):
+        with pytest.raises(AttributeError, match=r"expected a torch.export.ExportedProgram.*add_pytorch_module") as raised:
+            TorchConverter().add_exported_program(given)  # type: ignore[arg-type]
+        assert isinstance(raised.value, TypeError)
+
+
+def test_a_program_that_was_not_decomposed_lists_every_op_with_its_place() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).eval()
+    with pytest.raises(ValueError, match="non-decomposed ops: aten.layer_norm, aten.linear") as raised:
+        TorchConverter().add_exported_program(torch.export.export(model, (PAIR[0],)))
+    assert isinstance(raised.value, UnsupportedError)
+    assert [(p.op, p.module_path) for p in raised.value.problems] == [("aten.linear", "0"), ("aten.layer_norm", "1")]
+    assert "run_decompositions(patcomp.get_decomp_table())" in str(raised.value)
+
+
+def test_unknown_ops_are_all_reported_with_module_and_source_line() -> None:
+    with pytest.raises(ValueError, match="unsupported ATen ops: aten.kthvalue, aten.sort") as raised:
+        TorchConverter().add_exported_program(export(TwoSorts(), PAIR[0]))
+    assert isinstance(raised.value, UnsupportedError)
+    places = [(p.op, p.module_path) for p in raised.value.problems]
+    assert places == [("aten.sort", "first"), ("aten.sort", "second.0"), ("aten.kthvalue", "")]
+    assert all(re.search(r"test_refusals\.py:\d+$", p.source) for p in raised.value.problems)
+
+
+def test_ops_that_a_rule_rejects_are_all_reported() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mask = x > 0
+        return torch.nn.functional.max_pool2d(x[None], 2, return_indices=True)[1], mask - mask.logical_not().int()
+
+    with pytest.raises(UnsupportedError, match="indices of max_pool2d") as raised:
+        TorchConverter().add_exported_program(export(function, torch.randn(1, 4, 4))).to_coreai()
+    assert "max_pool2d_with_indices" in raised.value.problems[0].op
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"input_names": ["x"]}, r"Graph has 2 live inputs \(\['x', 'z'\]\), but input_names has 1 entries"),
+        ({"output_names": ["a", "b", "c"]}, r"Graph has 2 live outputs .* but output_names has 3 entries"),
+        ({"state_names": ["s"]}, r"Graph has 0 stateful inputs .* but state_names has 1 entries"),
+        ({"input_names": ["x", "x"]}, r"input_names .* repeats \['x'\]"),
+        ({"output_names": ["y", "y"]}, r"output_names .* repeats \['y'\]"),
+        ({"input_names": ["x", " "]}, r"unusable names"),
+        ({"entrypoint_name": ""}, r"must not be empty"),
+    ],
+)
+def test_wrong_names(names: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TorchConverter().add_exported_program(export(TwoBranches(), *PAIR), **names)
+
+
+@pytest.mark.parametrize("names", [{"input_names": "xz"}, {"output_names": [1, 2]}, {"entrypoint_name": 3}])
+def test_names_of_the_wrong_type(names: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        TorchConverter().add_exported_program(export(TwoBranches(), *PAIR), **names)
+
+
+def test_an_entry_point_staged_twice() -> None:
+    converter = TorchConverter().add_exported_program(export(TwoBranches(), *PAIR))
+    with pytest.raises(ValueError, match="'main' is already staged"):
+        converter.add_exported_program(export(TwoBranches(), *PAIR))
+
+
+def test_an_empty_converter() -> None:
+    with pytest.raises(RuntimeError, match="No programs to convert"):
+        TorchConverter().to_coreai()
+    converter = TorchConverter().add_exported_program(export(TwoBranches(), *PAIR))
+    with pytest.raises(RuntimeError, match="No programs to convert"):
+        converter.to_coreai(entrypoints=[])
+
+
+def test_unknown_entry_points() -> None:
+    converter = TorchConverter().add_exported_program(export(TwoBranches(), *PAIR))
+    with pytest.raises(ValueError, match=r"no program is staged as \['other'\]; there are \['main'\]"):
+        converter.to_coreai(entrypoints=["main", "other"])
+    with pytest.raises(ValueError, match="no program is staged"):
+        converter.clear(entrypoints=["other"])
+    with pytest.raises(TypeError, match="list of names"):
+        converter.to_coreai(entrypoints="main")
+
+
+def test_an_export_that_fails() -> None:
+    def export_fn(module: nn.Module) -> torch.export.ExportedProgram:
+        raise ZeroDivisionError("no way")
+
+    with pytest.raises(RuntimeError, match="Your model failed to export: no way") as raised:
+        TorchConverter().add_pytorch_module(TwoBranches(), export_fn)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    with pytest.raises(AttributeError, match="got NoneType"):
+        TorchConverter().add_pytorch_module(TwoBranches(), lambda m: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="export_fn"):
+        TorchConverter().add_pytorch_module(TwoBranches())
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        y.mul_(2)
+        return x + self.count
+
+
+def test_state_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        TorchConverter().add_exported_program(export(Counter(), *PAIR))
+    text = str(raised.value)
+    assert "buffer 'count' in place" in text
+    assert "input 'y' in place" in text
+
+
+def test_dynamic_shapes_are_refused_with_the_shape() -> None:
+    exported = export(TwoBranches(), *PAIR, dynamic_shapes={"x": {0: torch.export.Dim.DYNAMIC}, "z": {0: torch.export.Dim.DYNAMIC}})
+    with pytest.raises(UnsupportedError, match="input 'x' has the dynamic shape s"):
+        TorchConverter().add_exported_program(exported)
+
+
+def test_constants_that_do_not_fit_are_refused_not_wrapped() -> None:
+    big = torch.tensor([2**40, 1])
+    exported = export(lambda x: x + big, torch.tensor([1, 2]))
+    with pytest.raises(UnsupportedError, match="1099511627776 does not fit"):
+        TorchConverter().add_exported_program(exported).to_coreai()
+
+
+# ---- defects of rules -----------------------------------------------------------------------------
+
+
+def bad_catalog(rule: Any) -> Any:
+    import types
+
+    module = types.ModuleType("bad_catalog")
+    module.rule = rule  # type: ignore[attr-defined]
+    return module
+
+
+def bad_add(op: OpView, c: Any) -> Any:
+    "leaves `other` and `alpha` unread"
+    return op["self"]
+
+
+def test_a_failing_stage_names_stage_rule_and_op_and_leaves_the_dump_before(tmp_path: Path) -> None:
+    rule = OpRule("bad_add", ("aten.add.Tensor",), bad_add, "lower", source="my_rules.py:3")
+    converter = TorchConverter(catalog=[bad_catalog(rule)]).add_exported_program(export(TwoBranches(), *PAIR))
+    with pytest.raises(StageError, match=r"stage lower: rule bad_add \(my_rules.py:3\).*alpha, other of aten.add.Tensor") as raised:
+        converter.to_coreai()
+    assert isinstance(raised.value.__cause__, StageError | RuleError)
+    path = re.search(r"IR before this stage is in (\S+)", str(raised.value))
+    assert path is not None
+    assert "aten.add.Tensor" in Path(path.group(1)).read_text()
+    with pytest.raises(StageError, match=re.escape(str(tmp_path / "02-recover.mlir"))):
+        converter.to_coreai(dump_ir=tmp_path)
+    assert "aten.add.Tensor" in (tmp_path / "02-recover.mlir").read_text()
+
+
+def test_the_program_is_unchanged_after_a_failure() -> None:
+    exported = export(TwoSorts(), PAIR[0])
+    before = str(exported)
+    with pytest.raises(UnsupportedError):
+        TorchConverter().add_exported_program(exported)
+    assert str(exported) == before
