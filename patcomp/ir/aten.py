@@ -121,7 +121,7 @@ def _default(text: str, type_: str) -> Any:
     if text in ("True", "False"):
         return text == "True"
     if text.startswith("["):
-        return tuple(_default(part, type_) for part in _split(text[1:-1]))
+        return tuple(_default(part, type_.partition("[")[0]) for part in _split(text[1:-1]))
     if text[:1] in "\"'":
         return text[1:-1]
     try:
@@ -146,7 +146,7 @@ def parse_schema(text: str) -> Schema:
     qualified, overload, arguments, results = match.groups()
     parsed = []
     for part in _split(arguments):
-        if part == "*":
+        if part in ("*", "..."):
             continue
         declared, has_default, default = re.sub(r"\([a-z!|> *-]*\)", "", part).partition("=")
         type_, _, name = declared.rpartition(" ")

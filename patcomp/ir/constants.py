@@ -153,10 +153,11 @@ def to_numpy(value: object, element: Attribute | str | None = None) -> tuple[np.
     """
     if element is None:
         array = np.asarray(value)
-        if isinstance(value, float) or (array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic)):
-            array = array.astype(np.float32)
-        elif not isinstance(value, np.ndarray | np.generic) and array.dtype == np.int64:
-            return to_numpy(value, "si32")
+        if not isinstance(value, np.ndarray | np.generic):
+            if array.dtype == np.float64:
+                array = array.astype(np.float32)
+            elif array.dtype.kind in "iu":
+                return to_numpy(value, "si32")
         return array, element_of_numpy(array.dtype)
     element = element_type(element)
     name = element_name(element)
