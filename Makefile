@@ -1,0 +1,25 @@
+# make demo   converts a small Llama and shows what happened, in ./out/demo
+# make test   checks style and types and runs the tests
+#
+# Both need Python 3.11 to 3.13 with pip, and make their own environment in .venv first.
+
+PYTHON ?= python3
+
+.PHONY: demo test clean
+
+demo: .venv/installed
+	.venv/bin/patcomp demo
+
+test: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/pytest -n 2
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install -c constraints.txt -e '.[dev]'
+	touch .venv/installed
+
+clean:
+	rm -rf .venv out build *.egg-info
