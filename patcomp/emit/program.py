@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,10 @@ class Stages(Mapping[str, str]):
         return len(self._all())
 
 
+def _unexplained(what: str) -> str:
+    raise LookupError(f"{what!r}: this program was not made by a converter, so nothing is known of its making")
+
+
 @dataclass(eq=False)
 class AIProgram:
     """A Core AI program: IR, weights, and how it came about.
@@ -51,6 +54,10 @@ class AIProgram:
     module: IRModule
     reports: tuple[Any, ...] = ()
     stages: Mapping[str, str] = field(default_factory=dict)
+    explain: Callable[[str], str] = _unexplained
+    """`program.explain("%linear")` or `("model.py:12")`: which rules made these ops, from which nodes and lines."""
+    why_not: Callable[[str], str] = _unexplained
+    """`program.why_not("rms_norm")`: where that rule came closest to a match, and what was missing."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -59,7 +66,7 @@ class AIProgram:
         return f"<AIProgram {', '.join('@' + name for name in self.entrypoints)}: {self.module.op_count()} ops>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AIProgram:
-        return AIProgram(self.module.clone(), self.reports, copy.copy(self.stages))
+        return replace(self, module=self.module.clone())
 
     def text(self, *, generic: bool = False, locations: bool = False) -> str:
         """The MLIR text: pretty or generic, with or without locations; weights appear by name only."""

@@ -26,7 +26,7 @@ from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.patterns import OpRule, RuleSet, collect
-from patcomp.rewrites import Dumps, run_pipeline
+from patcomp.rewrites import Dumps, explain, run_pipeline, why_not
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -246,7 +246,14 @@ class TorchConverter:
                 op.location = UNKNOWN
         if dumps is not None:
             dumps.write("emit", compilation.module)
-        return AIProgram(compilation.module, compilation.reports, Stages(lambda: self._replay(staged)))
+        rules, module, stages = self.rules, compilation.module, Stages(lambda: self._replay(staged))
+        return AIProgram(
+            module,
+            compilation.reports,
+            stages,
+            explain=lambda what: explain(module, rules, what),
+            why_not=lambda name: why_not(rules, stages, name),
+        )
 
     def _selected(self, entrypoints: Sequence[str] | None) -> list[_Staged]:
         if entrypoints is None:

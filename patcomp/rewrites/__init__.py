@@ -1,5 +1,6 @@
 """The stages between import and emission, one file a stage; `pipeline.STAGES` is the list of them."""
 
 from patcomp.rewrites.pipeline import STAGES, Compilation, Dumps, StageReport, run_pipeline
+from patcomp.rewrites.questions import explain, why_not
 
-__all__ = ["STAGES", "Compilation", "Dumps", "StageReport", "run_pipeline"]
+__all__ = ["STAGES", "Compilation", "Dumps", "StageReport", "explain", "run_pipeline", "why_not"]

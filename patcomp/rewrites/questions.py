@@ -1,0 +1,49 @@
+"""The two questions of whoever debugs a conversion, answered for a whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.module import IRModule
+from patcomp.ir.text import parse_module
+from patcomp.patterns import RuleSet
+from patcomp.patterns import explain as explain_op
+from patcomp.patterns import find
+from patcomp.patterns import why_not as why_rule_not
+from patcomp.rewrites.pipeline import STAGES
+
+
+def explain(module: IRModule, rules: RuleSet, what: str) -> str:
+    """Which rules made the ops of a name, FX node or source line, and where in the model they come from.
+
+    Args:
+        module: the converted module.
+        rules: the rules it was converted with.
+        what: a value's name (`%linear`), an FX node or a place (`model.py:12`).
+
+    Raises:
+        KeyError: no op is known by that.
+    """
+    found = find(module.op, what)
+    if not found:
+        raise KeyError(f"no op of the program is called, or comes from, {what!r}")
+    return "\n".join(explain_op(op, rules) for op in found)
+
+
+def why_not(rules: RuleSet, stages: Mapping[str, str], name: str) -> str:
+    """Why a rule applied nowhere in a program: where it came closest, and what was missing there.
+
+    Args:
+        rules: the rules of the conversion.
+        stages: the program's text after each stage.
+        name: the rule.
+
+    Raises:
+        KeyError: there is no such rule.
+    """
+    rule = rules[name]
+    order = ["import", *(stage.name for stage in STAGES)]
+    before = order[order.index(rule.stage) - 1]
+    target = aten if rule.stage == "normalize" else coreai
+    return why_rule_not(rule, parse_module(stages[before]), target=target)
