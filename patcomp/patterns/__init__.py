@@ -2,9 +2,10 @@
 
 from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.driver import run
+from patcomp.patterns.explain import explain, find, why_not
 from patcomp.patterns.expressions import check, compute, is_in, tag
 from patcomp.patterns.index import Index
-from patcomp.patterns.language import ANY, Attr, Capture, CompositeTable, Const, any_of, composites
+from patcomp.patterns.language import ANY, Attr, Capture, Const, any_of
 from patcomp.patterns.procedural import (
     Example,
     OpRule,
@@ -17,7 +18,9 @@ from patcomp.patterns.procedural import (
     optimization,
 )
 from patcomp.patterns.rule import Rewrite, Rule, rule
+from patcomp.patterns.selftest import SelfTest, self_tests
 from patcomp.patterns.statistics import Statistics
+from patcomp.patterns.targets import CompositeTable, composites
 
 __all__ = [
     "ANY",
@@ -33,6 +36,7 @@ __all__ = [
     "Rewrite",
     "Rule",
     "RuleSet",
+    "SelfTest",
     "Statistics",
     "any_of",
     "check",
@@ -40,6 +44,8 @@ __all__ = [
     "composites",
     "compute",
     "example",
+    "explain",
+    "find",
     "is_in",
     "lowering",
     "normalization",
@@ -47,5 +53,7 @@ __all__ = [
     "optimization",
     "rule",
     "run",
+    "self_tests",
     "tag",
+    "why_not",
 ]

@@ -23,11 +23,12 @@ from patcomp.ir.xdsl import Block, Operation, OpResult, Region, SSAValue
 from patcomp.patterns.catalog import AnyRule, RuleSet
 from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.index import Index
-from patcomp.patterns.language import Attr, Pattern, TargetCall, TargetResult
+from patcomp.patterns.language import Attr, Pattern
 from patcomp.patterns.match import FUEL, Match, Matcher
 from patcomp.patterns.procedural import OpRule, OpView, Rejected
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.statistics import Overlap, Record, Statistics
+from patcomp.patterns.targets import TargetCall, TargetResult
 
 Scope = Operation | Block | Region
 

@@ -162,15 +162,15 @@ class Index:
         attribute = op.properties["value"]
         state = self._by_constant.get(attribute)
         if state is None:
-            assert self._constant_view is not None
-            value = op.results[0]
-            tests: frozenset[int] = frozenset()
-            if self._constant_view.constant_values(value) is not None:
-                tests = frozenset(
-                    number
-                    for key, number in self._constant_tests.items()
-                    if self._literals[key] is ANY or self._constant_view.constant_equals(value, self._literals[key])
-                )
+            view, value = self._constant_view, op.results[0]
+            assert view is not None
+            if view.constant_values(value) is None:
+                return self._none  # a weight: no rule looks at its values
+            tests = frozenset(
+                number
+                for key, number in self._constant_tests.items()
+                if self._literals[key] is ANY or view.constant_equals(value, self._literals[key])
+            )
             state = self._by_constant[attribute] = self._state(tests, op.name)
         return state
 

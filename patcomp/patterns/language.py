@@ -1,14 +1,14 @@
 """The nodes that a rule is written with: captures, op nodes, alternatives, and the namespaces that make them.
 
 A rule's function runs once, when it is declared, and builds two descriptions: the source, out of
-pattern nodes, and the target, out of `TargetCall`s. The same Python object used twice means the same
+pattern nodes, and the target, out of `targets.TargetCall`s. The same Python object used twice means the same
 value twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.namespaces import ArgumentSpec, DialectView, OpSpec
@@ -182,7 +182,7 @@ class OpNode(Pattern):
 
     def __str__(self) -> str:
         arguments = ", ".join(
-            f"{name}={_shown(value)}" if self.spec.argument(name).kind == "attribute" else _shown(value)
+            f"{name}={shown(value)}" if self.spec.argument(name).kind == "attribute" else shown(value)
             for name, value in self.arguments.items()
         )
         return f"{self.spec.name}({arguments})"
@@ -206,12 +206,13 @@ class AnyOf(Pattern):
         self.source = next((a.source for a in alternatives if isinstance(a, Pattern) and a.source is not None), None)
 
     def __str__(self) -> str:
-        return f"any_of({', '.join(map(_shown, self.alternatives))})"
+        return f"any_of({', '.join(map(shown, self.alternatives))})"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """An argument as messages show it."""
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(shown, value))}]"
     return str(value) if isinstance(value, Pattern | Expression | _Any) else repr(value)
 
 
@@ -411,99 +412,3 @@ def _check_form(given: Any, op: str, argument: ArgumentSpec) -> None:
         raise RuleError(f"{op}: {argument.name} is {declared}, not {given!r}")
     if isinstance(given, str) and declared.rstrip("?") not in ("str", "ScalarType") and "=" not in declared:
         raise RuleError(f"{op}: {argument.name} is {declared}, not {given!r}")
-
-
-# ---- targets --------------------------------------------------------------------------------------
-
-
-class TargetView(Protocol):
-    """What can build the target of a rule: a dialect, or a table of composites."""
-
-    name: str
-
-    def spec(self, name: str) -> Any: ...
-
-    def candidates(self, name: str) -> Any: ...
-
-    def build(
-        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
-    ) -> Any: ...
-
-
-class TargetCall:
-    """An op of the target, to be built when the rule matches."""
-
-    def __init__(self, view: TargetView, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]):
-        self.view, self.name, self.arguments, self.keywords = view, name, tuple(arguments), dict(keywords)
-
-    def __getitem__(self, index: int) -> TargetResult:
-        return TargetResult(self, index)
-
-    def __str__(self) -> str:
-        parts = [*map(_shown, self.arguments), *(f"{name}={_shown(value)}" for name, value in self.keywords.items())]
-        return f"{self.view.name}.{self.name}({', '.join(parts)})"
-
-
-class TargetResult:
-    """One result of a target op with several."""
-
-    def __init__(self, call: TargetCall, index: int):
-        self.call, self.index = call, index
-
-
-class TargetNamespace:
-    """The second parameter of a rule: every attribute describes an op of the target, built later."""
-
-    def __init__(self, view: TargetView):
-        self._view = view
-
-    def __getattr__(self, name: str) -> Callable[..., TargetCall]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *arguments, **keywords: TargetCall(self._view, name, arguments, keywords)
-
-    def op(self, name: str, *arguments: Any, **keywords: Any) -> TargetCall:
-        """The op of an exact name."""
-        return TargetCall(self._view, name, arguments, keywords)
-
-
-class CompositeTable:
-    """A target made of Python functions: `table.define(f)` lets rules write `c.f(x, w, eps=eps.value)`.
-
-    A function is called with `Value`s by position, the evaluated attributes by keyword, and
-    `result_types=`, the types of the results it replaces (None below the root of a target), while the
-    builder that inserts before the matched root is active. It returns a `Value` or a list of them.
-    """
-
-    def __init__(self, name: str = "composites"):
-        self.name = name
-        self._functions: dict[str, Callable[..., Any]] = {}
-
-    def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-        """Adds a function under its own name, or another; usable as a decorator.
-
-        Raises:
-            RuleError: the name is taken by another function.
-        """
-        spelled = name or getattr(function, "name", None) or function.__name__
-        if self._functions.setdefault(spelled, function) is not function:
-            raise RuleError(f"{self.name} already has {spelled!r}")
-        return function
-
-    def spec(self, name: str) -> Callable[..., Any] | None:
-        """The function of a name."""
-        return self._functions.get(name)
-
-    def candidates(self, name: str) -> list[Any]:
-        """The function of a name, as a list."""
-        return [self._functions[name]] if name in self._functions else []
-
-    def build(
-        self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
-    ) -> Any:
-        """Calls the function of a name."""
-        return self._functions[name](*arguments, result_types=types, **keywords)
-
-
-composites = CompositeTable()
-"""The table that rules build from when they name no other target; the catalog fills it."""

@@ -141,7 +141,7 @@ class OpRule:
         made = self.function(view, builder)
         if made is None:
             return None
-        values = list(made) if isinstance(made, list | tuple) else [made]
+        values: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
         if view.unread:
             names = ", ".join(sorted(view.unread))
             raise RuleError(f"rule {self.name} ({self.source}) does not account for argument {names} of {view.op_name}")

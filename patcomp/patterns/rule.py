@@ -20,13 +20,9 @@ from patcomp.patterns.language import (
     Pattern,
     ResultNode,
     SourceNamespace,
-    TargetCall,
-    TargetNamespace,
-    TargetResult,
-    TargetView,
-    composites,
 )
 from patcomp.patterns.procedural import OpRule
+from patcomp.patterns.targets import TargetCall, TargetNamespace, TargetResult, TargetView, composites
 
 
 class Rewrite:
