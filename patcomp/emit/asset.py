@@ -11,6 +11,7 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from patcomp.errors import MissingToolchainError, PatcompError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextPrinter
 from patcomp.ir.types import shape_of, storage_bytes
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, TensorType
 
 BLOB_ALIGNMENT = 16
 """Alignment in bytes of weights in the asset; the loader aborts on more, because it reads to such an address."""
@@ -96,7 +97,7 @@ class Asset:
     def run(
         self, inputs: Mapping[str, Any], state: Mapping[str, Any] | None = None, entry: str = "main"
     ) -> dict[str, np.ndarray]:
-        """Compiles the asset, runs one function once and waits for it; inside a running event loop use `executable`.
+        """Compiles the asset, runs one function once and waits for it, also inside a running event loop (a notebook).
 
         Args:
             inputs: numpy arrays or torch tensors by name; dtypes must fit exactly.
@@ -121,7 +122,8 @@ class Asset:
                 # copies: a view's memory belongs to the model, which is gone after this block
                 return {name: np.array(value.numpy()) for name, value in results.items()}
 
-        outputs = asyncio.run(once())
+        with ThreadPoolExecutor(1) as own_thread:  # because a thread can have only one event loop
+            outputs = own_thread.submit(asyncio.run, once()).result()
         for name, value in (state or {}).items():
             np.copyto(_array(value), buffers[name].numpy())
         return outputs
@@ -211,6 +213,7 @@ def check_blobs(module: IRModule) -> None:
         key = attribute.resource_handle.data
         if key not in module.blobs:
             raise VerifyError(f"the program names the weight {key!r}, which is not in its blob store")
+        assert isinstance(attribute.type, TensorType)
         expected = storage_bytes(shape_of(attribute.type), attribute.type.element_type)  # type: ignore[arg-type]
         if len(module.blobs[key].data) != expected:
             raise VerifyError(

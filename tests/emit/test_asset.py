@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -61,6 +62,21 @@ def test_run_takes_tensors_and_writes_state(tmp_path: Path):
     outputs = save_asset(module, tmp_path / "m.aimodel").run({"x": torch.ones(2, dtype=torch.bfloat16)}, state)
     assert outputs["y0"].dtype.name == "bfloat16"
     assert outputs["y0"].tolist() == state["total"].tolist() == [2.0, 2.0]
+
+
+def test_run_and_executable_in_an_event_loop(tmp_path: Path):
+    from coreai.runtime import NDArray
+
+    saved = save_asset(adds(ramp(4)), tmp_path / "m.aimodel")
+    x = np.ones(4, np.float32)
+
+    async def both() -> tuple[np.ndarray, np.ndarray]:
+        async with saved.executable() as model:
+            outputs = await model.load_function("main")({"x": NDArray(x)})
+            return outputs["y0"].numpy().copy(), saved.run({"x": x})["y0"]
+
+    for result in asyncio.run(both()):
+        np.testing.assert_array_equal(result, ramp(4) + 1)
 
 
 @pytest.mark.parametrize("name", ["model", "model.mlmodel", "aimodel"])

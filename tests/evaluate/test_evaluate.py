@@ -234,7 +234,7 @@ def test_an_unknown_op_is_named_with_its_place():
 def test_a_result_that_is_not_of_its_type_is_an_error(shape: tuple):
     """The runtime believes a wrong type, and cuts or garbles the result."""
     body = lambda x: coreai.reduce_sum(x, [1], result_type=tensor(shape, "f32"))  # noqa: E731
-    with pytest.raises(EvaluationError, match=r"result of coreai.reduce_sum .* must be of type"):
+    with pytest.raises(EvaluationError, match=r"result of coreai\.reduce_sum must be of type"):
         evaluate(program({"x": "2x4xf32"}, body), {"x": torch.zeros(2, 4)})
 
 

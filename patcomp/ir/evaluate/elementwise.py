@@ -19,10 +19,11 @@ from patcomp.ir.evaluate.element_types import (
     unordered,
     widen,
 )
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, computed, implements
+from patcomp.ir.evaluate.registry import Call, computed, implements
 
-# torch functions that need no more than widening and narrowing
-for _name, _function in {
+Function = Callable[..., torch.Tensor]
+
+_UNARY: dict[str, Function] = {
     "acos": torch.acos,
     "acosh": torch.acosh,
     "asin": torch.asin,
@@ -42,16 +43,10 @@ for _name, _function in {
     "tan": torch.tan,
     "tanh": torch.tanh,
     "not": torch.logical_not,
-}.items():
-    IMPLEMENTATIONS[f"coreai.{_name}"] = computed(_function)
+}
+"""The torch functions that need no more than widening the operand and narrowing the result."""
 
-
-def _both(name: str) -> tuple[str, str]:
-    """The plain op and its broadcasting twin; both mean the same, the plain one demands equal shapes."""
-    return f"coreai.{name}", f"coreai.decomposable.broadcasting_{name}"
-
-
-for _name, _function in {
+_BINARY: dict[str, Function] = {
     "add": torch.add,
     "mul": torch.mul,
     "and": torch.logical_and,
@@ -61,8 +56,19 @@ for _name, _function in {
     "bitwise_or": torch.bitwise_or,
     "bitwise_xor": torch.bitwise_xor,
     "sub": torch.sub,
-}.items():
-    implements(*_both(_name))(computed(_function))
+}
+"""The same for two operands, with and without broadcasting."""
+
+
+def _both(name: str) -> tuple[str, str]:
+    """The plain op and its broadcasting twin; both mean the same, the plain one demands equal shapes."""
+    return f"coreai.{name}", f"coreai.decomposable.broadcasting_{name}"
+
+
+for _name in _UNARY:
+    implements(f"coreai.{_name}")(computed(_UNARY[_name]))
+for _name in _BINARY:
+    implements(*_both(_name))(computed(_BINARY[_name]))
 
 
 @implements("coreai.abs")
@@ -101,7 +107,7 @@ def silu(call: Call, x: torch.Tensor) -> torch.Tensor:
     return call.result(wide * torch.sigmoid(wide))
 
 
-def _compared(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _compared(function: Function) -> Function:
     def implementation(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return function(ordered(x), ordered(y))
 
@@ -113,7 +119,7 @@ implements(*_both("not_equal"))(_compared(torch.ne))
 implements(*_both("greater"))(_compared(torch.gt))
 
 
-def _extreme(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _extreme(function: Function) -> Function:
     def implementation(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return unordered(function(ordered(x), ordered(y)), call.element())
 

@@ -17,7 +17,7 @@ from patcomp.ir.evaluate.element_types import F4_DECODED, TORCH_DTYPES, narrow, 
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, Implementation
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, graph_name, names_of
-from patcomp.ir.types import BIT_WIDTHS, HandleType, TokenType, element_name, shape_of, storage_bytes
+from patcomp.ir.types import BIT_WIDTHS, HandleType, element_name, shape_of, storage_bytes
 from patcomp.ir.xdsl import (
     Attribute,
     Block,
@@ -102,7 +102,8 @@ class Machine:
                 raise EvaluationError(f"{op.name}: {error} ({describe(op)})") from error
             results = results if isinstance(results, list) else [results]
             for result, value in zip(op.results, results, strict=True):
-                check_value(value, result.type, f"result of {op.name} ({describe(op)})")
+                if problem := mismatch(value, result.type):
+                    raise EvaluationError(f"result of {op.name} {problem} ({describe(op)})")
                 values[result] = value
             for dead in step.last_uses:
                 del values[dead]
@@ -165,6 +166,7 @@ def decode_constant(attribute: Attribute, blobs: BlobStore) -> torch.Tensor:
     else:
         raise EvaluationError(f"a constant must be a dense or resource attribute, got {attribute}")
     type_ = attribute.type
+    assert isinstance(type_, TensorType)
     name = element_name(type_.element_type)
     shape: tuple[int, ...] = shape_of(type_)  # type: ignore[assignment]
     count = int(np.prod(shape, dtype=np.int64))
@@ -198,24 +200,26 @@ def _from_small(raw: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def check_value(value: Any, type_: Attribute, what: str) -> None:
-    """Raises EvaluationError when a value is not of a type: dtype, rank, static dimensions."""
-    if isinstance(type_, TokenType):
-        return
+    """Raises EvaluationError, about `what`, when a value is not of a type: dtype, rank, static dimensions."""
+    if problem := mismatch(value, type_):
+        raise EvaluationError(f"{what} {problem}")
+
+
+def mismatch(value: Any, type_: Attribute) -> str:
+    """In what way a value is not of a type, `""` when it is."""
     if isinstance(type_, HandleType):
-        if not isinstance(value, Handle):
-            raise EvaluationError(f"{what} must be a handle")
-        return
+        return "" if isinstance(value, Handle) else "must be a handle"
     if not isinstance(type_, TensorType) or isinstance(value, SparseTensor):
-        return
+        return ""
     if not isinstance(value, torch.Tensor):
-        raise EvaluationError(f"{what} must be a tensor of type {type_}, got {type(value).__name__}")
+        return f"must be a tensor of type {type_}, got {type(value).__name__}"
     shape = shape_of(type_)
-    dtype = TORCH_DTYPES.get(element_name(type_.element_type))
-    fits = len(shape) == value.dim() and all(
+    agrees = len(shape) == value.dim() and all(
         dim is None or dim == size for dim, size in zip(shape, value.shape, strict=True)
     )
-    if not fits or dtype != value.dtype:
-        raise EvaluationError(f"{what} must be of type {type_}, got {value.dtype} of shape {tuple(value.shape)}")
+    if agrees and value.dtype == TORCH_DTYPES.get(element_name(type_.element_type)):
+        return ""
+    return f"must be of type {type_}, got {value.dtype} of shape {tuple(value.shape)}"
 
 
 def evaluate(

@@ -97,8 +97,8 @@ def interpolate_coordinates(call: Call, x: torch.Tensor, coordinates: torch.Tens
     values = _floating(x)
     columns = coordinates.unbind(1)
     if call.attribute("interpolation_mode") == "nearest_neighbor":
-        index = tuple(_nearest(column, size) for column, size in zip(columns, x.shape, strict=True))
-        return _resampled(call, values[index])
+        nearest = tuple(_nearest(column, size) for column, size in zip(columns, x.shape, strict=True))
+        return _resampled(call, values[nearest])
     result = torch.zeros(coordinates.shape[0], dtype=values.dtype)
     clamped = [column.clamp(0, size - 1) for column, size in zip(columns, x.shape, strict=True)]
     for corner in range(2 ** x.dim()):

@@ -12,7 +12,7 @@ from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.element_types import narrow, widen
 from patcomp.ir.locations import describe
 from patcomp.ir.types import element_name
-from patcomp.ir.xdsl import Attribute, Operation, TensorType
+from patcomp.ir.xdsl import Attribute, Operation
 
 if TYPE_CHECKING:
     from patcomp.ir.evaluate.machine import Machine
@@ -108,8 +108,3 @@ def axes_of(call: Call, axes: torch.Tensor, rank: int) -> list[int]:
 def axis_of(call: Call, axis: torch.Tensor, rank: int) -> int:
     """A single axis counted from the front."""
     return axes_of(call, axis, rank)[0]
-
-
-def is_tensor(type_: Attribute) -> bool:
-    """Whether a type is a ranked tensor (and not a token, handle or image)."""
-    return isinstance(type_, TensorType)
