@@ -41,7 +41,7 @@ def run(
     target: Any = None,
     fuel: int = FUEL,
     max_rewrites: int | None = None,
-    max_sweeps: int = 64,
+    max_sweeps: int = 200,
 ) -> Statistics:
     """Applies rules everywhere inside a scope until none applies.
 

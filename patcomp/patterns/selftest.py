@@ -268,7 +268,7 @@ class _Building:
         if isinstance(pattern, Pattern):
             return Value(self.value(pattern))
         if isinstance(pattern, list):
-            return [self._plain(item, node, name) for item in pattern]
+            return [0 if item is ANY else self._plain(item, node, name) for item in pattern]
         return pattern
 
 

@@ -31,6 +31,12 @@ ROPE = {"x": "2x8xf32", "half": 4, "dim": 1, "end": 8, "cos": "2x8xf32", "sin": 
 rope = declare(_rope, name="rope", example=ROPE)
 
 
+@rule(target=TABLE, example={"x": "2x8xf32", "order": [1, 0]})
+def loose(a, c, x, order: Attr):
+    mean = a.op("mean.dim", a.permute(x, dims=order), dim=[ANY], keepdim=ANY, dtype=ANY)
+    return Rewrite(a.native_layer_norm(mean, ANY, None, ANY, ANY)[0], to=c.made(x))
+
+
 @rule(
     target=TABLE,
     source=coreai_namespace,
@@ -41,7 +47,9 @@ def transposed_sum(s, c, x, y, axes: Const):
     return Rewrite(s.transpose(s.broadcasting_add(x, s.exp(y)), axes), to=c.made(x, y))
 
 
-@pytest.mark.parametrize("test", [*self_tests(norm), *self_tests(rope), *self_tests(transposed_sum)], ids=str)
+@pytest.mark.parametrize(
+    "test", [*self_tests(norm), *self_tests(rope), *self_tests(loose), *self_tests(transposed_sum)], ids=str
+)
 def test_implied(test):
     test.run()
 
