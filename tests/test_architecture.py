@@ -1,0 +1,101 @@
+"""Who may import whom: arrows point from the front door to the IR, never back."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MAY_IMPORT = {
+    "patcomp.errors": set(),
+    "patcomp.ir": {"patcomp.errors"},
+    "patcomp.patterns": {"patcomp.errors", "patcomp.ir"},
+    "patcomp.emit": {"patcomp.errors", "patcomp.ir"},
+    "patcomp.rewrites": {"patcomp.errors", "patcomp.ir", "patcomp.patterns"},
+    "patterns_catalog": {"patcomp.errors", "patcomp.ir", "patcomp.patterns"},
+}
+"""What each part imports besides itself; parts that are not listed are the front door and may import all."""
+
+USES_TORCH = ("patcomp/frontend_torch/", "patcomp/ir/evaluate/", "patcomp/cli.py", "patcomp/demo.py")
+USES_XDSL = ("patcomp/ir/xdsl.py",)
+USES_FRONTEND = ("patcomp/frontend_torch/", "patcomp/__init__.py", "patcomp/__main__.py", "patcomp/cli.py")
+
+
+def sources() -> Iterator[Path]:
+    for package in ("patcomp", "patterns_catalog"):
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, at any depth."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def part_of(module: str) -> str:
+    """The part of the house that a module belongs to: `patcomp.ir.types` to `patcomp.ir`."""
+    names = module.split(".")
+    return ".".join(names[:2]) if names[0] == "patcomp" else names[0]
+
+
+def outsiders(prefixes: tuple[str, ...], module: str) -> list[str]:
+    """The files outside `prefixes` that import a module or what is in it."""
+    return [
+        name
+        for path in sources()
+        if not (name := str(path.relative_to(ROOT))).startswith(prefixes)
+        and any(item == module or item.startswith(f"{module}.") for item in imports(path))
+    ]
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_arrows(part: str) -> None:
+    known = {*MAY_IMPORT, "patcomp.frontend_torch", "patcomp.cli"}
+    folder = ROOT / part.replace(".", "/")
+    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    for path in files:
+        foreign = {part_of(module) for module in imports(path)} & known - {part}
+        assert foreign <= MAY_IMPORT[part], f"{path.relative_to(ROOT)} imports {foreign - MAY_IMPORT[part]}"
+
+
+def test_only_one_file_imports_xdsl() -> None:
+    assert outsiders(USES_XDSL, "xdsl") == []
+
+
+def test_only_the_frontend_and_the_evaluator_import_torch() -> None:
+    assert outsiders(USES_TORCH, "torch") == []
+
+
+def test_only_the_front_door_imports_the_frontend() -> None:
+    assert outsiders(USES_FRONTEND, "patcomp.frontend_torch") == []
+
+
+def test_tools_on_text_run_without_torch() -> None:
+    modules = [
+        module
+        for path in sources()
+        if not str(path.relative_to(ROOT)).startswith(USES_TORCH)
+        and part_of(module := ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+        in MAY_IMPORT
+    ]
+    assert "patcomp.ir.verify" in modules
+    script = (
+        "import importlib, sys\n"
+        "sys.modules['torch'] = None\n"  # importing it raises ImportError from here on
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
