@@ -23,18 +23,17 @@ from importlib.resources import files
 from typing import Any, ClassVar
 
 from patcomp.ir.builder import Builder
-from patcomp.ir.types import element_type
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import (
     AnyAttr,
     ArrayAttr,
     Attribute,
     Dialect,
+    Float64Type,
     FloatAttr,
     IntegerAttr,
     IntegerType,
     IRDLOperation,
-    Operation,
     ParametrizedAttribute,
     Parser,
     Printer,
@@ -67,7 +66,7 @@ class ValueAttr(ParametrizedAttribute):
 
 NONE = NoneAttr()
 VALUE = ValueAttr()
-_I64, _I1, _F64 = IntegerType(64), IntegerType(1), element_type("f64")
+_I64, _I1, _F64 = IntegerType(64), IntegerType(1), Float64Type()
 
 MEMORY_ARGUMENTS = {"layout", "device", "memory_format", "pin_memory", "non_blocking", "copy"}
 """Arguments about memory, which tensors as values do not have."""
@@ -278,7 +277,7 @@ class AtenOp(IRDLOperation):
         printer.print_function_type([value.type for value in self.operands], [value.type for value in self.results])
 
     @classmethod
-    def parse(cls, parser: Parser) -> Operation:
+    def parse(cls, parser: Parser) -> AtenOp:
         given: dict[str, Any] = {}
         order = [argument.name for argument in cls.SCHEMA.arguments]
         position = 0
@@ -375,7 +374,7 @@ def _op_class(name: str) -> type[AtenOp] | None:
     for argument in schema.arguments:
         fields[f"{argument.name}_property"] = opt_prop_def(AnyAttr(), prop_name=argument.name)
     class_name = "".join(part.capitalize() for part in re.split(r"[._]", name)) + "Op"
-    made = irdl_op_definition(type(class_name, (AtenOp,), fields))
+    made: type[AtenOp] = irdl_op_definition(type(class_name, (AtenOp,), fields))
     made.SCHEMA = schema
     return made
 
@@ -421,10 +420,9 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
 
 def build(name: str, result_types: Attribute | TypeView | Sequence[Attribute | TypeView], **arguments: Any) -> Any:
     """An op at the active insertion point: its `Value`, or the list of them when it has several results."""
-    several = isinstance(result_types, list | tuple)
-    types = [
-        item.attribute if isinstance(item, TypeView) else item for item in (result_types if several else [result_types])
-    ]
+    several = not isinstance(result_types, Attribute | TypeView)
+    listed = [result_types] if isinstance(result_types, Attribute | TypeView) else result_types
+    types = [item.attribute if isinstance(item, TypeView) else item for item in listed]
     results = [Value(result) for result in Builder.current().insert(create(name, arguments, types)).results]
     return results if several else results[0]
 

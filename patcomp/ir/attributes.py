@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from patcomp.ir.types import SYMBOL, BalancedText, element_type
+from patcomp.ir.types import SYMBOL, BalancedText
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
+    AttrParser,
     Data,
     DictionaryAttr,
+    Float32Type,
     FloatAttr,
     IntegerAttr,
+    IntegerType,
     ParametrizedAttribute,
-    Parser,
     Printer,
+    Signedness,
     StringAttr,
     SymbolRefAttr,
     irdl_attr_definition,
@@ -31,7 +34,7 @@ class CompositeDeclarationAttr(ParametrizedAttribute):
     fields: DictionaryAttr
 
     @classmethod
-    def parse_parameters(cls, parser: Parser) -> list[Attribute]:
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
         with parser.in_angle_brackets():
             name = StringAttr(parser.parse_str_literal())
             fields = DictionaryAttr({})
@@ -47,6 +50,9 @@ class CompositeDeclarationAttr(ParametrizedAttribute):
                 printer.print_attribute(self.fields)
 
 
+_BOOL, _INTEGER = IntegerType(1), IntegerType(64, Signedness.SIGNED)
+
+
 def composite_value(value: object) -> Attribute:
     """A Python value as an op attribute of a composite declaration.
 
@@ -57,11 +63,11 @@ def composite_value(value: object) -> Attribute:
         OverflowError: an int outside 64 bits.
     """
     if isinstance(value, bool):
-        return IntegerAttr(int(value), element_type("i1"))
+        return IntegerAttr(int(value), _BOOL)
     if isinstance(value, int):
-        return IntegerAttr(value, element_type("si64"))
+        return IntegerAttr(value, _INTEGER)
     if isinstance(value, float):
-        return FloatAttr(value, element_type("f32"))
+        return FloatAttr(value, Float32Type())
     if isinstance(value, str):
         return StringAttr(value)
     if isinstance(value, list | tuple):
@@ -118,7 +124,7 @@ class EnumerationAttr(Data[str]):
         super().__init__(str(data))
 
     @classmethod
-    def parse_parameter(cls, parser: Parser) -> str:
+    def parse_parameter(cls, parser: AttrParser) -> str:
         with parser.in_angle_brackets():
             return parser.parse_identifier()
 
@@ -168,7 +174,7 @@ class SymbolConstantAttr(ParametrizedAttribute):
     symbol: SymbolRefAttr
 
     @classmethod
-    def parse_parameters(cls, parser: Parser) -> list[Attribute]:
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
         with parser.in_angle_brackets():
             symbol = parser.parse_attribute()
         parser.parse_punctuation(":")

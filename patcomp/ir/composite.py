@@ -19,7 +19,6 @@ from patcomp.ir import coreai
 from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.builder import Builder
 from patcomp.ir.region import create_region
-from patcomp.ir.types import runtime_type
 from patcomp.ir.value import TypeView, Value, set_name
 from patcomp.ir.xdsl import Attribute, Block
 
@@ -56,13 +55,13 @@ class Composite:
         if missing or len(operands) > len(self.inputs):
             raise TypeError(f"composite {self.name} takes {self.inputs} and {self.attributes}; missing {missing}")
         builder = Builder.current()
-        block = Block(arg_types=[runtime_type(value.ssa.type) for _, value in present])
+        block = Block(arg_types=[value.ssa.type for _, value in present])
         for argument, (name, _) in zip(block.args, present, strict=True):
             set_name(argument, name)
         arguments = {name: Value(argument) for argument, (name, _) in zip(block.args, present, strict=True)}
         with Builder(block, blobs=builder.blobs, location=builder.location):
             made = self.body(coreai, *(arguments.get(name) for name in self.inputs[: len(operands)]), **given)
-            results = list(made) if isinstance(made, list | tuple) else [made]
+            results: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
             coreai.yield_(*results)
         types = [result.ssa.type for result in results]
         if result_types is not None:

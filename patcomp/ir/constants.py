@@ -11,15 +11,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, shape_of, storage_bytes, tensor
+from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, static_shape, storage_bytes, tensor
 from patcomp.ir.xdsl import (
     Attribute,
     BytesAttr,
     DenseIntOrFPElementsAttr,
     DenseResourceAttr,
+    Operation,
     SSAValue,
     TensorType,
 )
@@ -27,7 +29,7 @@ from patcomp.ir.xdsl import (
 INLINE_LIMIT = 256
 """From this many elements on, a constant is a blob."""
 
-_NUMPY = {
+_NUMPY: dict[str, Any] = {
     "f16": np.float16, "f32": np.float32, "f64": np.float64, "i1": np.bool_, "complex<f32>": np.complex64,
     "complex<f64>": np.complex128,
     **{f"si{w}": np.dtype(f"int{w}").type for w in (8, 16, 32, 64)},
@@ -78,7 +80,7 @@ class Blob:
         """The weight as a numpy array without copying; raw `uint8` where numpy lacks the element type."""
         dtype = numpy_dtype(self.type.element_type)
         raw = np.frombuffer(self.data, dtype=np.uint8)
-        return raw if dtype is None else raw.view(dtype).reshape(shape_of(self.type))
+        return raw if dtype is None else raw.view(dtype).reshape(static_shape(self.type))
 
 
 @dataclass(eq=False)
@@ -101,14 +103,14 @@ class BlobStore:
         """
         array = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        expected = storage_bytes(shape_of(type_), type_.element_type)
+        expected = storage_bytes(static_shape(type_), type_.element_type)
         if raw.nbytes != expected:
             raise ValueError(f"weight {key!r} has {raw.nbytes} bytes, but {type_} takes {expected}")
         memory = (raw.__array_interface__["data"][0], raw.nbytes, type_)
         if raw.nbytes and memory in self._by_memory:
             return self._by_memory[memory]
         unique = self._unique(re.sub(r"[^A-Za-z0-9_.$]", "_", key))
-        self.blobs[unique] = Blob(unique, memoryview(raw), type_, (owner, raw))
+        self.blobs[unique] = Blob(unique, memoryview(raw), type_, (owner, raw))  # type: ignore[arg-type]
         self._by_memory[memory] = unique
         return unique
 
@@ -186,7 +188,7 @@ def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:
     flat = raw.reshape(-1)
     if flat.size > 1 and is_splat(flat):
         flat = flat[:1]
-    return DenseIntOrFPElementsAttr(type_, BytesAttr(flat.tobytes()))
+    return DenseIntOrFPElementsAttr(type_, BytesAttr(flat.tobytes()))  # type: ignore[arg-type]
 
 
 def is_splat(array: np.ndarray) -> bool:
@@ -220,7 +222,7 @@ def constant_attribute(
 @lru_cache(maxsize=4096)
 def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     dtype = numpy_dtype(attribute.type.element_type)
-    shape = shape_of(attribute.type)
+    shape = static_shape(attribute.type)
     raw = np.frombuffer(attribute.data.data, dtype=np.uint8)
     if dtype is None:
         if element_name(attribute.type.element_type) != "bf16":
@@ -244,7 +246,7 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
         if blob is not None and BIT_WIDTHS.get(element_name(blob.type.element_type), 0) >= 8:
             if element_name(blob.type.element_type) == "bf16":
                 bits = np.frombuffer(blob.data, dtype=np.uint16).astype(np.uint32) << 16
-                return bits.view(np.float32).reshape(shape_of(blob.type))
+                return bits.view(np.float32).reshape(static_shape(blob.type))
             return blob.array() if numpy_dtype(blob.type.element_type) is not None else None
     return None
 
@@ -253,7 +255,7 @@ def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarr
     """The values of an SSA value that a `coreai.constant` makes; None for any other, and for weights
     unless their store is given."""
     owner = value.owner
-    if getattr(owner, "name", None) != "coreai.constant":
+    if not isinstance(owner, Operation) or owner.name != "coreai.constant":
         return None
     return attribute_values(owner.properties["value"], blobs)
 

@@ -96,7 +96,7 @@ class CoreaiOp(IRDLOperation):
         FORMS[self.ROW.form].print(self, printer)
 
     @classmethod
-    def parse(cls, parser: Parser) -> Operation:
+    def parse(cls, parser: Parser) -> CoreaiOp:
         return FORMS[cls.ROW.form].parse(parser, cls)
 
     @staticmethod
@@ -132,7 +132,7 @@ def _make(row: Row) -> type[CoreaiOp]:
     if row.name == "metal4_kernel":
         fields["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
     class_name = "".join(part.capitalize() for part in row.name.replace(".", "_").split("_")) + "Op"
-    op_class = irdl_op_definition(type(class_name, (CoreaiOp,), fields))
+    op_class: type[CoreaiOp] = irdl_op_definition(type(class_name, (CoreaiOp,), fields))
     op_class.ROW, op_class.ENUMERATIONS = row, enumerations
     return op_class
 

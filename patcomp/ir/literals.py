@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from patcomp.ir.constants import dense
-from patcomp.ir.types import BIT_WIDTHS, element_name, shape_of
+from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
 from patcomp.ir.xdsl import Attribute, DenseIntOrFPElementsAttr, FixedBitwidthType, TensorType
 
 HEXADECIMAL_FROM = 101
@@ -59,7 +59,7 @@ def dense_text(attribute: DenseIntOrFPElementsAttr) -> str:
         raise ValueError(f"a constant cannot have the element type {name}")
     raw = np.frombuffer(attribute.data.data, dtype=_storage_dtype(name))
     elements = raw.reshape(-1, 2) if name.startswith("complex") else raw
-    shape = shape_of(attribute.type)
+    shape = static_shape(attribute.type)
     if 0 in shape:
         return "dense<>"
     if len(elements) == 1 or (elements == elements[0]).all():
@@ -67,7 +67,7 @@ def dense_text(attribute: DenseIntOrFPElementsAttr) -> str:
     if len(elements) >= HEXADECIMAL_FROM:
         return f'dense<"0x{_hexadecimal(raw, name)}">'
     texts = iter([_element_text(element, name, attribute.type.element_type) for element in elements])
-    return f"dense<{_nested(shape, texts)}>"  # type: ignore[arg-type]
+    return f"dense<{_nested(shape, texts)}>"
 
 
 def _hexadecimal(raw: np.ndarray, name: str) -> str:
@@ -159,7 +159,7 @@ def dense_of_hexadecimal(text: str, type_: TensorType) -> DenseIntOrFPElementsAt
         raise ValueError(f"{text[:20]!r} is no hexadecimal constant of element type {name}")
     data = bytes.fromhex(text[2:])
     if name == "i1":
-        raw = _unpacked_bools(data, math.prod(shape_of(type_)))  # type: ignore[arg-type]
+        raw = _unpacked_bools(data, math.prod(static_shape(type_)))
     else:
         raw = np.frombuffer(data, dtype=_storage_dtype(name))
         if _width(name) < 8:
@@ -201,7 +201,7 @@ def _bits_of(number: Number, name: str, type_: Attribute) -> int:
 
 
 def _dense(raw: np.ndarray, name: str, type_: TensorType) -> DenseIntOrFPElementsAttr:
-    count = math.prod(shape_of(type_))  # type: ignore[arg-type]
+    count = math.prod(static_shape(type_))
     if name.startswith("complex"):
         raw = raw.view(np.dtype(f"complex{BIT_WIDTHS[name]}"))
     if len(raw) not in (1, count) or (len(raw) == 1 and count == 0):

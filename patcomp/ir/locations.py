@@ -63,19 +63,27 @@ def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
     for op in ops:
         if not isinstance(op.location, UnknownLoc):
             parts.update(dict.fromkeys(_without(op.location, rule)))
-    return NameLoc(StringAttr(rule), FusedLoc(tuple(parts) or (UNKNOWN,), NoneAttr()))
+    return NameLoc(StringAttr(rule), _fuse(tuple(parts) or (UNKNOWN,)))
+
+
+def _fuse(parts: tuple[LocationAttr, ...]) -> FusedLoc:
+    return FusedLoc(parts, NoneAttr())  # type: ignore[arg-type]  # xDSL annotates the field too widely
+
+
+def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:
+    return tuple(location.locations)  # type: ignore[arg-type]
 
 
 def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
     """A location with the name of a rule taken out of it; what it was fused from takes its place."""
     if isinstance(location, NameLoc) and isinstance(location.location, FusedLoc):
-        children = [part for child in location.location.locations for part in _without(child, rule)]
+        children = [part for child in _parts(location.location) for part in _without(child, rule)]
         if location.desc.data == rule:
             yield from children
-        elif children == list(location.location.locations):
+        elif children == list(_parts(location.location)):
             yield location
         else:
-            yield NameLoc(location.desc, FusedLoc(tuple(dict.fromkeys(children)), NoneAttr()))
+            yield NameLoc(location.desc, _fuse(tuple(dict.fromkeys(children))))
     else:
         yield location
 
@@ -96,7 +104,7 @@ def rules(location: LocationAttr) -> tuple[str, ...]:
 
 def _walk(location: LocationAttr, found: dict[Origin, None], names: list[str]) -> None:
     if isinstance(location, FusedLoc):
-        for part in location.locations:
+        for part in _parts(location):
             _walk(part, found, names)
     elif isinstance(location, NameLoc):
         child = location.location
@@ -113,7 +121,12 @@ def _walk(location: LocationAttr, found: dict[Origin, None], names: list[str]) -
 
 def describe(op: Operation) -> str:
     """The first origins of an op as text for messages."""
-    places: Sequence[Origin] = origins(op.location)
+    return describe_location(op.location)
+
+
+def describe_location(location: LocationAttr) -> str:
+    """The first origins of a location as text for messages."""
+    places: Sequence[Origin] = origins(location)
     if not places:
         return "unknown source"
     return "; ".join(str(place) for place in places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")

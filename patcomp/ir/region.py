@@ -22,7 +22,6 @@ from patcomp.ir.xdsl import (
     Dialect,
     IRDLOperation,
     IsolatedFromAbove,
-    Operation,
     Parser,
     Printer,
     Pure,
@@ -70,7 +69,7 @@ class RegionOp(IRDLOperation):
         printer.print_region(self.body)
 
     @classmethod
-    def parse(cls, parser: Parser) -> Operation:
+    def parse(cls, parser: Parser) -> RegionOp:
         symbol = parser.parse_symbol_name()
         arguments = parser.parse_op_args_list()
         properties: dict[str, Attribute] = {"symbol": symbol, **parser.parse_optional_attr_dict()}

@@ -141,13 +141,15 @@ class TextParser(XdslParser):
             for value in values:
                 set_name(value, name)
 
-    def parse_dense_int_or_fp_elements_attr(self, type: TensorType | None) -> DenseIntOrFPElementsAttr:
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
         start = self.pos
+        literal: Any
+        shape: list[int] | None = None
         with self.in_angle_brackets():
             if self._current_token.text == ">":
-                literal, shape = [], None
+                literal = []
             elif (string := self.parse_optional_str_literal()) is not None:
-                literal, shape = string, None
+                literal = string
             else:
                 literal, shape = self._parse_tensor_literal()
         if type is None:
@@ -164,7 +166,7 @@ class TextParser(XdslParser):
         except ValueError as error:
             self.raise_error(str(error), start)
 
-    def _parse_tensor_literal_element(self) -> _Element:
+    def _parse_tensor_literal_element(self) -> Any:
         if self.parse_optional_punctuation("(") is None:
             return _Element(self._parse_number())
         real = self._parse_number()
@@ -198,7 +200,7 @@ class TextParser(XdslParser):
         with self.in_angle_brackets():
             key = self.parse_identifier(" for resource key")
         self.parse_punctuation(":")
-        return DenseResourceAttr.from_params(key, self.parse_type())
+        return DenseResourceAttr.from_params(key, self.parse_type())  # type: ignore[arg-type]
 
 
 @dataclass

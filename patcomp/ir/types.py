@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from patcomp.ir.xdsl import (
     DYNAMIC_INDEX,
     Attribute,
+    AttrParser,
     BFloat16Type,
     ComplexType,
     Float4E2M1FNType,
@@ -24,7 +26,6 @@ from patcomp.ir.xdsl import (
     IntegerType,
     NoneAttr,
     ParametrizedAttribute,
-    Parser,
     Printer,
     Signedness,
     StringAttr,
@@ -130,6 +131,18 @@ def shape_of(type_: Attribute) -> Shape:
     return _shape_of(type_)
 
 
+def static_shape(type_: Attribute) -> tuple[int, ...]:
+    """The shape of a tensor type without dynamic dimensions.
+
+    Raises:
+        TypeError: the type is not a ranked tensor, or has a dynamic dimension.
+    """
+    shape = shape_of(type_)
+    if None in shape:
+        raise TypeError(f"expected a static tensor type, got {type_}")
+    return shape  # type: ignore[return-value]
+
+
 def is_static(type_: Attribute) -> bool:
     """Whether a tensor type has no dynamic dimension."""
     return None not in shape_of(type_)
@@ -184,7 +197,7 @@ class HandleType(ParametrizedAttribute, TypeAttribute):
     tensor_type: Attribute
 
     @classmethod
-    def parse_parameters(cls, parser: Parser) -> list[Attribute]:
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
         with parser.in_angle_brackets():
             return [parser.parse_type()]
 
@@ -196,8 +209,11 @@ class HandleType(ParametrizedAttribute, TypeAttribute):
 class BalancedText(ParametrizedAttribute):
     """Base of attributes and types that patcomp carries without looking inside: the text in `<...>`."""
 
+    if TYPE_CHECKING:  # xDSL wants the field declared by each subclass
+        text: StringAttr
+
     @classmethod
-    def parse_parameters(cls, parser: Parser) -> list[Attribute]:
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
         return [StringAttr(parser._parse_dialect_symbol_body())]
 
     def print_parameters(self, printer: Printer) -> None:

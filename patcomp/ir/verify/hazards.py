@@ -6,10 +6,9 @@ refused where result types are inferred (`patcomp.ir.infer`, `RuntimeRefusalErro
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-
-import numpy as np
 
 from patcomp.ir.attributes import EnumerationAttr
 from patcomp.ir.constants import constant_values
@@ -24,6 +23,7 @@ from patcomp.ir.types import (
     is_integer,
     is_static,
     shape_of,
+    static_shape,
     storage_bytes,
 )
 from patcomp.ir.verify.report import Report
@@ -103,11 +103,11 @@ def _constant(op: CoreaiOp, report: Report) -> Iterator[str]:
             yield f"there is no weight `{key}`; saving would abort the process"
         elif isinstance(type_, TensorType) and is_static(type_):
             size = report.module.blobs[key].data.nbytes
-            wanted = storage_bytes(shape_of(type_), type_.element_type)  # type: ignore[arg-type]
+            wanted = storage_bytes(static_shape(type_), type_.element_type)
             if size != wanted:
                 yield f"weight `{key}` has {size} bytes, but {type_} takes {wanted}"
     elif isinstance(value, DenseIntOrFPElementsAttr):
-        count = np.prod(shape_of(value.type), dtype=np.int64)
+        count = math.prod(static_shape(value.type))
         size = len(value.data.data) // max(1, value.type.element_type.compile_time_size)
         if size not in (1, count):
             yield f"the constant holds {size} values for {count} elements"
