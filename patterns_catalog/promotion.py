@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from patcomp.ir.types import BIT_WIDTHS, element_name, element_type
+from patcomp.ir.types import BIT_WIDTHS, element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 
@@ -26,6 +26,8 @@ def promote(left: str, right: str) -> str:
     if left == right:
         return left
     low, high = sorted((left, right), key=_category)
+    if _category(high) == _COMPLEX:
+        return "complex<f64>" if "f64" in left + right else "complex<f32>"
     if _category(low) < _category(high):
         return high
     widths = BIT_WIDTHS[left], BIT_WIDTHS[right]
@@ -40,28 +42,32 @@ def promote(left: str, right: str) -> str:
     return left if widths[0] > widths[1] else right
 
 
+def _outrank(higher: str | None, lower: str | None) -> str | None:
+    """The type of operands of a higher rank beside those of a lower one, which count by category only."""
+    if higher is None or lower is None:
+        return higher or lower
+    if _category(lower) <= _category(higher) and _category(higher) != _BOOL:
+        return higher
+    if _category(higher) == _FLOAT:  # beside complex: the complex type of the same precision
+        return "complex<f64>" if higher == "f64" else "complex<f32>"
+    return promote(higher, lower)
+
+
 def result_element(operands: Iterable[Any]) -> Attribute:
     """The element type in which an op on these tensors and numbers computes, `torch.result_type`.
 
     Tensors with dimensions outrank 0-d tensors, and those outrank Python numbers, within a category.
     """
-    best: dict[int, str] = {}
+    best: list[str | None] = [None, None, None]
     for operand in operands:
         if isinstance(operand, Value):
             rank, name = (0 if operand.rank else 1), operand.dtype
         else:
             rank = 2
             name = "i1" if isinstance(operand, bool) else "si64" if isinstance(operand, int) else "f32"
-        best[rank] = promote(best[rank], name) if rank in best else name
-    result = ""
-    for rank in sorted(best):
-        name = best[rank]
-        if not result or _category(name) > _category(result):
-            # a number of a higher category brings that category's default type, but keeps a float's width
-            result = name
+            name = "complex<f32>" if isinstance(operand, complex) else name
+        known = best[rank]
+        best[rank] = promote(known, name) if known is not None else name
+    result = _outrank(best[0], _outrank(best[1], best[2]))
+    assert result is not None, "there are no operands"
     return element_type(result)
-
-
-def same_element(left: Attribute, right: Attribute) -> bool:
-    """Whether two element types are one."""
-    return element_name(left) == element_name(right)

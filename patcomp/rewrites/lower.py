@@ -7,7 +7,7 @@ way: the runtime's index operands are 32-bit at most, and constants that do not 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from patcomp.errors import Problem, RuleError, UnsupportedError
 from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import attribute_values, constant_attribute
-from patcomp.ir.infer import InferenceError, compatible
-from patcomp.ir.locations import UNKNOWN, fused, origins
+from patcomp.ir.constants import attribute_values, constant_attribute, to_numpy
+from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
+from patcomp.ir.locations import fused, origins
 from patcomp.ir.module import IRModule, signature_of
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, runtime_type, shape_of
 from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, UnrealizedConversionCastOp
+from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns import OpRule, OpView, Rejected
 from patcomp.patterns.statistics import Statistics
 
@@ -131,15 +131,20 @@ class _Lowering:
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         reasons = []
         types = [runtime_type(result.type) for result in op.results]
+        if types and all(_is_empty(type_) for type_ in types):
+            # no values to compute, whatever the op; the runtime has no kernels for empty tensors
+            self.statistics.record("empty result", True, 0.0)
+            return [builder.constant(*to_numpy(np.empty(shape_of(t), np.bool_), t.element_type)).ssa for t in types]  # type: ignore
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         for rule in self.rules.get(op.name, ()):
             started = time.perf_counter()
             view = OpView(op, arguments, types)
             before = len(builder.created)
-            builder.location = fused(rule.name, [op]) if op.location is not UNKNOWN else op.location
+            builder.location = _fused_later(rule, op)
             try:
                 made = rule(view, coreai)
-            except Rejected as rejection:
+            except (Rejected, OverflowError, RuntimeRefusalError) as rejection:
+                # numbers that do not fit, and what the runtime cannot run, are no defects of the rule
                 made = None
                 reasons.append(str(rejection))
             except InferenceError as error:
@@ -174,6 +179,14 @@ class _Lowering:
                 )
             return coreai.cast(value, wanted.element_type, result_type=wanted).ssa  # type: ignore[attr-defined]
         return value.ssa
+
+
+def _is_empty(type_: Attribute) -> bool:
+    return isinstance(type_, TensorType) and None not in shape_of(type_) and 0 in shape_of(type_)
+
+
+def _fused_later(rule: OpRule, op: Operation) -> Callable[[], LocationAttr]:
+    return lambda: fused(rule.name, [op])
 
 
 def _map(argument: object, values: dict[SSAValue, SSAValue]) -> object:

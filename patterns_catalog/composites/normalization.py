@@ -6,7 +6,7 @@ from typing import Any
 
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Const, OpView, Rewrite, any_of, composites, example, op_rule, rule
+from patcomp.patterns import ANY, Attr, Const, OpView, Rewrite, any_of, composites, example, op_rule, rule
 
 
 def _centered(c: Any, x: Value, axes: list[int]) -> tuple[Value, Value]:
@@ -128,14 +128,31 @@ def _unused(c: Any, op: OpView, first: int) -> list[Value]:
 # ---- from the ops of models that write it out ------------------------------------------------------
 
 
-@rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
-def recovered_rms_norm(a: Any, c: Any, x: Any, w: Any, eps: Const) -> Rewrite:
-    "x * rsqrt(mean(x ** 2, -1) + eps) * w, with or without a cast to f32 and back (Llama, Mistral, Qwen, T5)"
-    wide = any_of(a._to_copy(x, dtype=ANY), x)
-    square = a.op("mean.dim", a.pow(wide, 2.0), dim=[ANY], keepdim=True, dtype=None)
-    normal = wide * a.rsqrt(square + eps)
+@rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6, "axis": 2})
+def recovered_rms_norm(a: Any, c: Any, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+    """x * rsqrt(mean(x ** 2, -1) + eps) * w, in float32 (Llama, Mistral, Qwen, Gemma, T5).
+
+    Half precision is cast to float32 for the square, the product or both at once, and back before the
+    weight. Models that stay in half precision throughout do not match: the composite computes in float32.
+    """
+    squared = any_of(a._to_copy(x, dtype=ANY), x)
+    scaled = any_of(a._to_copy(x, dtype=ANY), x)
+    square = any_of(a.pow(squared, 2.0), squared * squared)
+    mean = a.op("mean.dim", square, dim=[axis], keepdim=True, dtype=None)
+    product = scaled * a.rsqrt(mean + eps)
+    normal = any_of(a._to_copy(product, dtype=ANY), product)
     return Rewrite(
-        any_of(a._to_copy(normal, dtype=ANY), normal) * w,
+        normal * w,
         to=c.rms_norm(x, w, eps=eps.value, axes=-1),
-        where=[w.rank == 1],
+        where=[
+            axis == x.rank - 1,
+            x.dtype.is_in("f32", "f16", "bf16"),
+            squared.dtype == "f32",
+            scaled.dtype == "f32",
+            normal.dtype == x.dtype,
+            w.dtype == x.dtype,
+            w.rank == 1,
+            w.shape[0] == x.shape[-1],
+            eps.rank == 0,
+        ],
     )

@@ -10,11 +10,12 @@ from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import element_name
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.numbers import exact_fill
 
 
 def _filled(op: OpView, c: Any, value: Any) -> Value:
     op.expect(None not in op.result.shape, "a fill of a dynamic shape")
-    scalar = c.constant(value, op.result.element_type)
+    scalar = c.constant(exact_fill(value, op.result.element_type), op.result.element_type)
     shape = list(op.result.shape)
     return c.broadcast_to(scalar, shape) if shape else scalar
 
@@ -34,7 +35,7 @@ def full_like(op: OpView, c: Any) -> Value:
 @lowering("aten.scalar_tensor", examples=[example(0.1), example(3, dtype="si64")])
 def scalar_tensor(op: OpView, c: Any) -> Value:
     op.ignore("dtype", because="the result type has it")
-    return c.constant(op.s, op.result.element_type)
+    return c.constant(exact_fill(op.s, op.result.element_type), op.result.element_type)
 
 
 @lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])

@@ -6,7 +6,9 @@ from typing import Any
 
 from patcomp.ir.types import BIT_WIDTHS, element_name, is_float, is_integer
 from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpRule, OpView, example, lowering
+from patterns_catalog.numbers import number_in
 
 _FLOATS = example("2x3xf32")
 _PAIR = example("2x3xf32", "3xf32")
@@ -56,8 +58,9 @@ def absolute(op: OpView, c: Any) -> Value:
 
 @lowering("aten.neg", examples=[_FLOATS, example("4xsi32[-3,3]")])
 def neg(op: OpView, c: Any) -> Value:
-    "x * -1, which keeps the sign of a zero right"
-    return c.broadcasting_mul(op["self"], -1)
+    "x * -1, which keeps the sign of a zero right; unsigned integers wrap in 0 - x"
+    x = op["self"]
+    return c.broadcasting_sub(0, x) if x.dtype[0] == "u" else c.broadcasting_mul(x, -1)
 
 
 @lowering("aten.reciprocal", examples=[example("2x3xf32[0.5,2]")])
@@ -79,7 +82,8 @@ def logical_not(op: OpView, c: Any) -> Value:
     if x.dtype == "i1":
         return c.not_(x)
     if op.op_name == "aten.bitwise_not":
-        return c.bitwise_xor(x, c.broadcast_to(c.constant(-1, x.element_type), list(x.shape)))
+        ones = (1 << BIT_WIDTHS[x.dtype]) - 1 if x.dtype[0] == "u" else -1
+        return c.broadcasting_bitwise_xor(x, c.constant(ones, x.element_type))
     return c.broadcasting_equal(x, 0)
 
 
@@ -93,14 +97,14 @@ def _operands(op: OpView) -> tuple[Value, Value]:
 
 
 def _arithmetic(aten_name: str, coreai_name: str, of_bools: str | None = None) -> OpRule:
-    @lowering(
-        aten_name, name=aten_name.removeprefix("aten.").partition(".")[0], examples=[_PAIR, example("4xsi32", "4xsi32")]
-    )
+    integers = example("4xsi32", "2x4xsi32")
+    examples = [integers] if "bitwise" in aten_name else [_PAIR, integers]
+
+    @lowering(aten_name, name=aten_name.removeprefix("aten.").partition(".")[0], examples=examples)
     def rule(op: OpView, c: Any) -> Value:
         x, y = _operands(op)
         if "alpha" in op.arguments:
             op.expect(op.alpha == 1, "alpha is made a product by the normalize stage")
-        op.expect(op.result.element_type == x.element_type, "the result has another dtype than the operands")
         if x.dtype == "i1":  # the runtime has no arithmetic on bools
             op.expect(of_bools is not None, "this arithmetic on bool tensors")
             return getattr(c, of_bools or "")(x, y)
@@ -128,14 +132,19 @@ def div(op: OpView, c: Any) -> Value:
 
 @lowering(
     "aten.pow.Tensor_Tensor",
-    examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar")],
-)
+    examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar"),
+              example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar")],
+)  # fmt: skip
 def power(op: OpView, c: Any) -> Value:
     "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
     x, y = op["self"], op.exponent
     op.expect(x.dtype == y.dtype, "operands of different dtypes")
-    exponent = y.constant
-    if is_float(x.element_type) and exponent is not None and exponent.size == 1 and y.rank <= x.rank:
+    exponent = y.constant if y.rank <= x.rank else None
+    if is_integer(x.element_type):
+        # the runtime computes integer powers as floats, and aborts where they do not fit
+        op.expect(exponent is not None and exponent.size == 1, "an integer power with an exponent that is no constant")
+        return _integer_power(op, c, x, int(exponent.reshape(())))
+    if exponent is not None and exponent.size == 1:
         match float(exponent.reshape(())):
             case 0.5:
                 return c.sqrt(x)
@@ -150,6 +159,22 @@ def power(op: OpView, c: Any) -> Value:
             case 3.0:
                 return c.broadcasting_mul(c.broadcasting_mul(x, x), x)
     return c.broadcasting_pow(x, y)
+
+
+def _integer_power(op: OpView, c: Any, x: Value, exponent: int) -> Value:
+    """Products of squares, which wrap as PyTorch's powers do."""
+    op.expect(0 <= exponent < 64, f"an integer to the power of {exponent}")
+    if exponent == 0:
+        return c.broadcast_to(c.constant(1, x.element_type), list(x.shape)) if x.rank else c.constant(1, x.element_type)
+    power, square = None, x
+    while exponent:
+        if exponent & 1:
+            power = square if power is None else c.broadcasting_mul(power, square)
+        exponent >>= 1
+        if exponent:
+            square = c.broadcasting_mul(square, square)
+    assert power is not None
+    return power
 
 
 # ---- comparisons, logic, choice -------------------------------------------------------------------
@@ -212,9 +237,9 @@ def clamp(op: OpView, c: Any) -> Value:
     )
     x = c.cast(x, element)
     if low is not None:
-        x = c.broadcasting_maximum(x, c.constant(low, element))
+        x = c.broadcasting_maximum(x, c.constant(number_in(low, element), element))
     if high is not None:
-        x = c.broadcasting_minimum(x, c.constant(high, element))
+        x = c.broadcasting_minimum(x, c.constant(number_in(high, element), element))
     return x
 
 
@@ -224,17 +249,21 @@ def clamp(op: OpView, c: Any) -> Value:
 ])  # fmt: skip
 def to_copy(op: OpView, c: Any) -> Value:
     "a cast: integers wrap, floats are cut toward zero, anything but zero is true"
-    x, element = op["self"], op.result.element_type
     op.ignore("dtype", because="the result type has it")
+    return convert(c, op["self"], op.result.element_type)
+
+
+def convert(c: Any, x: Value, element: Attribute) -> Value:
+    """`x` in another element type, as PyTorch casts."""
     wanted = element_name(element)
     if wanted == "i1" and x.dtype != "i1":
         return c.broadcasting_not_equal(x, 0)
     if is_integer(x.element_type) and is_integer(element):
-        return _wrap(c, x, wanted)
+        return wrap(c, x, wanted)
     return c.cast(x, element)
 
 
-def _wrap(c: Any, x: Value, wanted: str) -> Value:
+def wrap(c: Any, x: Value, wanted: str) -> Value:
     """An integer cast that wraps; the runtime's saturates."""
     bits, signed = BIT_WIDTHS[wanted], wanted[0] == "s"
     if BIT_WIDTHS[x.dtype] < bits and (signed or x.dtype[0] == "u"):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from patcomp.ir.infer import broadcast_shapes
-from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 
@@ -48,7 +47,8 @@ def gather(op: OpView, c: Any) -> Value:
     x, index = op["self"], as_index(c, op.index)
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
-        return x
+        return c.broadcast_to(x, list(index.shape)) if index.rank else x
+    op.expect(index.rank == x.rank, "a gather with a 0-d index")
     dim = op.dim % x.rank
     op.expect(x.is_static and index.is_static, "a gather with dynamic shapes")
     ends = [size if axis == dim else index.shape[axis] for axis, size in enumerate(x.shape)]
@@ -70,7 +70,9 @@ def index(op: OpView, c: Any) -> Value:
     given = list(op.indices) + [None] * (x.rank - len(op.indices))
     axes = [axis for axis, item in enumerate(given) if item is not None]
     tensors = [item for item in given if item is not None]
-    op.expect(all(is_integer(item.element_type) for item in tensors), "indexing with a bool mask")
+    # uint8 indices are masks in PyTorch
+    op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "indexing with a mask of bool or uint8")
+    op.expect(bool(tensors), "indexing without an index")
     shape = broadcast_shapes(*(item.shape for item in tensors))
     op.expect(None not in shape, "indexing with indices of a dynamic shape")
     columns = []

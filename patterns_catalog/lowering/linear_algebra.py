@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import is_float
+from patcomp.ir.types import BIT_WIDTHS, is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.elementwise import wrap
+from patterns_catalog.numbers import number_in
 
 
 @lowering(
     "aten.mm", "aten.bmm", examples=[example("2x3xf32", "3x4xf32"), example("2x3x4xf32", "2x4x5xf32", op="aten.bmm")]
 )
 def matrix_product(op: OpView, c: Any) -> Value:
-    return c.broadcasting_batch_matmul(op["self"], op.mat2)
+    return _product(c, op["self"], op.mat2)
+
+
+def _product(c: Any, x: Value, y: Value) -> Value:
+    """x @ y. Narrow integers wrap in PyTorch; the runtime's products of them abort, so they are computed in 32 bits."""
+    if is_integer(x.element_type) and BIT_WIDTHS[x.dtype] < 32:
+        return wrap(c, c.broadcasting_batch_matmul(c.cast(x, "si32"), c.cast(y, "si32")), x.dtype)
+    return c.broadcasting_batch_matmul(x, y)
 
 
 @lowering("aten.addmm", examples=[
@@ -21,14 +30,18 @@ def matrix_product(op: OpView, c: Any) -> Value:
 ])  # fmt: skip
 def addmm(op: OpView, c: Any) -> Value:
     "beta * self + alpha * (mat1 @ mat2)"
-    product = c.broadcasting_batch_matmul(op.mat1, op.mat2)
-    bias = op["self"]
+    product = _product(c, op.mat1, op.mat2)
+    bias, element = op["self"], product.element_type
+    op.expect(
+        is_float(element) or all(isinstance(factor, int) for factor in (op.alpha, op.beta)),
+        "alpha and beta of an integer addmm that are not integers",
+    )
     if op.alpha != 1:
-        product = c.broadcasting_mul(product, c.constant(op.alpha, product.element_type))
+        product = c.broadcasting_mul(product, c.constant(number_in(op.alpha, element), element))
     if op.beta == 0:
         return product  # PyTorch then ignores NaN and infinity in self
     if op.beta != 1:
-        bias = c.broadcasting_mul(bias, c.constant(op.beta, bias.element_type))
+        bias = c.broadcasting_mul(bias, c.constant(number_in(op.beta, element), element))
     return c.broadcasting_add(product, bias)
 
 
@@ -45,6 +58,7 @@ def convolution(op: OpView, c: Any) -> Value:
     spatial = x.rank - 2
     op.expect(spatial in (1, 2, 3), f"a convolution of a rank-{x.rank} tensor")
     op.expect(is_float(x.element_type), "a convolution of integers")
+    op.expect(weight.rank == x.rank, "a convolution without batch dimension")
     stride, padding, dilation, output_padding = (
         values * spatial if len(values) == 1 else list(values)
         for values in (op.stride, op.padding, op.dilation, op.output_padding)

@@ -8,6 +8,7 @@ from typing import Any
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
+from patterns_catalog.lowering.elementwise import convert
 
 
 def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
@@ -31,15 +32,13 @@ _EXAMPLES = [_ONE_AXIS, example("2x3x4xf32", [-1, 0], True), example("f32", [])]
 @lowering("aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)])
 def mean(op: OpView, c: Any) -> Value:
     op.ignore("dtype", because="the result type has it")
-    x = c.cast(op["self"], op.result.element_type)
-    return reduce(c, c.reduce_mean, x, op.dim, op.keepdim)
+    return reduce(c, c.reduce_mean, convert(c, op["self"], op.result.element_type), op.dim, op.keepdim)
 
 
 @lowering("aten.sum.dim_IntList", examples=[*_EXAMPLES, example("2x3xsi32[0,9]", [1]), example("2x3xi1", [0])])
 def sum_(op: OpView, c: Any) -> Value:
     op.ignore("dtype", because="the result type has it")
-    x = c.cast(op["self"], op.result.element_type)
-    return reduce(c, c.reduce_sum, x, op.dim, op.keepdim)
+    return reduce(c, c.reduce_sum, convert(c, op["self"], op.result.element_type), op.dim, op.keepdim)
 
 
 def _extreme(name: str) -> OpRule:
@@ -71,7 +70,7 @@ def softmax(op: OpView, c: Any) -> Value:
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
 def cumsum(op: OpView, c: Any) -> Value:
     op.ignore("dtype", because="the result type has it")
-    x = c.cast(op["self"], op.result.element_type)
+    x = convert(c, op["self"], op.result.element_type)
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
         return x

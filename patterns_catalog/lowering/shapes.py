@@ -9,6 +9,7 @@ import numpy as np
 
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.numbers import exact_fill
 
 _END = 2**31 - 1
 """As a slice bound: to the end, whatever the size."""
@@ -23,7 +24,7 @@ def view(op: OpView, c: Any) -> Value:
     return c.reshape(op["self"], list(op.result.shape))
 
 
-@lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2]), example("f32", [])])
+@lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
 def permute(op: OpView, c: Any) -> Value:
     x = op["self"]
     permutation = [dim % x.rank for dim in op.dims]
@@ -62,8 +63,12 @@ def slice_(op: OpView, c: Any) -> Value:
     x = op["self"]
     dim = op.dim % x.rank
     size = x.shape[dim]
-    op.expect(size is not None, "a slice of a dynamic dimension")
-    start, end, step = slice(op.start, op.end, op.step).indices(size)
+    bounds = (op.start, op.end, op.step)
+    op.expect(
+        size is not None and all(bound is None or isinstance(bound, int) for bound in bounds),
+        "a slice of a dynamic dimension or with bounds known only at run time",
+    )
+    start, end, step = slice(*bounds).indices(size)
     return slice_axis(c, x, dim, start, max(start, end), step)
 
 
@@ -108,7 +113,7 @@ def split_with_sizes(op: OpView, c: Any) -> list[Value]:
 def constant_pad_nd(op: OpView, c: Any) -> Value:
     "negative padding cuts"
     x = op["self"]
-    value = c.constant(op.value, x.element_type)
+    value = c.constant(exact_fill(op.value, x.element_type), x.element_type)
     before, after = [0] * x.rank, [0] * x.rank
     for index in range(len(op.pad) // 2):
         axis = x.rank - 1 - index

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from patcomp.ir import coreai
-from patcomp.ir.types import element_name, is_float, tensor
+from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpRule, OpView, example, normalization
+from patterns_catalog.numbers import is_normal_in, number_in
 from patterns_catalog.promotion import result_element
 
-_PAIR = example("2x3xf32", "3xf32")
+_MIXED = example("2x3xf32", "3xsi64[1,4]")
 
 
 def as_tensor(a: Any, operand: Any, element: Attribute) -> Value:
-    """A tensor or number as a tensor of an element type; numbers and small constants become constants."""
+    """A tensor or number as a tensor of an element type; numbers become constants."""
     if not isinstance(operand, Value):
-        if isinstance(operand, float) and not is_float(element):
-            raise TypeError(f"the number {operand} in a computation in {element_name(element)}")
-        return coreai.constant(operand, element)
+        return coreai.constant(number_in(operand, element), element)
     if operand.element_type == element:
         return operand
     return a.build("aten._to_copy", tensor(operand.shape, element), self=operand, dtype=element)
@@ -29,13 +29,37 @@ def _is_normal(op: OpView, element: Attribute, *names: str) -> bool:
     return all(isinstance(op[name], Value) and op[name].element_type == element for name in names)
 
 
+def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
+    """The type in which PyTorch computes arithmetic whose result is of an element type.
+
+    Numbers and wider 0-d tensors beside half precision are not rounded to it first: `x * 1e5` of f16 is
+    computed in float32. Where the rounding would be a normal one, half precision is close enough.
+    """
+    if element_name(element) not in ("f16", "bf16"):
+        return element
+    for operand in operands:
+        if not isinstance(operand, Value):
+            exact = is_normal_in(operand, element)
+        elif operand.rank or not is_float(operand.element_type):
+            exact = True
+        else:
+            constant = operand.constant
+            narrow = BIT_WIDTHS[operand.dtype] <= 16
+            exact = narrow or (constant is not None and is_normal_in(float(constant), element))
+        if not exact:
+            return element_type("f32")
+    return element
+
+
 def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: str = "Tensor") -> OpRule:
     """`x + 1`, `x + y` of mixed types, `add(x, y, alpha=2)` as `add.Tensor` of equal types."""
     target = f"aten.{name}.{tensor_overload}" if tensor_overload else f"aten.{name}"
     sources = [target, *([f"aten.{name}.{scalar}"] if scalar else [])]
-    examples = [_PAIR, example("2x3xf32", "3xsi64[1,4]")]
+    examples = [_MIXED, example("2x3xf16", "f32")] if scalar else [_MIXED]
     if scalar:
         examples.append(example("2x3xf32", 2.5, op=sources[1]))
+    if name in ("add", "sub"):
+        examples.append(example("2x3xf32", "3xf32", alpha=2))
 
     @normalization(*sources, name=f"normalize {name}", examples=examples)
     def rule(op: OpView, a: Any) -> Value | None:
@@ -43,12 +67,20 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
         alpha = op.alpha if "alpha" in op.arguments else 1
         if op.op_name == target and alpha == 1 and _is_normal(op, element, "self", "other"):
             return None
-        left, right = as_tensor(a, op["self"], element), as_tensor(a, op.other, element)
+        operands = [op["self"], op.other]
+        computed = _computed_in(element, [*operands, alpha]) if scalar else element
+        left, right = (as_tensor(a, operand, computed) for operand in operands)
         if alpha != 1:
-            right = a.build("aten.mul.Tensor", right.type, self=right, other=coreai.constant(alpha, element))
-        return a.build(target, op.result, self=left, other=right)
+            right = _scaled(a, right, alpha)
+        made = a.build(target, tensor(op.result.shape, computed), self=left, other=right)
+        return as_tensor(a, made, element)
 
     return rule
+
+
+def _scaled(a: Any, x: Value, factor: Any) -> Value:
+    element = x.element_type
+    return a.build("aten.mul.Tensor", x.type, self=x, other=coreai.constant(number_in(factor, element), element))
 
 
 add = _arithmetic("add")
@@ -89,10 +121,12 @@ bitwise_xor = _bitwise("bitwise_xor")
 def rsub(op: OpView, a: Any) -> Value:
     "other - alpha * self"
     element = op.result.element_type
-    left, right = as_tensor(a, op["self"], element), as_tensor(a, op.other, element)
+    computed = _computed_in(element, [op["self"], op.other, op.alpha])
+    left, right = as_tensor(a, op["self"], computed), as_tensor(a, op.other, computed)
     if op.alpha != 1:
-        left = a.build("aten.mul.Tensor", left.type, self=left, other=coreai.constant(op.alpha, element))
-    return a.build("aten.sub.Tensor", op.result, self=right, other=left)
+        left = _scaled(a, left, op.alpha)
+    made = a.build("aten.sub.Tensor", tensor(op.result.shape, computed), self=right, other=left)
+    return as_tensor(a, made, element)
 
 
 @normalization("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", examples=[

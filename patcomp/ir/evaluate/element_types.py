@@ -196,8 +196,8 @@ def to_tensor(value: torch.Tensor | np.ndarray) -> torch.Tensor:
     name = array.dtype.name
     if name in _ML_DTYPES:
         dtype, storage = _ML_DTYPES[name]
-        array = np.ascontiguousarray(array)
-        return torch.from_numpy(array.view(storage)).view(dtype)
+        # ascontiguousarray makes a 0-d array 1-d
+        return torch.from_numpy(np.ascontiguousarray(array).view(storage)).view(dtype).reshape(array.shape)
     if name in ("int4", "int2", "uint4", "uint2", "uint1"):
         return torch.from_numpy(array.astype(np.int8 if name[0] == "i" else np.uint8))
     if name == "float4_e2m1fn":

@@ -1,0 +1,112 @@
+"""Generated from the `examples` of every procedural rule: it fires, and the numbers are eager PyTorch's.
+
+Each example also runs with every other element type in place of its floats, and on special values; a
+combination that the catalog does not convert must be refused, never give other numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case
+from native import Native
+
+from patcomp.errors import UnsupportedError
+from patcomp.patterns import Example, OpRule
+from patterns_catalog import default_rules
+
+RULES = [rule for rule in default_rules().procedural() if rule.stage != "optimize"]
+
+
+def _op(rule: OpRule, example: Example) -> str:
+    return example.op or rule.ops[0]
+
+
+def _identifier(rule: OpRule, example: Example) -> str:
+    arguments = [str(argument) for argument in example.args] + [f"{k}={v}" for k, v in example.kwargs.items()]
+    return f"{rule.stage}/{rule.name}/{_op(rule, example)}({', '.join(arguments)})"
+
+
+EXAMPLES = [pytest.param(rule, example, id=_identifier(rule, example)) for rule in RULES for example in rule.examples]
+
+
+def test_every_rule_has_an_example() -> None:
+    assert [rule.name for rule in RULES if not rule.examples] == []
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
+def test_rule_fires_and_agrees(rule: OpRule, example: Example, native: Native) -> None:
+    case = make_case(_op(rule, example), example.args, example.kwargs)
+    compilation = compile_case(case)
+    assert fired(compilation).get(rule.name, 0) >= 1, f"{rule.name} did nothing; {fired(compilation)} did"
+    check_on_evaluator(case, compilation)
+    check_on_runtime(case, compilation, native)
+
+
+# ---- other element types ---------------------------------------------------------------------------
+
+ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
+_RANGE = re.compile(r"\[([-\d.]+),([-\d.]+)\]")
+
+
+def _with_element(value: Any, old: tuple[str, ...], new: str) -> Any:
+    """An argument with another element type in its tensor types; ranges are widened to whole numbers."""
+    if isinstance(value, list):
+        return [_with_element(item, old, new) for item in value]
+    if not isinstance(value, str):
+        return value
+    typed, _, bounds = value.partition("[")
+    *sizes, element = typed.split("x")
+    if element not in old:
+        return value
+    return "x".join([*sizes, new]) + (f"[{bounds}" if bounds and new[0] in "fb" else "")
+
+
+def _variants(rule: OpRule, example: Example) -> Iterator[tuple[str, Example]]:
+    """The example with each element type for that of all tensors like the first, and for the first alone."""
+    tensors = [value for item in example.args for value in (item if isinstance(item, list) else [item])]
+    elements = [str(value).partition("[")[0].rpartition("x")[2] for value in tensors if isinstance(value, str)]
+    if not elements or elements[0] not in ELEMENTS:
+        return
+    for element in ELEMENTS:
+        if element != elements[0]:
+            if rule.name == "to_copy" and element[0] in "fb" and _RANGE.search(str(example.args)):
+                continue  # floats outside the range of an integer type are undefined in PyTorch
+            args = tuple(_with_element(value, (elements[0],), element) for value in example.args)
+            yield f"all {element}", Example(args, example.kwargs, example.op)
+            if elements.count(elements[0]) > 1:
+                first = next(i for i, value in enumerate(example.args) if not isinstance(value, int | float))
+                changed = _first(example.args[first], elements[0], element)
+                args = (*example.args[:first], changed, *example.args[first + 1 :])
+                yield f"first {element}", Example(args, example.kwargs, example.op)
+
+
+def _first(value: Any, old: str, new: str) -> Any:
+    return [_first(value[0], old, new), *value[1:]] if isinstance(value, list) else _with_element(value, (old,), new)
+
+
+VARIANTS = [
+    pytest.param(_op(rule, example), variant, id=f"{_identifier(rule, example)} {name}")
+    for rule in RULES
+    for example in rule.examples
+    for name, variant in _variants(rule, example)
+]
+
+
+@pytest.mark.parametrize(("op", "example"), VARIANTS)
+def test_other_element_types_agree_or_are_refused(op: str, example: Example, native: Native) -> None:
+    try:
+        case = make_case(op, example.args, example.kwargs)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        pytest.skip(f"eager PyTorch refuses: {str(error).splitlines()[0]}")
+    try:
+        compilation = compile_case(case)
+    except UnsupportedError as error:
+        assert error.problems
+        return
+    check_on_evaluator(case, compilation)
+    check_on_runtime(case, compilation, native)
