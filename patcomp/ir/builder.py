@@ -29,16 +29,27 @@ class Builder:
         *,
         before: Operation | None = None,
         blobs: BlobStore | None = None,
-        location: LocationAttr = UNKNOWN,
+        location: LocationAttr | Callable[[], LocationAttr] = UNKNOWN,
     ):
         self.block = block
         self.before = before
         self.blobs = blobs
-        self.location = location
+        self._location = location
         self.created: list[Operation] = []
         """Every op inserted so far, in order."""
         self._constants: dict[tuple[Attribute, bytes], Value] = {}
         self._tokens: list[Any] = []
+
+    @property
+    def location(self) -> LocationAttr:
+        """The location of what is inserted; given as a function, it is computed when the first op needs it."""
+        if not isinstance(self._location, LocationAttr):
+            self._location = self._location()
+        return self._location
+
+    @location.setter
+    def location(self, location: LocationAttr | Callable[[], LocationAttr]) -> None:
+        self._location = location
 
     @classmethod
     def current(cls) -> Builder:

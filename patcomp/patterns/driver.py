@@ -16,10 +16,10 @@ from patcomp.errors import RuleError, StageError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.infer import InferenceError
-from patcomp.ir.locations import describe, fused
+from patcomp.ir.locations import describe, describe_location, fused
 from patcomp.ir.namespaces import is_constant
 from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Block, Operation, OpResult, Region, SSAValue
+from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue
 from patcomp.patterns.catalog import AnyRule, RuleSet
 from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.index import Index
@@ -152,20 +152,19 @@ class _Driver:
         match = self._match(rule, op)
         if match is None:
             return None
-        place = describe(op)
         for other in others:
             if (other.priority, other.size) != (rule.priority, rule.size):
                 break
             if isinstance(other, Rule) and self._match(other, op) is not None:
-                self.statistics.overlaps.append(Overlap(rule.name, other.name, place))
+                self.statistics.overlaps.append(Overlap(rule.name, other.name, describe(op)))
         block = op.parent
         assert block is not None
-        builder = Builder(block, before=op, blobs=self.blobs, location=fused(rule.name, match.ops))
+        builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, match.ops))
         types = [value.type for value in match.replaced]
         values = _building(rule, op, builder, lambda: _Instantiation(match).root(rule.to, types))
         if values is None:
             return None
-        return self._replace(rule, match.replaced, values, list(match.ops), builder, place)
+        return self._replace(rule, match.replaced, values, list(match.ops), builder, op.location)
 
     def _match(self, rule: Rule, op: Operation) -> Match | None:
         matcher = Matcher(rule, op, fuel=self.fuel)
@@ -179,13 +178,12 @@ class _Driver:
         assert block is not None
         if self.target is None:
             raise RuleError(f"rule {rule.name} ({rule.source}) is procedural: run needs target=, what it builds with")
-        place = describe(op)
-        builder = Builder(block, before=op, blobs=self.blobs, location=fused(rule.name, [op]))
+        builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, [op]))
         view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
         values = _building(rule, op, builder, lambda: rule(view, self.target))
         if values is None:
             return None
-        return self._replace(rule, list(op.results), values, [op], builder, place)
+        return self._replace(rule, list(op.results), values, [op], builder, op.location)
 
     def _replace(
         self,
@@ -194,20 +192,21 @@ class _Driver:
         values: Sequence[Value],
         matched: list[Operation],
         builder: Builder,
-        place: str,
+        location: LocationAttr,
     ) -> tuple[list[Operation], list[SSAValue]]:
         new = [value.ssa for value in values]
         if len(old) != len(new):
             erase_created(builder)
             raise RuleError(
-                f"rule {rule.name} ({rule.source}) gave {len(new)} values for {len(old)} results at {place}"
+                f"rule {rule.name} ({rule.source}) gave {len(new)} values for {len(old)} results "
+                f"at {describe_location(location)}"
             )
         for was, now in zip(old, new, strict=True):
             if was.type != now.type:
                 erase_created(builder)
                 raise RuleError(
                     f"rule {rule.name} ({rule.source}) gave a value of type {now.type} for one of type {was.type} "
-                    f"at {place}"
+                    f"at {describe_location(location)}"
                 )
         created = set(builder.created)
         for was, now in zip(old, new, strict=True):
@@ -215,7 +214,7 @@ class _Driver:
                 set_name(now, was.name_hint)
             was.replace_all_uses_with(now)
         self._erase_dead(matched)
-        self.statistics.records.append(Record(rule.name, place))
+        self.statistics.records.append(Record(rule.name, location))
         return list(builder.created), new
 
     def _erase_dead(self, matched: list[Operation]) -> None:

@@ -80,7 +80,7 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
         if matcher.exhausted:
             return f"{rule.name}: at {name_of(op)} the search was given up, it has too many operand orders to try"
         failure = matcher.failure
-        if failure is not None and (best is None or _depth(failure) > _depth(best[1])):
+        if failure is not None and (best is None or failure.depth > best[1].depth):
             best = (op, failure)
     if best is None:
         return f"{rule.name}: there is no {' or '.join(names)} to start from"
@@ -91,10 +91,6 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
     return f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}"
-
-
-def _depth(failure: Failure) -> tuple[int, int]:
-    return failure.matched, failure.phase
 
 
 def _root_names(node: Any) -> Iterator[str]:

@@ -32,8 +32,15 @@ class Failure:
     """Ops matched before it."""
     phase: int
     """0 in the structure, 1 at the escape check, 2 at the conditions."""
+    bound: int
+    """Values bound before it, which tell how far an attempt got among those with as many ops."""
     op: Operation | None
     reason: str
+
+    @property
+    def depth(self) -> tuple[int, int, int]:
+        """By which the deepest failure is chosen."""
+        return self.matched, self.phase, self.bound
 
 
 class Match:
@@ -328,9 +335,9 @@ class Matcher:
 
     def _fail(self, op: Operation | None, reason: Callable[[], str], phase: int = 0) -> bool:
         if self.trace:
-            matched = len(self.match.ops)
-            if self.failure is None or (matched, phase) > (self.failure.matched, self.failure.phase):
-                self.failure = Failure(matched, phase, op, reason())
+            depth = (len(self.match.ops), phase, len(self.match.values))
+            if self.failure is None or depth > self.failure.depth:
+                self.failure = Failure(*depth, op, reason())
         return False
 
 

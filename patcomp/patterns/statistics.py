@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from patcomp.ir.locations import describe_location
+from patcomp.ir.xdsl import LocationAttr
+
 
 @dataclass
 class RuleStatistics:
@@ -16,10 +19,15 @@ class RuleStatistics:
 
 @dataclass(frozen=True)
 class Record:
-    """One rewrite: which rule, and where in the user's program."""
+    """One rewrite: which rule, and at which op, by its location."""
 
     rule: str
-    place: str
+    location: LocationAttr
+
+    @property
+    def place(self) -> str:
+        """Where in the user's program."""
+        return describe_location(self.location)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import parse_module
-from patcomp.patterns import RuleSet
+from patcomp.patterns import RuleSet, find
 from patcomp.patterns import explain as explain_op
-from patcomp.patterns import find
 from patcomp.patterns import why_not as why_rule_not
 from patcomp.rewrites.pipeline import STAGES
 
