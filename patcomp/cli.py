@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +18,7 @@ from patcomp.errors import PatcompError, StageError
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from patcomp import AIProgram
     from patcomp.ir import IRModule
     from patcomp.patterns.catalog import AnyRule
 
@@ -32,8 +33,9 @@ def main() -> None:
     """Runs the command line; an error is one message on standard error and exit code 1."""
     try:
         app()
-    except (PatcompError, OSError, ValueError) as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+    except (PatcompError, OSError, LookupError, ValueError) as error:
+        message = error.args[0] if isinstance(error, KeyError) else error  # str() would quote it
+        Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -273,36 +275,23 @@ def explain(
     modules: Modules = None,
 ) -> None:
     """Says which rules made an op of the converted program, and from which nodes and lines it came."""
-    from patcomp import TorchConverter
-    from patcomp.patterns.explain import explain as explain_op
-    from patcomp.patterns.explain import find
-    from patterns_catalog import default_rules
-
-    program = TorchConverter().add_exported_program(_load(model, modules or ())).to_coreai()
-    ops = find(program.module.op, what)
-    if not ops:
-        raise PatcompError(f"nothing in the converted program is, or comes from, {what}")
-    print("\n\n".join(explain_op(op, default_rules()) for op in ops))
+    print(_converted(model, modules).explain(what))
 
 
 @app.command("why-not")
 def why_not(
+    model: ModelFile,
     rule: Annotated[str, typer.Argument(help="A rule's name, as `patcomp catalog list` shows it.")],
-    file: TextFile,
+    modules: Modules = None,
 ) -> None:
-    """Says where a rule came closest to matching, and what was in the way.
+    """Says where a rule came closest to matching, and what was in the way."""
+    print(_converted(model, modules).why_not(rule))
 
-    The text is what the rule's stage starts from: 01-normalize.mlir for a rule of recover.
-    """
-    from patcomp.ir import aten, coreai
-    from patcomp.patterns.explain import why_not as ask
-    from patterns_catalog import default_rules
 
-    rules = default_rules()
-    if rule not in rules:
-        raise PatcompError(f"no rule is called {rule!r}; `patcomp catalog list` shows them all")
-    target: Any = aten if rules[rule].stage == "normalize" else coreai
-    print(ask(rules[rule], _parse(file).op, target=target))
+def _converted(model: Path, modules: list[str] | None) -> AIProgram:
+    from patcomp import TorchConverter
+
+    return TorchConverter().add_exported_program(_load(model, modules or ())).to_coreai()
 
 
 if __name__ == "__main__":

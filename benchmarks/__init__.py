@@ -1,0 +1,1 @@
+"""Measurements of patcomp; none of them runs in CI."""
