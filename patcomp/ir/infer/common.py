@@ -1,0 +1,118 @@
+"""What the inference functions share: errors, the registry, shapes and constant operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from patcomp.ir.constants import constant_integers
+from patcomp.ir.coreai_table import Row
+from patcomp.ir.types import Shape, shape_of
+from patcomp.ir.xdsl import Attribute, SSAValue, TensorType
+
+
+class InferenceError(ValueError):
+    """The operands of an op do not fit each other."""
+
+
+class UndeterminedError(InferenceError):
+    """The result types depend on values known only at run time, so the author of the op must state them."""
+
+
+class RuntimeRefusalError(InferenceError):
+    """The dialect allows the operands, but the Core AI runtime aborts on them or computes something else."""
+
+
+Operands = Sequence[SSAValue]
+Properties = Mapping[str, Attribute]
+Inference = Callable[[Row, Operands, Properties], list[Attribute]]
+
+INFERENCES: dict[str, Inference] = {}
+
+
+def inference(function: Inference) -> Inference:
+    """Registers a function under the name that rows of the table give it."""
+    INFERENCES[function.__name__.strip("_")] = function
+    return function
+
+
+def operand_shape(value: SSAValue) -> Shape:
+    """The shape of an operand."""
+    return shape_of(value.type)
+
+
+def operand_element(value: SSAValue) -> Attribute:
+    """The element type of an operand."""
+    if not isinstance(value.type, TensorType):
+        raise InferenceError(f"expected a tensor, got {value.type}")
+    return value.type.element_type
+
+
+def require(condition: bool, message: str, error: type[InferenceError] = InferenceError) -> None:
+    """Raises `error` with a message unless a condition holds."""
+    if not condition:
+        raise error(message)
+
+
+def normalize_axis(axis: int, rank: int) -> int:
+    """An axis counted from the end as one counted from the front.
+
+    Raises:
+        InferenceError: the axis is out of range.
+    """
+    require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def constant_axes(value: SSAValue, rank: int) -> tuple[int, ...] | None:
+    """The axes in a constant operand, counted from the front; None when it is not constant."""
+    integers = constant_integers(value)
+    if integers is None:
+        return None
+    axes = tuple(normalize_axis(axis, rank) for axis in integers)
+    require(len(set(axes)) == len(axes), f"axes {list(integers)} repeat one another")
+    return axes
+
+
+def operand_length(value: SSAValue) -> int | None:
+    """Number of elements of a 1-d index operand, None when dynamic."""
+    return operand_shape(value)[0]
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The numpy broadcast of shapes; a dynamic dimension against a static one above 1 takes the static one.
+
+    Raises:
+        InferenceError: the shapes do not broadcast.
+    """
+    rank = max(len(shape) for shape in shapes)
+    result: list[int | None] = []
+    for position in range(-rank, 0):
+        dims = [shape[position] for shape in shapes if len(shape) >= -position]
+        static = {dim for dim in dims if dim is not None and dim != 1}
+        if len(static) > 1:
+            raise InferenceError("shapes " + ", ".join(shape_text(shape) for shape in shapes) + " do not broadcast")
+        result.append(static.pop() if static else None if None in dims else 1)
+    return tuple(result)
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape for messages, `2x?`."""
+    return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+
+
+def compatible(left: Shape, right: Shape) -> bool:
+    """Whether two shapes can be the same at run time: equal rank, equal dimensions where both are static."""
+    return len(left) == len(right) and all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
+
+
+def merge(left: Shape, right: Shape) -> Shape:
+    """The more static of two compatible shapes, dimension by dimension."""
+    return tuple(b if a is None else a for a, b in zip(left, right, strict=True))
+
+
+def constant_sizes(value: SSAValue, count: int, what: str) -> tuple[int, ...] | None:
+    """The integers of a constant operand that must hold `count` of them; None when it is not constant."""
+    integers = constant_integers(value)
+    if integers is not None:
+        require(len(integers) == count, f"{what} must have {count} values, got {list(integers)}")
+    return integers

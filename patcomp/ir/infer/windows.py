@@ -1,0 +1,127 @@
+"""Result types of matrix products, convolutions, pools and resizing."""
+
+from __future__ import annotations
+
+from patcomp.ir.constants import constant_integers
+from patcomp.ir.coreai_table import Row
+from patcomp.ir.infer.common import (
+    Operands,
+    Properties,
+    broadcast_shapes,
+    compatible,
+    constant_sizes,
+    inference,
+    merge,
+    operand_element,
+    operand_length,
+    operand_shape,
+    require,
+    shape_text,
+)
+from patcomp.ir.types import tensor
+from patcomp.ir.xdsl import Attribute
+
+
+@inference
+def _matmul(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    x, y = map(operand_shape, operands)
+    require(
+        len(x) >= 2 and len(y) >= 2, f"a matrix product needs rank 2 or more, got {shape_text(x)} and {shape_text(y)}"
+    )
+    require(compatible(x[-1:], y[-2:-1]), f"inner dimensions of {shape_text(x)} and {shape_text(y)} differ")
+    if row.name == "batch_matmul":
+        require(compatible(x[:-2], y[:-2]), f"batch dimensions of {shape_text(x)} and {shape_text(y)} differ")
+        batch = merge(x[:-2], y[:-2])
+    else:
+        batch = broadcast_shapes(x[:-2], y[:-2])
+    return [tensor((*batch, x[-2], y[-1]), operand_element(operands[0]))]
+
+
+def _window(dim: int | None, kernel: int | None, stride: int, dilation: int, *, ceil: bool = False) -> int | None:
+    if dim is None or kernel is None:
+        return None
+    span = dim - dilation * (kernel - 1) - 1
+    require(span >= 0, f"a window of {dilation * (kernel - 1) + 1} does not fit a dimension of {dim}")
+    steps = -(-span // stride) if ceil else span // stride
+    if ceil and steps * stride >= dim:
+        steps -= 1  # the last window must start inside the input, as in PyTorch
+    return steps + 1
+
+
+@inference
+def _conv(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    x, weight = operand_shape(operands[0]), operand_shape(operands[1])
+    count = len(x) - 2
+    stride, dilation = constant_sizes(operands[2], count, "stride"), constant_sizes(operands[3], count, "dilation")
+    groups = constant_integers(operands[4])
+    if groups is not None:
+        channels = None if weight[1] is None else weight[1] * groups[0]
+        require(groups[0] > 0, "groups must be positive")
+        require(
+            compatible((x[1],), (channels,)),
+            f"input has {x[1]} channels, the weight takes {weight[1]} in each of {groups[0]} groups",
+        )
+        require(
+            weight[0] is None or weight[0] % groups[0] == 0, f"{weight[0]} filters do not split in {groups[0]} groups"
+        )
+    spatial: list[int | None] = [None] * count
+    if stride is not None and dilation is not None:
+        require(min(*stride, *dilation) > 0, "stride and dilation must be positive")
+        spatial = [
+            _window(dim, kernel, s, d) for dim, kernel, s, d in zip(x[2:], weight[2:], stride, dilation, strict=True)
+        ]
+    return [tensor((x[0], weight[0], *spatial), operand_element(operands[0]))]
+
+
+@inference
+def _conv_transpose(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    x, weight = operand_shape(operands[0]), operand_shape(operands[1])
+    count = len(x) - 2
+    names = ("stride", "padding", "dilation", "output_pad")
+    values = [constant_sizes(operand, count, name) for operand, name in zip(operands[2:6], names, strict=True)]
+    groups = constant_integers(operands[6])
+    require(compatible(x[1:2], weight[:1]), f"input has {x[1]} channels, the weight takes {weight[0]}")
+    channels = None if groups is None or weight[1] is None else weight[1] * groups[0]
+    spatial: list[int | None] = [None] * count
+    if all(value is not None for value in values):
+        for i, (dim, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
+            s, p, d, o = (value[i] for value in values if value is not None)
+            if dim is not None and kernel is not None:
+                spatial[i] = (dim - 1) * s - 2 * p + d * (kernel - 1) + o + 1
+                require(spatial[i] > 0, f"padding {p} leaves nothing of dimension {i}")  # type: ignore[operator]
+    return [tensor((x[0], channels, *spatial), operand_element(operands[0]))]
+
+
+@inference
+def _pool(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    x = operand_shape(operands[0])
+    count = len(x) - 2
+    kernel, stride, dilation = (
+        constant_sizes(operand, count, name)
+        for operand, name in zip(operands[1:4], ("kernel", "stride", "dilation"), strict=True)
+    )
+    ceil = constant_integers(operands[4]) if len(operands) > 4 else (0,)
+    spatial: list[int | None] = [None] * count
+    if kernel is not None and stride is not None and dilation is not None and ceil is not None:
+        require(min(*kernel, *stride, *dilation) > 0, "kernel, stride and dilation must be positive")
+        spatial = [
+            _window(dim, k, s, d, ceil=bool(ceil[0]))
+            for dim, k, s, d in zip(x[2:], kernel, stride, dilation, strict=True)
+        ]
+    return [tensor((*x[:2], *spatial), operand_element(operands[0]))]
+
+
+@inference
+def _interpolate(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    x = operand_shape(operands[0])
+    size = constant_sizes(operands[1], len(x), "output_shape")
+    for operand, name in zip(operands[2:], ("scale", "offset"), strict=True):
+        require(operand_length(operand) == len(x), f"{name} must have one value for each of the {len(x)} dimensions")
+    return [tensor(size if size is not None else (None,) * len(x), operand_element(operands[0]))]
+
+
+@inference
+def _interpolate_coordinates(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+    x, coordinates = operand_shape(operands[0]), operand_shape(operands[1])
+    require(compatible(coordinates[1:], (len(x),)), f"coordinates need {len(x)} columns")
+    return [tensor((coordinates[0],), operand_element(operands[0]))]
