@@ -1,0 +1,126 @@
+"""The text of `coreai.graph`: keywords, signature with names, attributes, body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from patcomp.ir.attributes import ParameterDeclarationsAttr
+from patcomp.ir.syntax.pieces import string_property
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    Attribute,
+    DictionaryAttr,
+    FunctionType,
+    Parser,
+    Printer,
+    Region,
+    StringAttr,
+    UnitAttr,
+)
+
+if TYPE_CHECKING:
+    from patcomp.ir.dialect import CoreaiOp
+
+
+_GRAPH_KEYWORDS = {"private": "priv", "noinline": "no_inline", "externalize": "externalize"}
+_EMPTY = DictionaryAttr({})
+
+
+def _attributes_of(array: Attribute | None, count: int) -> list[DictionaryAttr]:
+    return list(array.data) if isinstance(array, ArrayAttr) else [_EMPTY] * count
+
+
+def print_graph(op: CoreaiOp, printer: Printer) -> None:
+    properties = op.properties
+    signature = properties["function_type"]
+    declarations = properties["param_decls"]
+    assert isinstance(signature, FunctionType)
+    assert isinstance(declarations, ParameterDeclarationsAttr)
+    for keyword, name in _GRAPH_KEYWORDS.items():
+        if name in properties:
+            printer.print_string(f" {keyword}")
+    printer.print_string(" ")
+    printer.print_symbol_name(string_property(op, "sym_name"))
+    if declarations.text.data != "[]":
+        printer.print_string(declarations.text.data.strip("[]"))
+    arguments = op.regions[0].block.args if op.regions[0].blocks else ()
+    argument_attributes = _attributes_of(properties.get("arg_attrs"), len(signature.inputs))
+    printer.print_string("(")
+    for index, type_ in enumerate(signature.inputs):
+        if index:
+            printer.print_string(", ")
+        if arguments:
+            printer.print_ssa_value(arguments[index])
+            printer.print_string(": ")
+        printer.print_attribute(type_)
+        if argument_attributes[index].data:
+            printer.print_string(" ")
+            printer.print_attribute(argument_attributes[index])
+    printer.print_string(")")
+    results = list(signature.outputs)
+    result_attributes = _attributes_of(properties.get("res_attrs"), len(results))
+    if results:
+        printer.print_string(" -> ")
+        parenthesised = len(results) > 1 or bool(result_attributes[0].data)
+        printer.print_string("(" if parenthesised else "")
+        for index, type_ in enumerate(results):
+            if index:
+                printer.print_string(", ")
+            printer.print_attribute(type_)
+            if result_attributes[index].data:
+                printer.print_string(" ")
+                printer.print_attribute(result_attributes[index])
+        printer.print_string(")" if parenthesised else "")
+    extra = dict(op.attributes)
+    if "composite_decl" in properties:
+        extra["composite_decl"] = properties["composite_decl"]
+    if extra:
+        printer.print_string(" attributes ")
+        printer.print_attr_dict({key: extra[key] for key in sorted(extra)})
+    if op.regions[0].blocks:
+        printer.print_string(" ")
+        printer.print_region(op.regions[0], print_entry_block_args=False, print_empty_block=False)
+
+
+def parse_graph(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
+    properties: dict[str, Attribute] = {}
+    while (keyword := parser.parse_optional_keyword_in(_GRAPH_KEYWORDS)) is not None:
+        properties[_GRAPH_KEYWORDS[keyword]] = UnitAttr()
+    properties["sym_name"] = parser.parse_symbol_name()
+    declarations = "[]"
+    if parser._current_token.text == "<":
+        declarations = f"[<{parser._parse_dialect_symbol_body()}>]"
+    properties["param_decls"] = ParameterDeclarationsAttr(StringAttr(declarations))
+
+    def parse_argument() -> tuple[Any, Attribute, DictionaryAttr]:
+        argument = parser.parse_optional_argument()
+        type_ = argument.type if argument else parser.parse_type()
+        return argument, type_, DictionaryAttr(parser.parse_optional_attr_dict())
+
+    def parse_result() -> tuple[Attribute, DictionaryAttr]:
+        return parser.parse_type(), DictionaryAttr(parser.parse_optional_attr_dict())
+
+    arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_argument)
+    results: list[tuple[Attribute, DictionaryAttr]] = []
+    if parser.parse_optional_punctuation("->") is not None:
+        if parser._current_token.text == "(":
+            results = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_result)
+        else:
+            results = [(parser.parse_type(), _EMPTY)]
+    inputs = [type_ for _, type_, _ in arguments]
+    properties["function_type"] = FunctionType.from_lists(inputs, [type_ for type_, _ in results])
+    for name, dictionaries in (
+        ("arg_attrs", [attributes for *_, attributes in arguments]),
+        ("res_attrs", [attributes for _, attributes in results]),
+    ):
+        if any(dictionary.data for dictionary in dictionaries):
+            properties[name] = ArrayAttr(dictionaries)
+    attributes: dict[str, Attribute] = {}
+    if parser.parse_optional_keyword("attributes") is not None:
+        attributes = dict(parser.parse_optional_attr_dict())
+    if "composite_decl" in attributes:
+        properties["composite_decl"] = attributes.pop("composite_decl")
+    named = [argument for argument, _, _ in arguments if argument is not None]
+    region = parser.parse_region(named) if parser._current_token.text == "{" else Region()
+    ordered = {key: properties[key] for key in sorted(properties)}
+    return op_class.create(properties=ordered, attributes=attributes, regions=[region])
