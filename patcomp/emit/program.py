@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -169,8 +170,7 @@ class AIProgram:
         if backends is None:
             backends = ("evaluator", "runtime") if find_spec("coreai") else ("evaluator",)
         runs: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-            backend: lambda given, backend=backend: self.run(given, entrypoint=entrypoint, backend=backend)
-            for backend in backends
+            backend: partial(self.run, entrypoint=entrypoint, backend=backend) for backend in backends
         }
         return verify_outputs(
             model, inputs, runs, self.input_names(entrypoint), self.output_names(entrypoint), tolerance

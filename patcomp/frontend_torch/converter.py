@@ -298,7 +298,7 @@ class TorchConverter:
             run_pipeline(
                 self._imported(staged),
                 self.rules,
-                after_stage=lambda s, m: dumps.write(s, m) and None,
+                after_stage=dumps.write,
                 only_before=failed,
             )
         before = dumps.NAMES[dumps.NAMES.index(failed) - 1]

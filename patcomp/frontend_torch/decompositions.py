@@ -32,4 +32,4 @@ def get_decomp_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     table = torch.export.default_decompositions()
     for op in [op for op in table if op.name().removesuffix(".default") in PRESERVED]:
         del table[op]
-    return table
+    return table  # type: ignore[return-value]

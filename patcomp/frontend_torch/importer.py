@@ -175,7 +175,7 @@ class _Importer:
                 if isinstance(value, torch.layout) and value is not torch.strided:
                     raise TypeError(f"tensors of layout {value} cannot be converted")
                 continue
-            given[argument.name] = self._argument(value, argument.N)
+            given[argument.name] = self._argument(value, argument.N)  # type: ignore[attr-defined]
         return given
 
     def _argument(self, value: Any, length: int | None) -> Any:
@@ -202,7 +202,7 @@ class _Importer:
         source = node.args[0]
         assert isinstance(source, Node)
         fake: torch.Tensor = source.meta["val"]
-        order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))
+        order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))  # type: ignore[operator]
         expected = 1
         for axis in reversed(order):
             if fake.shape[axis] != 1 and fake.stride(axis) != expected:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.ir.constants import constant_values
-from patcomp.ir.types import Shape, element_name, shape_of
+from patcomp.ir.types import Shape, element_name, shape_of, static_shape
 from patcomp.ir.xdsl import Attribute, SSAValue, TensorType
 
 
@@ -23,6 +23,11 @@ class TypeView:
     @property
     def shape(self) -> Shape:
         return shape_of(self.attribute)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape of a type that has no dynamic dimension; a `TypeError` otherwise."""
+        return static_shape(self.attribute)
 
     @property
     def rank(self) -> int:
@@ -79,6 +84,11 @@ class Value:
     @property
     def is_static(self) -> bool:
         return None not in self.shape
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The dimensions of a value that has no dynamic one; a `TypeError` otherwise."""
+        return static_shape(self.ssa.type)
 
     @property
     def constant(self) -> np.ndarray | None:

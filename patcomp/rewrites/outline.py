@@ -10,7 +10,7 @@ import hashlib
 
 from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.dialect import create_op
-from patcomp.ir.module import IRModule, create_graph
+from patcomp.ir.module import IRModule, create_graph, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.text import to_text
 from patcomp.ir.value import set_name
@@ -43,7 +43,7 @@ def _outline(module: IRModule, caller: Operation, region: RegionOp, symbols: dic
     symbol = symbols.get(content) if not public else None
     if symbol is None:
         symbol = f"{region.symbol.data}_{hashlib.sha256(content.encode()).hexdigest()[:8]}"
-        taken = {graph.properties["sym_name"].data for graph in module.graphs}
+        taken = {graph_name(graph) for graph in module.graphs}
         while symbol in taken:
             symbol += "x"
         symbols[content] = symbol

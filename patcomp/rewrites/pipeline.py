@@ -86,7 +86,7 @@ def run_pipeline(
     module: IRModule,
     rules: RuleSet,
     *,
-    after_stage: Callable[[str, IRModule], None] | None = None,
+    after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
 ) -> Compilation:
     """Runs the stages on an imported module, in place.

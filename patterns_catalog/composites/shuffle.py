@@ -13,7 +13,7 @@ from patcomp.patterns import OpView, composites, example, op_rule
 @composite("pixel_shuffle", inputs=("input",), attributes=("upscale_factor",))
 def pixel_shuffle(c: Any, x: Value, *, upscale_factor: int) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r] (Shi et al. 2016, arXiv:1609.05158)"
-    *batch, channels, height, width = x.shape
+    *batch, channels, height, width = x.static_shape
     r, lead = upscale_factor, len(batch)
     split = c.reshape(x, [*batch, channels // r**2, r, r, height, width])
     order = [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.ir.constants import numpy_dtype
-from patcomp.ir.types import element_name
+from patcomp.ir.types import element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.numbers import exact_fill
@@ -40,15 +40,20 @@ def scalar_tensor(op: OpView, c: Any) -> Value:
 
 @lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])
 def arange(op: OpView, c: Any) -> Value:
-    "start + i * step, computed in 64 bits and rounded once, as PyTorch does"
+    """start + i * step, computed in 64 bits and rounded once, as PyTorch does.
+
+    A range of integers starts and steps by whole numbers; only its length is that of the fractions.
+    """
     op.ignore("dtype", "end", because="the result type has dtype and length")
-    start, step, length = op.start, op.step, op.result.shape[0]
+    start, step = op.start, op.step
     op.expect(
-        isinstance(start, int | float) and isinstance(step, int | float) and length is not None,
+        isinstance(start, int | float) and isinstance(step, int | float) and None not in op.result.shape,
         "a range with bounds known only at run time",
     )
-    values = np.asarray(start) + np.arange(length) * np.asarray(step)
     element = op.result.element_type
+    if is_integer(element):
+        start, step = int(start), int(step)
+    values = np.asarray(start) + np.arange(op.result.static_shape[0]) * np.asarray(step)
     if element_name(element) != "bf16":
         dtype = numpy_dtype(element)
         op.expect(dtype is not None, f"a range of {element_name(element)}")

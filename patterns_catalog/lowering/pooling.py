@@ -31,12 +31,12 @@ def max_pool2d(op: OpView, c: Any) -> list[Value]:
     kernel, dilation, padding = op.kernel_size, op.dilation, op.padding
     stride = op.stride or kernel
     op.ignore("ceil_mode", because="the result type has the size that it gives")
-    output = op.result.shape[-2:]
     op.expect(x.is_static, "a pool of a dynamic shape")
+    output = op.result.static_shape[-2:]
     amounts = [0, 0, 0, 0]
     for axis in range(2):
         needed = (output[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1
-        amounts += [padding[axis], max(0, needed - x.shape[axis + 2] - padding[axis])]
+        amounts += [padding[axis], max(0, needed - x.static_shape[axis + 2] - padding[axis])]
     if any(amounts):
         lowest = -np.inf if is_float(x.element_type) else np.iinfo(numpy_dtype(x.element_type)).min
         x = c.pad(x, amounts, c.constant(lowest, x.element_type), padding_mode="constant")
@@ -54,10 +54,10 @@ def upsample_nearest2d(op: OpView, c: Any) -> Value:
     "output pixel i is input pixel floor(i * scale), computed in float32 as PyTorch does"
     x = op.input
     op.ignore("output_size", because="the result type has it")
-    for axis, size in ((2, op.result.shape[2]), (3, op.result.shape[3])):
+    op.expect(x.is_static, "a resize of a dynamic shape")
+    for axis, size in ((2, op.result.static_shape[2]), (3, op.result.static_shape[3])):
         given = op.scale_factors[axis - 2] if op.scale_factors else None
-        before = x.shape[axis]
-        op.expect(before is not None and size is not None, "a resize of a dynamic shape")
+        before = x.static_shape[axis]
         scale = np.float32(1.0 / given) if given else np.float32(before) / np.float32(size)
         source = np.minimum(np.floor(np.arange(size, dtype=np.float32) * scale), before - 1).astype(np.int32)
         factor = size // before
@@ -72,6 +72,6 @@ def _repeat(c: Any, x: Value, axis: int, factor: int) -> Value:
     """Every slice along an axis `factor` times in a row."""
     if factor == 1:
         return x
-    shape = list(x.shape)
+    shape = list(x.static_shape)
     wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [factor], [axis + 1])
     return c.reshape(wide, [*shape[:axis], shape[axis] * factor, *shape[axis + 1 :]])
