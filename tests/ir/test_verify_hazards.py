@@ -233,6 +233,27 @@ HAZARDS: dict[str, tuple[str, str, str, str]] = {
         "tensor<300xf32>",
         "no weight `weight`",
     ),
+    "constant index out of range along an axis": (
+        "%x: tensor<5xf32>",
+        AXIS.format(0) + "%i = coreai.constant dense<[0, 7]> : tensor<2xsi32>\n"
+        "%y = coreai.gather_along_axis %x at %i along %a : (tensor<5xf32>, tensor<2xsi32>, tensor<si32>) "
+        "to tensor<2xf32>",
+        "tensor<2xf32>",
+        "indices from 0 to 7 leave the dimension of 5",
+    ),
+    "constant index vector out of range": (
+        "%x: tensor<4x3xf32>",
+        "%i = coreai.constant dense<[[0, 1], [-5, 2]]> : tensor<2x2xsi32>\n"
+        "%y = coreai.gather_nd %x at %i : (tensor<4x3xf32>, tensor<2x2xsi32>) to tensor<2xf32>",
+        "tensor<2xf32>",
+        "indices from -5 to 0 leave dimension 0 (4)",
+    ),
+    "signless integers in a signature": (
+        "%x: tensor<2xi32>, %y: tensor<2xf32>",
+        "",
+        "tensor<2xf32>",
+        "element type i32",
+    ),
     "a bare number as an argument": ("%x: f32, %y: tensor<2xf32>", "", "tensor<2xf32>", "is a bare f32"),
 }
 

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from patcomp.ir.attributes import EnumerationAttr
-from patcomp.ir.constants import constant_values
+from patcomp.ir.constants import constant_integers, constant_values
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import names_of
 from patcomp.ir.types import (
     BIT_WIDTHS,
+    ELEMENT_TYPES,
     HandleType,
     ImageType,
     TokenType,
@@ -189,6 +190,27 @@ def _lut(op: CoreaiOp, report: Report) -> Iterator[str]:
             yield f"dimension {axis} of the indices ({dim}) is not divisible by the table's ({blocks})"
 
 
+@_hazard("gather_along_axis", "scatter_along_axis")
+def _index_along_axis(op: CoreaiOp, report: Report) -> Iterator[str]:
+    axis, indices = constant_integers(op._operands[-1]), constant_values(op._operands[1])
+    shape = shape_of(op._operands[0].type)
+    if axis is not None and indices is not None and indices.size:
+        dim = shape[axis[0] % len(shape)]
+        if dim is not None and not (-dim <= indices.min() and indices.max() < dim):
+            yield f"indices from {indices.min()} to {indices.max()} leave the dimension of {dim}"
+
+
+@_hazard("gather_nd", "scatter_nd")
+def _index_vectors(op: CoreaiOp, report: Report) -> Iterator[str]:
+    indices, shape = constant_values(op._operands[1]), shape_of(op._operands[0].type)
+    if indices is None or not indices.size:
+        return
+    for column, dim in zip(range(indices.shape[-1]), shape, strict=False):
+        low, high = indices[..., column].min(), indices[..., column].max()
+        if dim is not None and not (-dim <= low and high < dim):
+            yield f"indices from {low} to {high} leave dimension {column} ({dim})"
+
+
 @_hazard("read_handle", "write_handle")
 def _token(op: CoreaiOp, report: Report) -> Iterator[str]:
     handle, token = op._operands[0], op._operands[-1]
@@ -231,6 +253,10 @@ def graph_hazards(graph: CoreaiOp) -> Iterator[str]:
         for index, entry in enumerate(entries.data if isinstance(entries, ArrayAttr) else ()):
             if isinstance(entry, DictionaryAttr) and "coreai.enumerated_shapes" in entry.data:
                 yield f"{what} {index} has coreai.enumerated_shapes left; saving would abort the process"
+    for type_ in (*signature.inputs, *signature.outputs):
+        tensor_type = type_.tensor_type if isinstance(type_, HandleType) else type_
+        if isinstance(tensor_type, TensorType) and element_name(tensor_type.element_type) not in ELEMENT_TYPES:
+            yield f"Core AI has no element type {tensor_type.element_type}, so {type_} cannot be saved"
     if "priv" in graph.properties or "externalize" in graph.properties:
         return
     for what, types in (("argument", signature.inputs), ("result", signature.outputs)):

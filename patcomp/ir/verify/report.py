@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from patcomp.errors import Problem
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import Operation, SSAValue
 
 
 @dataclass(eq=False)
@@ -41,6 +42,10 @@ def _signature(op: Operation) -> str:
     """An op in one line, without its regions and properties: `coreai.add(tensor<2xf32>, ...) -> tensor<2xf32>`."""
     if op.name == "coreai.graph":
         return op.name
-    operands = ", ".join(str(operand.type) for operand in op.operands)
-    results = ", ".join(str(result.type) for result in op.results)
+    operands, results = _types(op.operands), _types(op.results)
     return f"{op.name}({operands})" + (f" -> {results}" if results else "")
+
+
+def _types(values: Sequence[SSAValue], shown: int = 8) -> str:
+    more = [f"and {len(values) - shown} more"] if len(values) > shown else []
+    return ", ".join([*(str(value.type) for value in values[:shown]), *more])

@@ -163,6 +163,8 @@ class _Walk:
             except VerifyException as error:
                 # xDSL appends the whole module to the message; its first line is the reason
                 report.add(op, str(error).strip().splitlines()[0])
+            if report.runtime and op.name.startswith("builtin."):
+                report.add(op, "an asset has no form for this op, so it cannot be saved")
 
     def _invoke(self, op: CoreaiOp) -> None:
         callee = op.properties["callee"]
