@@ -27,9 +27,9 @@ def scaled_dot_product_attention(
     A bool mask takes part where it is true. Rows with nothing to attend to give zero, as in PyTorch,
     not the mean that adding a large negative number would give.
     """
-    factor = scale if scale is not None else 1.0 / math.sqrt(query.shape[-1])
-    keys = _repeat_heads(c, key, query.shape[-3])
-    values = _repeat_heads(c, value, query.shape[-3])
+    factor = scale if scale is not None else 1.0 / math.sqrt(query.static_shape[-1])
+    keys = _repeat_heads(c, key, query.static_shape[-3])
+    values = _repeat_heads(c, value, query.static_shape[-3])
     rank = query.rank
     swapped = [*range(rank - 2), rank - 1, rank - 2]
     scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, factor), c.transpose(keys, swapped))
@@ -40,15 +40,15 @@ def scaled_dot_product_attention(
         scores = c.broadcasting_where(mask, scores, lowest)
     else:
         scores = c.broadcasting_add(scores, c.cast(mask, scores.element_type))
-    # the softmax of a row of -inf is NaN; such a row attends to nothing
-    attends = c.broadcasting_greater(c.reduce_max(scores, [rank - 1]), lowest)
+    # the softmax of a row of -inf is NaN; such a row attends to nothing (a row with a NaN does)
+    attends = c.broadcasting_not_equal(c.reduce_max(scores, [rank - 1]), lowest)
     weights = c.broadcasting_where(attends, c.softmax(scores, rank - 1), c.constant(0.0, scores.element_type))
     return c.broadcasting_batch_matmul(weights, values)
 
 
 def _repeat_heads(c: Any, x: Value, heads: int) -> Value:
     """Grouped queries: each head of keys or values serves several heads of queries."""
-    *batch, own, length, width = x.shape
+    *batch, own, length, width = x.static_shape
     if own == heads:
         return x
     wide = c.expand_dims(x, [x.rank - 2])
@@ -66,24 +66,30 @@ def _repeat_heads(c: Any, x: Value, heads: int) -> Value:
 def aten_attention(op: OpView, c: Any) -> Value:
     """The preserved op. A causal mask is built outside, upper-left aligned, and passed as the mask."""
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
+    rank = query.rank
     op.expect(op.dropout_p == 0.0, "attention with dropout")
-    op.expect(query.rank >= 3 and query.is_static and key.is_static, "attention of rank 2 or of dynamic shapes")
-    if not op.enable_gqa and query.rank > 3:
-        op.expect(
-            query.shape[:-2] == key.shape[:-2] == value.shape[:-2], "attention that broadcasts its batch dimensions"
-        )
+    op.expect(rank >= 3 and key.rank == value.rank == rank, "attention of rank 2 or of different ranks")
+    op.expect(all(x.is_static for x in (query, key, value)), "attention of dynamic shapes")
+    kept = -3 if op.enable_gqa else -2  # grouped queries have more heads than keys and values
+    op.expect(
+        query.shape[:kept] == key.shape[:kept] == value.shape[:kept], "attention that broadcasts its batch dimensions"
+    )
+    op.expect(mask is None or (mask.rank <= rank and mask.is_static), "an attention mask of more dimensions")
     if op.is_causal:
         op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
         mask = c.constant(np.tri(query.shape[-2], key.shape[-2], dtype=np.bool_))
     shape = op.result.shape
-    if query.rank == 3:  # the composite has heads
-        query, key, value = (c.expand_dims(x, [1]) for x in (query, key, value))
+    if rank == 3:  # the composite has a batch and heads; grouped queries have heads already
+        axis = 0 if op.enable_gqa else 1
+        query, key, value = (c.expand_dims(x, [axis]) for x in (query, key, value))
         if mask is not None and mask.rank == 3:
-            mask = c.expand_dims(mask, [1])
-    elif query.rank > 4:
+            mask = c.expand_dims(mask, [axis])
+    elif rank > 4:
+        batch = list(query.shape[:-3])
         query, key, value = (c.reshape(x, [-1, *x.shape[-3:]]) for x in (query, key, value))
-        if mask is not None and mask.rank > 4:
-            wide = [*op.query.shape[:-3], *mask.shape[-3:]]
-            mask = c.reshape(c.broadcast_to(mask, wide), [-1, *mask.shape[-3:]])
+        if mask is not None and mask.rank > 3:
+            leading = [1] * (rank - mask.rank)
+            wide = c.broadcast_to(c.reshape(mask, [*leading, *mask.shape]), [*batch, *mask.shape[-3:]])
+            mask = c.reshape(wide, [-1, *mask.shape[-3:]])
     result = scaled_dot_product_attention(query, key, value, mask, scale=op.scale, is_causal=False, window_size=0)
     return result if result.shape == shape else c.reshape(result, list(shape))

@@ -204,16 +204,19 @@ ge = _comparison("ge", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(
 le = _comparison("le", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(y, x), c.broadcasting_equal(x, y)))
 
 
-@lowering("aten.logical_and", examples=[example("4xi1", "4xi1")])
+_LOGIC = [example("4xi1", "4xi1"), example("2x5xf32[0,1]", "5xsi32[0,1]")]
+
+
+@lowering("aten.logical_and", examples=_LOGIC)
 def logical_and(op: OpView, c: Any) -> Value:
-    op.expect(op["self"].dtype == op.other.dtype == "i1", "operands that are not bool")
-    return c.broadcasting_and(op["self"], op.other)
+    element = op.result.element_type
+    return c.broadcasting_and(convert(c, op["self"], element), convert(c, op.other, element))
 
 
-@lowering("aten.logical_or", examples=[example("4xi1", "4xi1")])
+@lowering("aten.logical_or", examples=_LOGIC)
 def logical_or(op: OpView, c: Any) -> Value:
-    op.expect(op["self"].dtype == op.other.dtype == "i1", "operands that are not bool")
-    return c.broadcasting_or(op["self"], op.other)
+    element = op.result.element_type
+    return c.broadcasting_or(convert(c, op["self"], element), convert(c, op.other, element))
 
 
 @lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])

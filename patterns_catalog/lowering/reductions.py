@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from patcomp.ir.types import is_float
+from patcomp.ir.types import BIT_WIDTHS, is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
-from patterns_catalog.lowering.elementwise import convert
+from patterns_catalog.lowering.elementwise import convert, wrap
 
 
 def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
@@ -44,8 +44,10 @@ def sum_(op: OpView, c: Any) -> Value:
 def _extreme(name: str) -> OpRule:
     @lowering(f"aten.{name}", name=name, examples=[*_EXAMPLES, example("2x3xsi32[-9,9]", [1])])
     def rule(op: OpView, c: Any) -> Value:
-        op.expect(op["self"].dtype != "i1", f"{name} of a bool tensor")
-        function = c.reduce_max if name == "amax" else c.reduce_min
+        if op["self"].dtype == "i1":
+            function = c.any_ if name == "amax" else c.all_
+        else:
+            function = c.reduce_max if name == "amax" else c.reduce_min
         return reduce(c, function, op["self"], op.dim, op.keepdim)
 
     return rule
@@ -74,4 +76,8 @@ def cumsum(op: OpView, c: Any) -> Value:
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
         return x
-    return c.scan(x, op.dim % x.rank, False, scan_op="sum")
+    dim = op.dim % x.rank
+    if is_integer(x.element_type) and BIT_WIDTHS[x.dtype] < 32:
+        # sums of narrow integers wrap in PyTorch; the runtime's scan of them aborts
+        return wrap(c, c.scan(c.cast(x, "si32"), dim, False, scan_op="sum"), x.dtype)
+    return c.scan(x, dim, False, scan_op="sum")

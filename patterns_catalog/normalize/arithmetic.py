@@ -30,10 +30,11 @@ def _is_normal(op: OpView, element: Attribute, *names: str) -> bool:
 
 
 def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
-    """The type in which PyTorch computes arithmetic whose result is of an element type.
+    """The type in which PyTorch computes a product or quotient whose result is of an element type.
 
     Numbers and wider 0-d tensors beside half precision are not rounded to it first: `x * 1e5` of f16 is
     computed in float32. Where the rounding would be a normal one, half precision is close enough.
+    (Sums round first.)
     """
     if element_name(element) not in ("f16", "bf16"):
         return element
@@ -68,7 +69,7 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
         if op.op_name == target and alpha == 1 and _is_normal(op, element, "self", "other"):
             return None
         operands = [op["self"], op.other]
-        computed = _computed_in(element, [*operands, alpha]) if scalar else element
+        computed = _computed_in(element, operands) if name in ("mul", "div") else element
         left, right = (as_tensor(a, operand, computed) for operand in operands)
         if alpha != 1:
             right = _scaled(a, right, alpha)
@@ -121,12 +122,10 @@ bitwise_xor = _bitwise("bitwise_xor")
 def rsub(op: OpView, a: Any) -> Value:
     "other - alpha * self"
     element = op.result.element_type
-    computed = _computed_in(element, [op["self"], op.other, op.alpha])
-    left, right = as_tensor(a, op["self"], computed), as_tensor(a, op.other, computed)
+    left, right = as_tensor(a, op["self"], element), as_tensor(a, op.other, element)
     if op.alpha != 1:
         left = _scaled(a, left, op.alpha)
-    made = a.build("aten.sub.Tensor", tensor(op.result.shape, computed), self=right, other=left)
-    return as_tensor(a, made, element)
+    return a.build("aten.sub.Tensor", op.result, self=right, other=left)
 
 
 @normalization("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", examples=[

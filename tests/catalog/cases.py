@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from native import Native
 
-from patcomp.frontend_torch.dtypes import dtype_of, element_of, type_of
+from patcomp.errors import UnsupportedError
+from patcomp.frontend_torch.dtypes import dtype_of, type_of
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.evaluate import evaluate, prepare_input
@@ -83,8 +85,12 @@ def overload_of(op: str) -> torch._ops.OpOverload:
     return getattr(getattr(torch.ops.aten, name), overload[0] if overload else "default")
 
 
-def make_case(op: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Case:
+def make_case(
+    op: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None, *, special: bool = False
+) -> Case:
     """A case with random inputs, always the same ones for the same arguments, and eager's results.
+
+    With `special`, every other element of float tensors is an infinity, a NaN or a zero of either sign.
 
     Raises:
         RuntimeError, TypeError, IndexError: eager PyTorch refuses the arguments.
@@ -95,7 +101,8 @@ def make_case(op: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | N
     types = {argument.name: argument.type for argument in schema.arguments}
     given = dict(zip(types, args, strict=False)) | dict(kwargs or {})
     arguments = {name: _argument(value, types[name], generator) for name, value in given.items()}
-    # scalar_tensor and the like hand a dtype on that eager's default does not say
+    if special:
+        arguments = {name: _with_special_values(value, generator) for name, value in arguments.items()}
     result = overload_of(op)(**{name: _eager(value, types[name]) for name, value in arguments.items()})
     results = list(result) if isinstance(result, tuple | list) else [result]
     return Case(op, arguments, results)
@@ -107,6 +114,18 @@ def _argument(value: Any, type_: str, generator: torch.Generator) -> Any:
     if isinstance(value, str) and type_.startswith("Tensor"):
         return make_tensor(value, generator)
     return value
+
+
+_SPECIAL = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0])
+
+
+def _with_special_values(value: Any, generator: torch.Generator) -> Any:
+    if isinstance(value, list):
+        return [_with_special_values(item, generator) for item in value]
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    chosen = _SPECIAL[torch.randint(0, len(_SPECIAL), value.shape, generator=generator)].to(value.dtype)
+    return torch.where(torch.rand(value.shape, generator=generator) < 0.5, chosen, value)
 
 
 def _eager(value: Any, type_: str) -> Any:
@@ -177,23 +196,18 @@ _NARROW = {torch.int64: torch.int32, torch.float64: torch.float32, torch.complex
 
 
 def assert_agrees(case: Case, outputs: Mapping[str, Any], where: str) -> None:
-    """Every output is eager's: integers and bools exactly, floats within the tolerance of their type."""
+    """Every output is eager's: integers and bools exactly, floats within the tolerance of the narrowest type."""
     for name, value in outputs.items():
         expected, given = case.expected[int(name[1:])], to_tensor(np.asarray(value) if np.isscalar(value) else value)
-        wanted = _NARROW.get(expected.dtype, expected.dtype)
-        assert given.dtype == wanted, f"{where} {name}: {given.dtype}, eager has {expected.dtype}"
-        assert given.shape == expected.shape, f"{where} {name}: {tuple(given.shape)}, eager has {tuple(expected.shape)}"
-        lowest = min((TOLERANCES[x.dtype] for x in [*case.inputs, expected] if x.dtype in TOLERANCES), default=1e-5)
-        tolerance = max(
-            (TOLERANCES[x.dtype] for x in [*case.inputs, expected] if x.dtype in TOLERANCES), default=lowest
-        )
-        exact = not (expected.is_floating_point() or expected.is_complex())
-        torch.testing.assert_close(
-            given.double() if not given.is_complex() else given,
-            expected.to(wanted).double() if not expected.is_complex() else expected.to(wanted),
-            rtol=0 if exact else tolerance, atol=0 if exact else tolerance, equal_nan=True,
-            msg=lambda text: f"{where} {name} of {case.op}: {text}\ngiven {given}\neager {expected}",
-        )  # fmt: skip
+        wanted = expected.to(_NARROW.get(expected.dtype, expected.dtype))
+        if not (wanted.is_floating_point() or wanted.is_complex()):
+            tolerance = 0.0
+        else:
+            tolerance = max(TOLERANCES.get(tensor.dtype, 1e-5) for tensor in [*case.inputs, expected])
+        try:
+            torch.testing.assert_close(given, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+        except AssertionError as error:
+            raise AssertionError(f"{where}, {name} of {case.op}: {error}\n{given}\neager: {expected}") from None
 
 
 def check_on_evaluator(case: Case, compilation: Compilation) -> None:
@@ -206,8 +220,25 @@ def check_on_runtime(case: Case, compilation: Compilation, native: Native) -> No
     assert_agrees(case, native.run(compilation.module, _inputs(case, compilation)), "runtime")
 
 
-def element_name_of(tensor: torch.Tensor) -> str:
-    """The name of a tensor's element type in the IR."""
-    from patcomp.ir.types import element_name
+def assert_all_agree(case: Case, native: Native) -> None:
+    """The compiled case gives eager's results on the evaluator and on the runtime."""
+    compilation = compile_case(case)
+    check_on_evaluator(case, compilation)
+    check_on_runtime(case, compilation, native)
 
-    return element_name(element_of(tensor.dtype))
+
+def assert_refused(case: Case) -> None:
+    """Compiling the case reports its op as unsupported."""
+    with pytest.raises(UnsupportedError) as caught:
+        compile_case(case)
+    assert [problem.op for problem in caught.value.problems if problem.message]
+
+
+def param(name: str, op: str, *args: Any, **kwargs: Any) -> Any:
+    """A pytest parameter set `op, args, kwargs` under a name; the dialect is left out of the op's."""
+    return pytest.param(f"aten.{op}", args, kwargs, id=name)
+
+
+def values(numbers: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor of given numbers."""
+    return torch.tensor(numbers, dtype=dtype)

@@ -38,7 +38,7 @@ def gather_nd(call: Call, x: torch.Tensor, indices: torch.Tensor) -> torch.Tenso
     rows = _rows(call, x.shape, indices)
     count = int(torch.tensor(x.shape[:depth]).prod()) if depth else 1
     table = as_bits(x).reshape(count, -1) if x.numel() else as_bits(x).new_empty(count, 0)
-    return table.index_select(0, rows).reshape(*indices.shape[:-1], *x.shape[depth:]).view(x.dtype)
+    return table.index_select(0, rows).reshape([*indices.shape[:-1], *x.shape[depth:]]).view(x.dtype)
 
 
 def _last_writers(targets: torch.Tensor, count: int) -> torch.Tensor:
