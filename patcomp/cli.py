@@ -257,10 +257,10 @@ def opt(
 
 
 def _parse(file: Path) -> IRModule:
-    from patcomp.ir import IRModule
+    from patcomp.ir import IRModule, parse_module
 
     try:
-        return IRModule.parse(file.read_text())
+        return IRModule(parse_module(file.read_text(), name=str(file)))
     except UnicodeDecodeError as error:
         raise PatcompError(f"{file} is not text: {error}") from error
 

@@ -1,0 +1,167 @@
+"""The `patcomp` command, in process: what it prints, what it writes, how it fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from patcomp import get_decomp_table
+from patcomp.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def patcomp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """Runs the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["patcomp", *arguments])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        captured = capsys.readouterr()
+        return Outcome(int(ending.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+class Norm(nn.Module):
+    """RMSNorm and a product, large enough that the weight is not in the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(32) + 0.5)
+        self.linear = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)))
+
+
+def save(model: nn.Module, path: Path, *, decomposed: bool = False, shape: tuple[int, ...] = (2, 32)) -> None:
+    """Writes the exported program of a model."""
+    exported = torch.export.export(model.eval(), (torch.rand(shape),))
+    torch.export.save(exported.run_decompositions(get_decomp_table()) if decomposed else exported, path)
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_convert_to_text(patcomp: Command, tmp_path: Path, decomposed: bool) -> None:
+    save(Norm(), tmp_path / "norm.pt2", decomposed=decomposed)
+    done = patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages")
+    assert done.code == 0, done.err
+    assert "composites: 1 x rms_norm" in done.out
+    for stage in ("normalize", "recover", "lower", "outline", "state", "optimize"):
+        assert stage in done.out
+    assert [path.name for path in sorted((tmp_path / "stages").iterdir())][0::7] == ["00-import.mlir", "07-emit.mlir"]
+    assert (tmp_path / "norm.mlir").read_text() == (tmp_path / "stages/07-emit.mlir").read_text()
+    assert not (tmp_path / "norm.aimodel").exists()
+
+
+@pytest.mark.skipif(find_spec("coreai") is None, reason="needs coreai-core")
+def test_convert_to_an_asset(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    done = patcomp("convert", "norm.pt2")
+    assert done.code == 0, done.err
+    assert (tmp_path / "norm.aimodel").is_dir()
+    assert "norm.aimodel" in done.out
+
+
+def test_opt_repeats_what_conversion_did(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    assert patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages").code == 0
+    stages = "normalize,recover,lower,outline,state,optimize"
+    assert patcomp("opt", "stages/00-import.mlir", "-p", stages).out == (tmp_path / "norm.mlir").read_text()
+    dump = tmp_path / "stages/02-recover.mlir"
+    assert patcomp("opt", str(dump)).out == dump.read_text()
+    generic = patcomp("opt", str(dump), "--generic").out
+    (tmp_path / "generic.mlir").write_text(generic)
+    assert '"patcomp.region"' in generic
+    assert patcomp("opt", "generic.mlir").out == dump.read_text()
+
+
+def test_questions(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    assert "made by rule rms_norm" in patcomp("explain", "norm.pt2", "rsqrt").out
+    assert patcomp("why-not", "norm.pt2", "layer_norm").out.startswith("layer_norm: there is no ")
+
+
+def test_catalog_list(patcomp: Command) -> None:
+    everything = patcomp("catalog", "list").out
+    recovering = patcomp("catalog", "list", "--stage", "recover").out
+    assert "rms_norm" in recovering
+    assert "merge_reshapes" in everything
+    assert "merge_reshapes" not in recovering
+
+
+class Unsupported(nn.Module):
+    """Ops without a rule."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cummax(torch.erfinv(x), 0).values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["convert", "nothing.pt2"], "there is no file nothing.pt2"),
+        (["convert", "text.pt2"], "text.pt2 is not a program that torch.export.save wrote"),
+        (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.cummax, aten.erfinv"),
+        (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
+        (["convert", "norm.pt2", "--import", "no_such_module"], "--import no_such_module"),
+        (["explain", "norm.pt2", "nonsense"], "nonsense"),
+        (["why-not", "norm.pt2", "no_such_rule"], "no_such_rule"),
+        (["catalog", "list", "--stage", "polish"], "no rule has the stage 'polish'"),
+        (["opt", "nothing.mlir"], "nothing.mlir"),
+        (["opt", "text.pt2"], "text.pt2:1:5"),
+        (["opt", "text.pt2", "-p", "polish"], "no stage is called polish"),
+    ],
+)
+def test_errors_are_messages(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    if "norm.pt2" in arguments:
+        save(Norm(), tmp_path / "norm.pt2")
+    save(Unsupported(), tmp_path / "unsupported.pt2")
+    (tmp_path / "text.pt2").write_text("not a program")
+    done = patcomp(*arguments)
+    assert done.code == 1
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert complaint.lower() in done.err.lower()
+    assert "Traceback" not in done.err
+
+
+def test_demo(patcomp: Command, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    done = patcomp("demo", "--output", "here")
+    assert done.code == 0, done.err
+    assert "9 x rms_norm, 4 x scaled_dot_product_attention" in done.out
+    assert "passed at tolerance" in done.out
+    assert len(list((tmp_path / "here/stages").iterdir())) == 8
+    assert (tmp_path / "here/llama.aimodel").exists() == (find_spec("coreai") is not None)
+
+
+def test_help_needs_no_torch() -> None:
+    script = "import sys; sys.modules['torch'] = None; from patcomp.cli import main; main()"
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", script, "catalog", "list"], capture_output=True, text=True, cwd=root, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rms_norm" in done.stdout

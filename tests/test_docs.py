@@ -1,0 +1,85 @@
+"""The documentation is true: its Python blocks run, its commands exist, its generated page is current.
+
+The ```` ```python ```` blocks of a page run in order in one process. A block that starts with
+`# needs coreai-core` is left out without it; one with a file name (```` ```python my_rules.py ````) is saved
+under that name instead of run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!http)([^)#]+)")
+
+each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+
+
+def write_script(page: Path, folder: Path) -> Path | None:
+    """The script of a page's blocks, each at its own line numbers; None where the page has none."""
+    text = page.read_text()
+    script = ""
+    for block in _BLOCK.finditer(text):
+        name, code = block.groups()
+        if name:
+            (folder / name).write_text(code)
+        elif not code.startswith("# needs coreai-core") or find_spec("coreai"):
+            line = text.count("\n", 0, block.start()) + 1
+            script += "\n" * (line - script.count("\n")) + code
+    if not script:
+        return None
+    path = folder / f"{page.stem.lower()}.py"
+    path.write_text(script)
+    return path
+
+
+@each_page
+def test_blocks_run(page: Path, tmp_path: Path) -> None:
+    script = write_script(page, tmp_path)
+    if script is None:
+        pytest.skip("no Python on this page")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, script.name],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{page.name}:\n{done.stderr}"
+
+
+@each_page
+def test_links_lead_to_files(page: Path) -> None:
+    missing = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_catalog_page_is_current() -> None:
+    from patcomp.cli import catalog_page
+    from patterns_catalog import default_rules
+
+    expected = catalog_page(list(default_rules())) + "\n"
+    command = "patcomp catalog list --markdown > docs/catalog.md"
+    assert (ROOT / "docs/catalog.md").read_text() == expected, f"renew it: {command}"
+
+
+def test_commands_in_the_pages_exist() -> None:
+    from typer.main import get_command
+
+    from patcomp.cli import app
+
+    commands = set(get_command(app).commands)  # type: ignore[attr-defined]
+    for page in PAGES:
+        used = set(re.findall(r"`patcomp ([a-z-]+)", page.read_text()))
+        assert used <= commands, page.name

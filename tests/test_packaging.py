@@ -1,0 +1,83 @@
+"""What is shipped: the wheel's content, pinned versions, and that every way to run the checks runs the same."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _setuptools() -> int:
+    try:
+        return int(version("setuptools").partition(".")[0])
+    except PackageNotFoundError:
+        return 0
+
+
+@pytest.mark.skipif(_setuptools() < 77, reason="needs setuptools 77")
+def test_wheel(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for package in ("patcomp", "patterns_catalog"):
+        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    command = ["-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    files = set(ZipFile(wheel).namelist())
+    wanted = {
+        str(path.relative_to(source))
+        for package in ("patcomp", "patterns_catalog")
+        for path in (source / package).rglob("*")
+        if path.is_file()
+    }
+    assert {"patcomp/py.typed", "patcomp/ir/aten_schemas.txt", "patterns_catalog/normalize/views.py"} <= wanted
+    shipped = {name for name in files if ".dist-info/" not in name}
+    assert shipped == wanted
+    assert any(name.endswith("licenses/LICENSE") for name in files)
+
+
+def _requirements(lines: list[str]) -> dict[str, str]:
+    """Name and version condition of each requirement, names as package indexes compare them."""
+    found = {}
+    for line in lines:
+        match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(.*)", line.partition("#")[0].strip())
+        if match:
+            found[re.sub(r"[-_.]+", "-", match[1]).lower()] = match[2]
+    return found
+
+
+def test_constraints_pin_every_dependency() -> None:
+    pinned = _requirements((ROOT / "constraints.txt").read_text().splitlines())
+    groups = PROJECT["optional-dependencies"].values()
+    wanted = _requirements([*PROJECT["dependencies"], *(line for group in groups for line in group)])
+    wanted.pop("patcomp")
+    assert set(wanted) <= set(pinned)
+    assert all(re.fullmatch(r"==[\w.]+", condition) for condition in pinned.values()), "a pin is not exact"
+    for name, condition in wanted.items():
+        if condition.startswith("==") and "*" not in condition:
+            assert pinned[name] == condition, name
+
+
+def test_version() -> None:
+    import patcomp
+
+    assert patcomp.__version__ == PROJECT["version"]
+
+
+def test_ci_runs_what_make_test_runs() -> None:
+    recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    commands = [line.strip() for line in recipe[1].splitlines()]
+    assert "\n".join(commands) in (ROOT / ".ci/run").read_text()
