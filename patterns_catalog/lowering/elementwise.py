@@ -142,7 +142,8 @@ def power(op: OpView, c: Any) -> Value:
     exponent = y.constant if y.rank <= x.rank else None
     if is_integer(x.element_type):
         # the runtime computes integer powers as floats, and aborts where they do not fit
-        op.expect(exponent is not None and exponent.size == 1, "an integer power with an exponent that is no constant")
+        if exponent is None or exponent.size != 1:
+            op.reject("an integer power with an exponent that is no constant")
         return _integer_power(op, c, x, int(exponent.reshape(())))
     if exponent is not None and exponent.size == 1:
         match float(exponent.reshape(())):

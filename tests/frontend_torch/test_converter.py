@@ -253,7 +253,8 @@ def test_get_decomp_table_is_fresh_and_keeps_the_composites() -> None:
     default = torch.export.default_decompositions()
     kept = sorted(str(op) for op in set(default) - set(table))
     assert kept == [
-        "aten.hardsigmoid.default", "aten.hardswish.default", "aten.instance_norm.default", "aten.pixel_shuffle.default",
+        "aten.hardsigmoid.default", "aten.hardswish.default", "aten.instance_norm.default",
+        "aten.pixel_shuffle.default",
         "aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default",
         "aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default",
         "aten.scaled_dot_product_attention.default", "aten.silu.default",

@@ -31,14 +31,16 @@ class TwoSorts(nn.Module):
 
 def test_a_module_instead_of_an_exported_program() -> None:
     for given in (TwoBranches(), None):
-        with pytest.raises(AttributeError, match=r"expected a torch.export.ExportedProgram.*add_pytorch_module") as raised:
+        with pytest.raises(
+            AttributeError, match=r"expected a torch.export.ExportedProgram.*add_pytorch_module"
+        ) as raised:
             TorchConverter().add_exported_program(given)  # type: ignore[arg-type]
         assert isinstance(raised.value, TypeError)
 
 
 def test_a_program_that_was_not_decomposed_lists_every_op_with_its_place() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).eval()
-    with pytest.raises(ValueError, match="non-decomposed ops: aten.layer_norm, aten.linear") as raised:
+    with pytest.raises(ValueError, match=r"non-decomposed ops: aten\.layer_norm, aten\.linear") as raised:
         TorchConverter().add_exported_program(torch.export.export(model, (PAIR[0],)))
     assert isinstance(raised.value, UnsupportedError)
     assert [(p.op, p.module_path) for p in raised.value.problems] == [("aten.linear", "0"), ("aten.layer_norm", "1")]
@@ -46,7 +48,7 @@ def test_a_program_that_was_not_decomposed_lists_every_op_with_its_place() -> No
 
 
 def test_unknown_ops_are_all_reported_with_module_and_source_line() -> None:
-    with pytest.raises(ValueError, match="unsupported ATen ops: aten.kthvalue, aten.sort") as raised:
+    with pytest.raises(ValueError, match=r"unsupported ATen ops: aten\.kthvalue, aten\.sort") as raised:
         TorchConverter().add_exported_program(export(TwoSorts(), PAIR[0]))
     assert isinstance(raised.value, UnsupportedError)
     places = [(p.op, p.module_path) for p in raised.value.problems]
@@ -144,7 +146,9 @@ def test_state_is_refused_by_name() -> None:
 
 
 def test_dynamic_shapes_are_refused_with_the_shape() -> None:
-    exported = export(TwoBranches(), *PAIR, dynamic_shapes={"x": {0: torch.export.Dim.DYNAMIC}, "z": {0: torch.export.Dim.DYNAMIC}})
+    exported = export(
+        TwoBranches(), *PAIR, dynamic_shapes={"x": {0: torch.export.Dim.DYNAMIC}, "z": {0: torch.export.Dim.DYNAMIC}}
+    )
     with pytest.raises(UnsupportedError, match="input 'x' has the dynamic shape s"):
         TorchConverter().add_exported_program(exported)
 
@@ -175,7 +179,9 @@ def bad_add(op: OpView, c: Any) -> Any:
 def test_a_failing_stage_names_stage_rule_and_op_and_leaves_the_dump_before(tmp_path: Path) -> None:
     rule = OpRule("bad_add", ("aten.add.Tensor",), bad_add, "lower", source="my_rules.py:3")
     converter = TorchConverter(catalog=[bad_catalog(rule)]).add_exported_program(export(TwoBranches(), *PAIR))
-    with pytest.raises(StageError, match=r"stage lower: rule bad_add \(my_rules.py:3\).*alpha, other of aten.add.Tensor") as raised:
+    with pytest.raises(
+        StageError, match=r"stage lower: rule bad_add \(my_rules.py:3\).*alpha, other of aten.add.Tensor"
+    ) as raised:
         converter.to_coreai()
     assert isinstance(raised.value.__cause__, StageError | RuleError)
     path = re.search(r"IR before this stage is in (\S+)", str(raised.value))

@@ -40,7 +40,9 @@ def converted(name: str) -> AIProgram:
 
 
 # the tests of one model run in one worker, which converts it once
-each_model = pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in MODELS])
+each_model = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in MODELS]
+)
 
 
 @each_model
