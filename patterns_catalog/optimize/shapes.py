@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from patcomp.ir.constants import constant_integers
+from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, optimization
@@ -87,10 +88,8 @@ def drop_broadcast_before_broadcast(op: OpView, c: Any) -> Value | None:
     for side in sides:
         before = _producer(side, "coreai.broadcast_to")
         shortened.append(Value(before.operands[0]) if before is not None else side)
-    if shortened == sides:
+    if shortened == sides or None in op.result.shape:
         return None
-    from patcomp.ir.infer import broadcast_shapes
-
     for candidate in (shortened, [shortened[0], sides[1]], [sides[0], shortened[1]]):
         if candidate != sides and broadcast_shapes(*(side.shape for side in candidate)) == op.result.shape:
             return getattr(c, op.op_name.rpartition(".")[2])(*candidate)

@@ -1,0 +1,111 @@
+"""A rule that breaks its promise ends the conversion with an error that names rule, op and argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from catalog.cases import compile_case, make_case
+from patcomp.errors import RuleError, StageError, UnsupportedError
+from patcomp.ir.types import tensor
+from patcomp.ir.value import Value
+from patcomp.patterns import OpRule, OpView, lowering, normalization
+from patterns_catalog import default_rules
+
+
+@lowering("aten.gelu")
+def forgets_an_argument(op: OpView, c: Any) -> Value:
+    return c.gelu(op["self"], approximate="none")
+
+
+@normalization("aten.gelu", name="normalize forgetfully")
+def forgets_in_normalize(op: OpView, a: Any) -> Value:
+    return op["self"]
+
+
+@lowering("aten.gelu")
+def gives_another_element_type(op: OpView, c: Any) -> Value:
+    op.ignore("approximate", because="this rule is wrong anyway")
+    return c.cast(op["self"], "f16")
+
+
+@lowering("aten.gelu")
+def gives_another_shape(op: OpView, c: Any) -> Value:
+    op.ignore("approximate", because="this rule is wrong anyway")
+    return c.expand_dims(op["self"], [0])
+
+
+@lowering("aten.gelu")
+def gives_two_values(op: OpView, c: Any) -> list[Value]:
+    op.ignore("approximate", because="this rule is wrong anyway")
+    return [op["self"], op["self"]]
+
+
+@lowering("aten.gelu")
+def builds_an_invalid_op(op: OpView, c: Any) -> Value:
+    op.ignore("approximate", because="this rule is wrong anyway")
+    return c.broadcasting_add(op["self"], c.constant([1.0, 2.0]))
+
+
+@normalization("aten.gelu", name="normalize to another shape")
+def changes_the_shape_in_normalize(op: OpView, a: Any) -> Value:
+    op.ignore("approximate", because="this rule is wrong anyway")
+    return a.build("aten.unsqueeze", tensor((1, 2, 3), "f32"), self=op["self"], dim=0)
+
+
+DEFECTS = [
+    (forgets_an_argument, "lower", "does not account for argument approximate of aten.gelu"),
+    (forgets_in_normalize, "normalize", "does not account for argument approximate of aten.gelu"),
+    (
+        changes_the_shape_in_normalize,
+        "normalize",
+        "gave a value of type tensor<1x2x3xf32> for one of type",
+    ),
+    (gives_another_element_type, "lower", r"gave tensor<2x3xf16> for result 0 of aten.gelu, which is tensor<2x3xf32>"),
+    (gives_another_shape, "lower", r"gave tensor<1x2x3xf32> for result 0 of aten.gelu, which is tensor<2x3xf32>"),
+    (gives_two_values, "lower", "gave 2 values for the 1 results of aten.gelu"),
+    (builds_an_invalid_op, "lower", "built an invalid op for aten.gelu"),
+]
+
+
+@pytest.mark.parametrize(("rule", "stage", "message"), DEFECTS, ids=[rule.name for rule, *_ in DEFECTS])
+def test_defect_is_reported(rule: OpRule, stage: str, message: str) -> None:
+    case = make_case("aten.gelu", ("2x3xf32",), {"approximate": "tanh"})
+    with pytest.raises(StageError, match=message) as caught:
+        compile_case(case, default_rules().preceded_by([rule]))
+    assert caught.value.stage == stage
+    assert isinstance(caught.value.__cause__, RuleError)
+    assert rule.name in str(caught.value)
+    assert "test_defects.py" in str(caught.value)
+
+
+def test_rejecting_all_rules_lists_their_reasons() -> None:
+    @lowering("aten.gelu")
+    def wants_more(op: OpView, c: Any) -> Value:
+        op.reject(f"a gelu of {op['self'].dtype} that is approximated by {op.approximate}")
+
+    case = make_case("aten.gelu", ("2x3xf32",), {"approximate": "tanh"})
+    with pytest.raises(UnsupportedError) as caught:
+        compile_case(case, default_rules().without("gelu").preceded_by([wants_more]))
+    (problem,) = caught.value.problems
+    assert problem.op == "aten.gelu"
+    assert problem.message == "a gelu of f32 that is approximated by tanh"
+
+
+def test_next_rule_is_tried_where_one_rejects() -> None:
+    @lowering("aten.gelu")
+    def takes_nothing(op: OpView, c: Any) -> Value:
+        op.reject("not today")
+
+    case = make_case("aten.gelu", ("2x3xf32",))
+    compilation = compile_case(case, default_rules().preceded_by([takes_nothing]))
+    lowered = next(report for report in compilation.reports if report.name == "lower").statistics
+    assert (lowered.rules["takes_nothing"].tries, lowered.rules["takes_nothing"].rewrites) == (1, 0)
+    assert lowered.fired["gelu"] == 1
+
+
+def test_op_without_rule_is_refused() -> None:
+    case = make_case("aten.gelu", ("2x3xf32",))
+    with pytest.raises(UnsupportedError, match="no lowering rule for this op"):
+        compile_case(case, default_rules().without("gelu"))
