@@ -59,11 +59,11 @@ def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
     A rule that works on its own results (folding a chain, step by step) is named once, so that locations
     do not nest deeper with each step.
     """
-    parts: dict[LocationAttr, None] = {}
-    for op in ops:
-        if not isinstance(op.location, UnknownLoc):
-            parts.update(dict.fromkeys(_without(op.location, rule)))
-    return NameLoc(StringAttr(rule), _fuse(tuple(parts) or (UNKNOWN,)))
+    locations = [op.location for op in ops if not isinstance(op.location, UnknownLoc)]
+    parts = tuple(part for location in locations for part in _without(location, rule))
+    if len(locations) > 1:
+        parts = tuple(dict.fromkeys(parts))
+    return NameLoc(StringAttr(rule), _fuse(parts or (UNKNOWN,)))
 
 
 def _fuse(parts: tuple[LocationAttr, ...]) -> FusedLoc:

@@ -115,11 +115,6 @@ def tensor(shape: Sequence[int | None], element: str | Attribute, encoding: Attr
     return _tensor(tuple(shape), element_type(element), encoding or NoneAttr())
 
 
-@cache
-def _shape_of(type_: TensorType) -> Shape:
-    return tuple(None if dim == DYNAMIC_INDEX else dim for dim in type_.get_shape())
-
-
 def shape_of(type_: Attribute) -> Shape:
     """The shape of a tensor type, `None` for each dynamic dimension.
 
@@ -128,7 +123,12 @@ def shape_of(type_: Attribute) -> Shape:
     """
     if not isinstance(type_, TensorType):
         raise TypeError(f"expected a ranked tensor type, got {type_}")
-    return _shape_of(type_)
+    # kept on the type: to look it up by the type would hash the type, which costs more than the shape
+    shape: Shape | None = type_.__dict__.get("_shape")
+    if shape is None:
+        shape = tuple(None if dim == DYNAMIC_INDEX else dim for dim in type_.get_shape())
+        object.__setattr__(type_, "_shape", shape)
+    return shape
 
 
 def static_shape(type_: Attribute) -> tuple[int, ...]:
