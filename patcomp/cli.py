@@ -61,13 +61,17 @@ def convert(
 ) -> None:
     """Converts a saved ExportedProgram, and writes it as an asset, as text, or both."""
     from patcomp import TorchConverter
-    from patcomp.report import composites_line, stage_table
+    from patcomp.report import composites_line, has_toolchain, stage_table
 
     console = Console()
     if output is None and text is None:
         output = model.with_suffix(".aimodel")
     if output is not None and output.suffix != ".aimodel":
         raise PatcompError(f"an asset's path must end in .aimodel, got {str(output)!r}")
+    if output is not None and not has_toolchain():
+        raise PatcompError(
+            'saving an asset needs coreai-core: pip install "patcomp[coreai]"; --text FILE works without it'
+        )
     program = (
         TorchConverter()
         .add_exported_program(_load(model, modules or ()))

@@ -84,6 +84,17 @@ def test_convert_to_an_asset(patcomp: Command, tmp_path: Path) -> None:
     assert "norm.aimodel" in done.out
 
 
+def test_convert_to_an_asset_without_the_toolchain(
+    patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("patcomp.report.find_spec", lambda name: None)
+    save(Norm(), tmp_path / "norm.pt2")
+    done = patcomp("convert", "norm.pt2")
+    assert done.code == 1
+    assert "needs coreai-core" in done.err
+    assert "--text FILE works without it" in done.err
+
+
 def test_opt_repeats_what_conversion_did(patcomp: Command, tmp_path: Path) -> None:
     save(Norm(), tmp_path / "norm.pt2")
     assert patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages").code == 0
@@ -115,7 +126,7 @@ class Unsupported(nn.Module):
     """Ops without a rule."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cummax(torch.erfinv(x), 0).values
+        return torch.special.airy_ai(torch.special.bessel_j0(x))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,7 @@ class Unsupported(nn.Module):
     [
         (["convert", "nothing.pt2"], "there is no file nothing.pt2"),
         (["convert", "text.pt2"], "text.pt2 is not a program that torch.export.save wrote"),
-        (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.cummax, aten.erfinv"),
+        (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.special_airy_ai, aten.special_bessel_j0"),
         (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
         (["convert", "norm.pt2", "--import", "no_such_module"], "--import no_such_module"),
         (["explain", "norm.pt2", "nonsense"], "nonsense"),
