@@ -5,9 +5,23 @@ from patterns_catalog.lowering import (
     elementwise,
     indexing,
     linear_algebra,
+    ordering,
     pooling,
     reductions,
+    rounding,
     shapes,
+    updates,
 )
 
-FAMILIES = (creation, elementwise, indexing, linear_algebra, pooling, reductions, shapes)
+FAMILIES = (
+    creation,
+    elementwise,
+    indexing,
+    linear_algebra,
+    ordering,
+    pooling,
+    reductions,
+    rounding,
+    shapes,
+    updates,
+)

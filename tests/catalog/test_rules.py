@@ -114,6 +114,7 @@ REFUSED = {
     "aten.pow.Tensor_Tensor": "an integer power with an exponent that is no constant",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
     "aten.convolution": "a convolution of integers",
+    "aten.upsample_bilinear2d.vec": "a linear resize of integers or of a dynamic shape",
 }
 """The ops that some element types are refused for, and why; all else must agree."""
 
@@ -142,6 +143,7 @@ UNDEFINED = {
     "gelu": "eager's gelu of infinity is NaN, by accident",
     "to_copy": "integers have no infinities and no NaN",
     "scaled_dot_product_attention": "eager's kernels differ in where NaN makes a row NaN and where 0",
+    "upsample_bilinear2d": "eager's kernels differ in which infinities they multiply by zero",
 }
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""
 
