@@ -80,6 +80,16 @@ class Builder:
         self.created.append(op)
         return op
 
+    def take_back(self, kept: int) -> None:
+        """Erases the ops that were inserted after the first `kept` ones, which nothing else may use."""
+        taken = self.created[kept:]
+        for op in reversed(taken):
+            op.detach()
+            op.erase()
+        del self.created[kept:]
+        erased = {result for op in taken for result in op.results}
+        self._constants = {key: value for key, value in self._constants.items() if value.ssa not in erased}
+
     def constant(self, array: np.ndarray, element: Attribute) -> Value:
         """A constant of values in storage form (`constants.to_numpy`); small equal ones are made once."""
         from patcomp.ir.dialect import create_op

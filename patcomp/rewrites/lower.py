@@ -15,7 +15,7 @@ from patcomp.errors import Problem, RuleError, UnsupportedError
 from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import attribute_values, constant_attribute, to_numpy
+from patcomp.ir.constants import attribute_values, constant_attribute
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import fused, origins
 from patcomp.ir.module import IRModule, signature_of
@@ -131,10 +131,9 @@ class _Lowering:
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         reasons = []
         types = [runtime_type(result.type) for result in op.results]
-        if types and all(_is_empty(type_) for type_ in types):
-            # no values to compute, whatever the op; the runtime has no kernels for empty tensors
-            self.statistics.record("empty result", True, 0.0)
-            return [builder.constant(*to_numpy(np.empty(shape_of(t), np.bool_), t.element_type)).ssa for t in types]  # type: ignore
+        if any(_is_complex(value.type) for value in (*op.operands, *op.results)):
+            self.report(op, "complex tensors are not converted", "compute with real and imaginary parts apart")
+            return self.stand_in(types, builder)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         for rule in self.rules.get(op.name, ()):
             started = time.perf_counter()
@@ -154,10 +153,7 @@ class _Lowering:
             self.statistics.record(rule.name, made is not None, time.perf_counter() - started)
             if made is not None:
                 return [self._checked(rule, op, index, value) for index, value in enumerate(made)]
-            for created in reversed(builder.created[before:]):
-                created.detach()
-                created.erase()
-            del builder.created[before:]
+            builder.take_back(before)
         if reasons:
             self.report(op, "; ".join(reasons))
         else:
@@ -166,8 +162,11 @@ class _Lowering:
                 "no lowering rule for this op",
                 "decompose it (run_decompositions(patcomp.get_decomp_table())), or register a lowering for it",
             )
-        stand_in = UnrealizedConversionCastOp.create(result_types=types)  # lets the next problems be found
-        return builder.insert(stand_in).results
+        return self.stand_in(types, builder)
+
+    def stand_in(self, types: Sequence[Attribute], builder: Builder) -> Sequence[SSAValue]:
+        """Values for the results of an op that is refused, which let the next problems be found."""
+        return builder.insert(UnrealizedConversionCastOp.create(result_types=types)).results
 
     def _checked(self, rule: OpRule, op: AtenOp, index: int, value: Value) -> SSAValue:
         wanted, given = runtime_type(op.results[index].type), value.ssa.type
@@ -181,8 +180,8 @@ class _Lowering:
         return value.ssa
 
 
-def _is_empty(type_: Attribute) -> bool:
-    return isinstance(type_, TensorType) and None not in shape_of(type_) and 0 in shape_of(type_)
+def _is_complex(type_: Attribute) -> bool:
+    return isinstance(type_, TensorType) and element_name(type_.element_type).startswith("complex")
 
 
 def _fused_later(rule: OpRule, op: Operation) -> Callable[[], LocationAttr]:

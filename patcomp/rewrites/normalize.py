@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from patcomp.ir import aten
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import to_numpy
+from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
-from patcomp.ir.xdsl import dead_code
+from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.value import set_name
+from patcomp.ir.xdsl import Attribute, Operation, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 
@@ -13,6 +20,29 @@ def normalize(module: IRModule, rules: RuleSet) -> Statistics:
     """Applies the normalize rules to every graph until nothing changes, and drops what became dead."""
     statistics = Statistics()
     for graph in module.graphs:
+        for op in list(graph.walk()):
+            if isinstance(op, aten.AtenOp) and op.results and all(_is_empty(result.type) for result in op.results):
+                _make_empty(op, module)
+                statistics.record("empty result", True, 0.0)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=aten))
         dead_code(graph.regions[0])
     return statistics
+
+
+def _is_empty(type_: Attribute) -> bool:
+    return isinstance(type_, TensorType) and None not in shape_of(type_) and 0 in shape_of(type_)
+
+
+def _make_empty(op: Operation, module: IRModule) -> None:
+    """Constants for results without elements: there is nothing to compute, and the runtime has no kernels for it."""
+    block = op.parent
+    assert block is not None
+    builder = Builder(block, before=op, blobs=module.blobs, location=fused("empty result", [op]))
+    for result in op.results:
+        assert isinstance(result.type, TensorType)
+        values, element = to_numpy(np.empty(shape_of(result.type), np.bool_), result.type.element_type)  # type: ignore[arg-type]
+        made = builder.constant(values, element).ssa
+        set_name(made, result.name_hint)
+        result.replace_all_uses_with(made)
+    op.detach()
+    op.erase()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from patcomp.ir.types import BIT_WIDTHS, is_float, is_integer
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import OpRule, OpView, Rejected, example, lowering
 from patterns_catalog.lowering.elementwise import convert, wrap
 
 
@@ -16,12 +17,29 @@ def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
     return sorted(dim % rank for dim in dims) if dims else list(range(rank))
 
 
-def reduce(c: Any, function: Callable[..., Value], x: Value, dims: Sequence[int] | None, keepdim: bool) -> Value:
-    """A `coreai` reduction with PyTorch's conventions: any rank, None for all dimensions, keepdim or not."""
+def reduce(
+    c: Any,
+    function: Callable[..., Value],
+    x: Value,
+    dims: Sequence[int] | None,
+    keepdim: bool,
+    of_nothing: float | None = None,
+) -> Value:
+    """A `coreai` reduction with PyTorch's conventions: any rank, None for all dimensions, keepdim or not.
+
+    `of_nothing` is the result where there are no elements to reduce, for which the runtime gives garbage.
+    """
     if x.rank == 0:
         return c.reshape(function(c.reshape(x, [1]), [0]), [])
     axes = axes_of(dims, x.rank)
-    reduced = function(x, axes)
+    if 0 in x.shape:
+        if of_nothing is None:
+            raise Rejected("a reduction of a tensor without elements")
+        reduced = c.broadcast_to(
+            c.constant(of_nothing, x.element_type), [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+        )
+    else:
+        reduced = function(x, axes)
     return reduced if keepdim else c.shrink_dims(reduced, axes)
 
 
@@ -32,13 +50,15 @@ _EXAMPLES = [_ONE_AXIS, example("2x3x4xf32", [-1, 0], True), example("f32", [])]
 @lowering("aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)])
 def mean(op: OpView, c: Any) -> Value:
     op.ignore("dtype", because="the result type has it")
-    return reduce(c, c.reduce_mean, convert(c, op["self"], op.result.element_type), op.dim, op.keepdim)
+    x = convert(c, op["self"], op.result.element_type)
+    return reduce(c, c.reduce_mean, x, op.dim, op.keepdim, of_nothing=math.nan)
 
 
 @lowering("aten.sum.dim_IntList", examples=[*_EXAMPLES, example("2x3xsi32[0,9]", [1]), example("2x3xi1", [0])])
 def sum_(op: OpView, c: Any) -> Value:
     op.ignore("dtype", because="the result type has it")
-    return reduce(c, c.reduce_sum, convert(c, op["self"], op.result.element_type), op.dim, op.keepdim)
+    x = convert(c, op["self"], op.result.element_type)
+    return reduce(c, c.reduce_sum, x, op.dim, op.keepdim, of_nothing=0)
 
 
 def _extreme(name: str) -> OpRule:

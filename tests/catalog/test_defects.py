@@ -105,6 +105,25 @@ def test_next_rule_is_tried_where_one_rejects() -> None:
     assert lowered.fired["gelu"] == 1
 
 
+def test_what_a_rejecting_rule_built_is_taken_back() -> None:
+    """Its constants too, which the next rule may want again."""
+
+    @lowering("aten.gelu")
+    def changes_its_mind(op: OpView, c: Any) -> Value:
+        c.broadcasting_mul(op["self"], c.constant(0.25))
+        op.reject("not today")
+
+    @lowering("aten.gelu")
+    def scales(op: OpView, c: Any) -> Value:
+        op.ignore("approximate", because="this rule is wrong anyway")
+        return c.broadcasting_mul(op["self"], c.constant(0.25))
+
+    case = make_case("aten.gelu", ("2x3xf32",))
+    compilation = compile_case(case, default_rules().preceded_by([changes_its_mind, scales]))
+    ops = [op.name for op in compilation.module.graph("main").regions[0].block.ops]
+    assert ops == ["coreai.constant", "coreai.decomposable.broadcasting_mul", "coreai.output"]
+
+
 def test_op_without_rule_is_refused() -> None:
     case = make_case("aten.gelu", ("2x3xf32",))
     with pytest.raises(UnsupportedError, match="no lowering rule for this op"):
