@@ -24,7 +24,13 @@ MAY_IMPORT = {
 
 USES_TORCH = ("patcomp/frontend_torch/", "patcomp/ir/evaluate/", "patcomp/cli.py", "patcomp/demo.py")
 USES_XDSL = ("patcomp/ir/xdsl.py",)
-USES_FRONTEND = ("patcomp/frontend_torch/", "patcomp/__init__.py", "patcomp/__main__.py", "patcomp/cli.py")
+USES_FRONTEND = (
+    "patcomp/frontend_torch/",
+    "patcomp/__init__.py",
+    "patcomp/__main__.py",
+    "patcomp/cli.py",
+    "patcomp/composite_ops.py",
+)
 
 
 def sources() -> Iterator[Path]:
