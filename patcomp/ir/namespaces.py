@@ -298,7 +298,7 @@ class AtenView(DialectView):
         return [Value(result) for result in Builder.current().insert(op).results]
 
     def _guess(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> list[Attribute]:
-        """Result types good enough for a pattern test: broadcast, reduced by `dim`, cast by `dtype`."""
+        """Result types good enough for a pattern test: broadcast, reduced by `dim`, cast by `dtype`, cut and joined."""
         tensors = [value for value in _flat(arguments.values()) if isinstance(value, Value)]
         if not tensors:
             return [tensor((), "f32")] * results
@@ -307,12 +307,56 @@ class AtenView(DialectView):
         required = [v for v in tensors if isinstance(v, Value)]
         if (len(required) > 1 and spec.commutative) or spec.name in ("aten.sub.Tensor", "aten.div.Tensor"):
             shape = _broadcast([value.shape for value in required]) or shape
+        shape = _shape_made(spec.name, arguments, shape)
+        if spec.name.startswith("aten.where"):
+            shape, element = _broadcast([value.shape for value in tensors]) or shape, tensors[-1].element_type
+        if spec.name.split(".")[1] in _PREDICATES:
+            element = "i1"
         dims = arguments.get("dim")
         if "keepdim" in arguments and dims is not None:
             axes = {axis % max(len(shape), 1) for axis in (dims if isinstance(dims, list | tuple) else [dims])}
             kept = arguments["keepdim"]
             shape = tuple(1 if i in axes else n for i, n in enumerate(shape) if kept or i not in axes)
-        return [tensor(shape, element)] * results
+        return [tensor(made, element) for made in _cut_or_joined(spec.name, shape, arguments) or [shape] * results]
+
+
+_PREDICATES = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor")
+"""Ops whose result is of bools."""
+
+
+def _shape_made(name: str, arguments: Mapping[str, Any], shape: Shape) -> Shape:
+    """The shape that a view, permutation or product has, when its arguments say so."""
+    sizes, dims, other = arguments.get("size"), arguments.get("dims"), arguments.get("mat2", arguments.get("other"))
+    if isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes):
+        return tuple(sizes)
+    if name == "aten.permute" and isinstance(dims, list) and len(dims) == len(shape):
+        return tuple(shape[dim] for dim in dims)
+    if name == "aten.unsqueeze":
+        position = arguments["dim"] % (len(shape) + 1)
+        return (*shape[:position], 1, *shape[position:])
+    if name == "aten.repeat_interleave.self_int" and isinstance(arguments["dim"], int) and shape:
+        axis = arguments["dim"] % len(shape)
+        return tuple(n and n * arguments["repeats"] if i == axis else n for i, n in enumerate(shape))
+    if name in ("aten.matmul", "aten.bmm") and isinstance(other, Value) and shape and other.shape:
+        return (*shape[:-1], other.shape[-1])
+    return shape
+
+
+def _cut_or_joined(name: str, shape: Shape, arguments: Mapping[str, Any]) -> list[Shape] | None:
+    """The shapes of the results of a slice, split or concatenation; None for other ops."""
+    dim = arguments.get("dim")
+    if not isinstance(dim, int) or not shape:
+        return None
+    axis = dim % len(shape)
+    before, size, after = shape[:axis], shape[axis], shape[axis + 1 :]
+    if name == "aten.cat":
+        return [(*before, sum(part.shape[axis] or 0 for part in arguments["tensors"]), *after)]
+    if name == "aten.slice.Tensor" and size is not None:
+        kept = range(size)[arguments["start"] : arguments["end"] : arguments["step"]]
+        return [(*before, len(kept), *after)]
+    if name == "aten.split_with_sizes":
+        return [(*before, part, *after) for part in arguments["split_sizes"]]
+    return None
 
 
 def _flat(items: Any) -> list[Any]:

@@ -1,0 +1,137 @@
+"""Tensors that hold every value twice: repeated as late as possible, computed once.
+
+Models compute the angles of rotary position embeddings for half of a head, repeat them, and take cosine and sine of
+both copies. After these rules the repetition comes last, so that it shows in the graph that both halves are equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir import aten
+from patcomp.ir.types import tensor
+from patcomp.ir.value import TypeView, Value
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import ANY, Attr, CompositeTable, OpView, Rewrite, any_of, example, normalization, rule, tag
+
+_TABLE = CompositeTable("repetitions")
+
+
+def twice_in_halves(a: Any, x: Any, axis: Any) -> Any:
+    """The pattern of `cat([x, x], -1)`, which may also be used elsewhere."""
+    return a.escaping(a.cat([x, x], dim=axis))
+
+
+def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any) -> Any:
+    """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
+    elsewhere."""
+    column = a.escaping(a.unsqueeze(x, dim=place))
+    again = a.escaping(a.unsqueeze(x, dim=place))
+    columns = any_of(a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=axis))
+    return a.escaping(a.op("view", a.escaping(columns), size=ANY))
+
+
+def pairs_conditions(x: Any, place: Any, size: Any, axis: Any) -> list[Any]:
+    """What `twice_in_pairs` leaves open: the new axis is the last one, and is filled twice."""
+    return [place % (x.rank + 1) == x.rank, (size[-1] == 2) | (axis % (x.rank + 1) == x.rank)]
+
+
+def _elementwise(a: Any, x: Any, factor: Any, place: Any) -> Any:
+    """What may come after a repetition and change places with it."""
+    return any_of(
+        a.cos(x), a.sin(x), a._to_copy(x, dtype=ANY), x * factor, a.unsqueeze(x, dim=place),
+        tag="op", tags=["cos", "sin", "_to_copy", "mul.Tensor", "unsqueeze"],
+    )  # fmt: skip
+
+
+def _applied(x: Value, factor: Value | None, op: str, place: int | None, result: TypeView) -> Value:
+    """The op on what is repeated."""
+    width = x.shape[-1]
+    arguments: dict[str, Any] = {"self": x}
+    if factor is not None:
+        arguments["other"] = factor
+    if place is not None:
+        arguments["dim"] = place
+    if op == "_to_copy":
+        arguments["dtype"] = result.element_type
+    return aten.build(f"aten.{op}", tensor((*result.shape[:-1], width), result.element_type), **arguments)
+
+
+@_TABLE.define
+def in_halves(
+    x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]
+) -> Value:
+    """`cat([op(x), op(x)], -1)`"""
+    result = TypeView(result_types[0])
+    made = _applied(x, factor, op, place, result)
+    return aten.build("aten.cat", result, tensors=[made, made], dim=-1)
+
+
+@_TABLE.define
+def in_pairs(x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]) -> Value:
+    """`repeat_interleave(op(x), 2, -1)`"""
+    result = TypeView(result_types[0])
+    made = _applied(x, factor, op, place, result)
+    size = [*made.shape, 2]
+    column = aten.build("aten.unsqueeze", tensor((*made.shape, 1), made.element_type), self=made, dim=made.rank)
+    columns = aten.build("aten.expand", tensor(tuple(size), made.element_type), self=column, size=size)
+    return aten.build("aten.view", result, self=columns, size=list(result.shape))
+
+
+def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
+    """The op treats both copies alike: one factor for all, and no axis after the repeated one."""
+    return [
+        (tag("op") != "mul.Tensor") | (factor.rank == 0),
+        (tag("op") != "unsqueeze") | (place % (x.rank + 1) != x.rank),
+        x.is_static,
+    ]
+
+
+@rule(
+    stage="normalize", target=_TABLE, name="repeat halves last",
+    example={"x": "2x3x4xf32", "factor": "f32", "axis": -1, "place": 1},
+)  # fmt: skip
+def halves_last(a: Any, c: Any, x: Any, factor: Any, axis: Attr, place: Attr) -> Rewrite:
+    "op(cat([x, x], -1)) to cat([op(x), op(x)], -1) (Llama, Mistral, Qwen, Gemma, Phi, GPT-NeoX)"
+    return Rewrite(
+        _elementwise(a, twice_in_halves(a, x, axis), factor, place),
+        to=c.in_halves(x, factor, op=tag("op"), place=place),
+        where=[axis % x.rank == x.rank - 1, *_safe(x, factor, place)],
+    )
+
+
+@rule(
+    stage="normalize", target=_TABLE, name="repeat pairs last",
+    example={"x": "2x3x4xf32", "factor": "f32", "column": 3, "size": [2, 3, 4, 2], "axis": -1, "place": 1},
+)  # fmt: skip
+def pairs_last(
+    a: Any, c: Any, x: Any, factor: Any, column: Attr, size: Attr, axis: Attr, place: Attr
+) -> Rewrite:
+    "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
+    return Rewrite(
+        _elementwise(a, twice_in_pairs(a, x, column, size, axis), factor, place),
+        to=c.in_pairs(x, factor, op=tag("op"), place=place),
+        where=[*pairs_conditions(x, column, size, axis), *_safe(x, factor, place)],
+    )
+
+
+@rule(
+    stage="normalize", target=_TABLE, name="slice of repeated halves",
+    example={"x": "2x3x4xf32", "axis": -1, "dim": 2, "middle": 4},
+)  # fmt: skip
+def half_of_halves(a: Any, c: Any, x: Any, axis: Attr, dim: Attr, middle: Attr) -> Rewrite:
+    "cat([x, x], -1)[..., :half] is x (GLM, Helium, Ernie)"
+    return Rewrite(
+        a.slice(twice_in_halves(a, x, axis), dim=dim, start=0, end=middle, step=1),
+        to=x,
+        where=[axis % x.rank == x.rank - 1, dim % x.rank == x.rank - 1, middle == x.shape[-1]],
+    )
+
+
+@normalization("aten.repeat", name="normalize repeat", examples=[example("2x3xf32", [1, 2])])
+def repeat(op: OpView, a: Any) -> Value | None:
+    "the last axis twice is `cat([x, x], -1)`"
+    x = op["self"]
+    if x.rank == 0 or op.repeats != [1] * (x.rank - 1) + [2]:
+        return None
+    return a.build("aten.cat", op.result, tensors=[x, x], dim=-1)
