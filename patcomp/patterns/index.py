@@ -60,6 +60,7 @@ class Index:
 
     def __init__(self, rules: Iterable[AnyRule]):
         self._plans: dict[str, _Plan] = {}
+        self._tests: dict[int, tuple[Pattern, Any]] = {}
         self._op_tests: dict[Any, int] = {}
         self._constant_tests: dict[Any, int] = {}
         self._literals: dict[Any, Any] = {}
@@ -84,6 +85,14 @@ class Index:
     # ---- rules to tests --------------------------------------------------------------------------
 
     def _test(self, pattern: Any, view: DialectView) -> Any:
+        if not isinstance(pattern, OpNode | AnyOf):
+            return self._new_test(pattern, view)
+        # nodes are shared: a pattern with many alternatives has far more paths than nodes
+        if id(pattern) not in self._tests:
+            self._tests[id(pattern)] = (pattern, self._new_test(pattern, view))
+        return self._tests[id(pattern)][1]
+
+    def _new_test(self, pattern: Any, view: DialectView) -> Any:
         if isinstance(pattern, OpNode | ResultNode):
             node, index = (pattern, 0) if isinstance(pattern, OpNode) else (pattern.node, pattern.index)
             return ("op", self._op_test(node, view), index)

@@ -206,7 +206,8 @@ class AnyOf(Pattern):
         self.source = next((a.source for a in alternatives if isinstance(a, Pattern) and a.source is not None), None)
 
     def __str__(self) -> str:
-        return f"any_of({', '.join(map(shown, self.alternatives))})"
+        # the tag is the short name: patterns with many alternatives have texts of many pages
+        return self.tag if self.tag is not None else f"any_of({', '.join(map(shown, self.alternatives))})"
 
 
 def shown(value: Any) -> str:
@@ -294,7 +295,7 @@ class SourceNamespace:
         self._view = view
 
     @property
-    def view(self) -> DialectView:
+    def dialect_view(self) -> DialectView:
         return self._view
 
     def __getattr__(self, name: str) -> Callable[..., OpNode]:

@@ -125,13 +125,20 @@ def _target_parts(target: Any) -> Iterator[Any]:
 
 
 def largest(node: Any) -> dict[int, OpNode]:
-    """The op nodes of the largest way in which a pattern can match."""
-    if isinstance(node, AnyOf):
-        return max((largest(alternative) for alternative in node.alternatives), key=len)
-    found = {id(node): node} if isinstance(node, OpNode) else {}
-    for child in children(node):
-        found |= largest(child)
-    return found
+    """The op nodes of the largest way in which a pattern can match, by identity."""
+    known: dict[int, dict[int, OpNode]] = {}
+
+    def found(node: Any) -> dict[int, OpNode]:
+        # nodes are shared: a pattern with many alternatives has far more paths than nodes
+        if id(node) not in known:
+            below = [found(child) for child in children(node)]
+            own = {id(node): node} if isinstance(node, OpNode) else {}
+            if isinstance(node, AnyOf):
+                below = [max(below, key=len)]
+            known[id(node)] = own | {key: inner for nodes in below for key, inner in nodes.items()}
+        return known[id(node)]
+
+    return found(node)
 
 
 _KINDS: dict[Any, type] = {
@@ -170,7 +177,7 @@ def _checked(captures: Mapping[str, Any], rewrite: Rewrite, view: DialectView) -
     nodes = list(walk(root))
     within = {id(node) for node in nodes}
     for node in nodes:
-        if isinstance(node, OpNode) and node.source is not None and node.source.view is not view:
+        if isinstance(node, OpNode) and node.source is not None and node.source.dialect_view is not view:
             raise RuleError(f"{node.spec.name} is not an op of {view.name}, the source dialect")
     for alternative in root.alternatives if isinstance(root, AnyOf) else ():
         if isinstance(alternative, Capture | AnyValue):

@@ -300,7 +300,7 @@ def _other(literal: Any) -> Any:
     if isinstance(literal, bool):
         return not literal
     if isinstance(literal, int | float):
-        return literal + 1
+        return literal + 1 if math.isfinite(literal) else -literal
     if isinstance(literal, list):
         for index, item in enumerate(literal):
             if isinstance(item, bool | int | float):

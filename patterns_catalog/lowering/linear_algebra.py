@@ -18,6 +18,16 @@ def matrix_product(op: OpView, c: Any) -> Value:
     return _product(c, op["self"], op.mat2)
 
 
+@lowering("aten.matmul", examples=[
+    example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"), example("3x4xf32", "4x5xf32"),
+])  # fmt: skip
+def matmul(op: OpView, c: Any) -> Value:
+    "batch dimensions broadcast"
+    x, y = op["self"], op.other
+    op.expect(x.rank >= 2 and y.rank >= 2, "a matmul with a vector")
+    return _product(c, x, y)
+
+
 def _product(c: Any, x: Value, y: Value) -> Value:
     """x @ y. Narrow integers wrap in PyTorch; the runtime's products of them abort, so they are computed in 32 bits."""
     if is_integer(x.element_type) and BIT_WIDTHS[x.dtype] < 32:

@@ -56,6 +56,21 @@ def expand(op: OpView, c: Any) -> Value:
     return c.broadcast_to(op["self"], list(op.result.shape))
 
 
+@lowering("aten.repeat_interleave.self_int", examples=[
+    example("2x3x1xf32", 2, 1), example("2x3xf32", 3, -1), example("2x3xf32", 2),
+])  # fmt: skip
+def repeat_interleave(op: OpView, c: Any) -> Value:
+    "each element several times in a row, along one axis or of the flat tensor"
+    x = op["self"]
+    op.ignore("output_size", because="the result type has it")
+    op.expect(x.is_static and isinstance(op.repeats, int), "a repeat_interleave of a dynamic shape")
+    if op.dim is None:
+        x = c.reshape(x, [-1])
+    axis = op.dim % x.rank if op.dim is not None else 0
+    wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [op.repeats], [axis + 1])
+    return c.reshape(wide, list(op.result.shape))
+
+
 @lowering("aten.slice.Tensor", examples=[
     example("8x3xf32", 0, 1, 6, 2), example("8x3xf32", -1, -2, 9223372036854775807), example("8xf32", 0, None, -1),
 ])  # fmt: skip

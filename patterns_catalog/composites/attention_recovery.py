@@ -1,0 +1,256 @@
+"""Attention that a model writes out as products and a softmax, found and made one op again.
+
+The rule's target is PyTorch's own op, `aten.scaled_dot_product_attention`, of which `attention.py` makes the composite.
+So there is one place that says what the composite looks like, whichever form a model was exported in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.infer import broadcast_shapes
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.ir.types import tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
+from patcomp.patterns.match import Match
+
+_TABLE = CompositeTable("attention")
+
+_FACTORS = ("query factor", "key factor", "column factor", "score factor")
+"""Where the scores may be scaled; columns are the permuted keys."""
+
+_LARGEST_FILL = -1e4
+"""Numbers up to this one, put in place of a score, leave no weight: exp(-1e4) is zero, whatever the other scores."""
+
+_PRECISION = {"f32": 1e-6, "f16": 1e-3, "bf16": 5e-3}
+"""How far two rounded factors of each type may be from the number that they stand for."""
+
+_LOWEST = {"f16": -65504.0, "bf16": float.fromhex("-0x1.fep127"), "f32": -float.fromhex("0x1.fffffep127")}
+
+
+# ---- the mask ------------------------------------------------------------------------------------
+
+
+def _where(condition: Value, yes: Value, no: Value) -> Value:
+    shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
+    return aten.build(
+        "aten.where.self", tensor(shape, yes.element_type), condition=condition, self=yes, other=no
+    )
+
+
+def _number(value: float, like: Value) -> Value:
+    return coreai.constant(value, like.element_type)
+
+
+def _added(mask: Value | None, bias: Value, query: Value) -> Value:
+    """The mask after a bias was added to the scores."""
+    if bias.element_type != query.element_type:
+        bias = aten.build(
+            "aten._to_copy", tensor(bias.shape, query.element_type), self=bias, dtype=query.element_type
+        )
+    if mask is None:
+        return bias
+    if mask.dtype == "i1":
+        return _where(mask, bias, _number(-math.inf, bias))
+    shape = broadcast_shapes(mask.shape, bias.shape)
+    return aten.build("aten.add.Tensor", tensor(shape, mask.element_type), self=mask, other=bias)
+
+
+def _replaced(mask: Value | None, keep: Value, fill: float, query: Value) -> Value:
+    """The mask after scores were replaced by a number where `keep` is false.
+
+    With minus infinity it is a bool mask, and a row of which nothing is kept gives zeros, as in PyTorch's op, where
+    the model gives NaN. Rows filled with a finite number have equal weights; adding the lowest number of the type,
+    in which any score is lost by rounding, gives the same.
+    """
+    if fill == -math.inf:
+        if mask is None:
+            return keep
+        if mask.dtype != "i1":
+            return _where(keep, mask, _number(fill, mask))
+        shape = broadcast_shapes(mask.shape, keep.shape)
+        return aten.build("aten.logical_and", tensor(shape, "i1"), self=mask, other=keep)
+    zero = _number(0.0, query)
+    if mask is None or mask.dtype == "i1":
+        mask = zero if mask is None else _where(mask, zero, _number(-math.inf, query))
+    return _where(keep, mask, _number(_LOWEST[query.dtype], query))
+
+
+def _negated(mask: Value) -> Value:
+    return aten.build("aten.logical_not", mask.type, self=mask)
+
+
+# ---- the op --------------------------------------------------------------------------------------
+
+
+@_TABLE.define
+def attention(
+    query: Value, key: Value, value: Value, *stages: Value | None,
+    key_order: list[int], scale: float | None, grouped: bool, result_types: list[Attribute],
+) -> Value:  # fmt: skip
+    """The op of a match.
+
+    Args:
+        query, key, value: its inputs; the key in the order in which the model permutes it.
+        stages: what each stage of masking adds, keeps or drops, and the number that it fills in.
+        key_order: the permutation that makes the key the right factor of the scores.
+        scale: the factor of the scores, None for 1 / sqrt(width).
+        grouped: whether the key has fewer heads than the query.
+        result_types: the type of the result.
+    """
+    mask: Value | None = None
+    for bias, keep, drop, fill in (stages[:4], stages[4:]):
+        if bias is not None:
+            mask = _added(mask, bias, query)
+        elif keep is not None or drop is not None:
+            kept = keep if keep is not None else _negated(drop)
+            mask = _replaced(mask, kept, _number_of(fill), query)
+    order = [*key_order[:-2], key_order[-1], key_order[-2]]
+    if order != sorted(order):
+        shape = tuple(key.shape[axis] for axis in order)
+        key = aten.build("aten.permute", tensor(shape, key.element_type), self=key, dims=order)
+    return aten.build(
+        "aten.scaled_dot_product_attention", result_types, query=query, key=key, value=value, attn_mask=mask,
+        scale=scale, enable_gqa=grouped,
+    )[0]  # fmt: skip
+
+
+def _number_of(constant: Value | None) -> float:
+    """The number that all elements of a matched constant equal."""
+    assert constant is not None
+    assert constant.constant is not None
+    return float(constant.constant.reshape(-1)[0])
+
+
+def _scale(match: Match) -> float | None:
+    """The product of all factors, None where it is 1 / sqrt(width), the default."""
+    product = 1.0
+    for name in _FACTORS:
+        taken = match.tags.get(name)
+        if taken != "none":
+            factor = _number_of(match[name.replace(" ", "_")])
+            product = product * factor if taken == "times" else product / factor
+    default = 1.0 / math.sqrt(match["query"].shape[-1])
+    # the square root of the default may stand on both sides, each rounded to the type of the model
+    close = math.isclose(product, default, rel_tol=_PRECISION[match["query"].dtype])
+    return None if close else product
+
+
+def _fits(match: Match, *nodes: Any) -> bool:
+    """Whether shapes are those of attention: nothing is broadcast but heads, masks and numbers."""
+    query, key, value = match["query"], match["key"], match["value"]
+    result, scores, logits = (match.value_of(node) for node in nodes)
+    if not all(x is not None and x.is_static for x in (query, key, value, result, scores, logits)):
+        return False
+    order = match["key_order"]
+    if not key.rank == value.rank == query.rank == len(order) >= 3:
+        return False
+    *batch, heads, length, width = query.shape
+    *key_batch, key_heads, key_width, key_length = (key.shape[axis] for axis in order)
+    return (
+        batch == key_batch == list(value.shape[:-3])
+        and key_heads == value.shape[-3]
+        and key_heads > 0
+        and heads % key_heads == 0
+        and (key_width, key_length) == (width, value.shape[-2])
+        and scores.shape == logits.shape == (*batch, heads, length, key_length)
+        and result.shape == (*batch, heads, length, value.shape[-1])
+    )
+
+
+# ---- the pattern ---------------------------------------------------------------------------------
+
+
+def _product(a: Any, x: Any, y: Any) -> Any:
+    return any_of(a.matmul(x, y), a.bmm(x, y))
+
+
+def _cast(a: Any, x: Any, name: str) -> Any:
+    return any_of(a._to_copy(x, dtype=ANY), x, tag=name, tags=("cast", "own"))
+
+
+def _scaled(x: Any, factor: Any, name: str) -> Any:
+    return any_of(x * factor, x / factor, x, tag=name, tags=("times", "over", "none"))
+
+
+def _masked(a: Any, x: Any, bias: Any, keep: Any, drop: Any, fill: Any, name: str) -> Any:
+    """One stage of masking, with the condition of `where` either way round."""
+    kept, dropped = a.op("where.self", keep, x, fill), a.op("where.self", drop, fill, x)
+    return any_of(x + bias, kept, dropped, x, tag=name, tags=("added", "kept", "dropped", "none"))
+
+
+def _safe(a: Any, logits: Any, softmax: Any, axis: Any) -> Any:
+    """The softmax, zero in rows that are all minus infinity: PyTorch's decomposition of its own op has that."""
+    some = a.op("any.dim", a.logical_not(a.op("eq.Tensor", logits, -math.inf)), dim=axis, keepdim=True)
+    zeros = any_of(a.full_like(softmax, 0, dtype=ANY), 0.0)
+    return any_of(a.op("where.self", a.logical_not(some), zeros, softmax), softmax, tag="empty rows", tags=("zero", "any"))
+
+
+def _heads(a: Any, x: Any, repeats: Any, axis: Any, name: str) -> Any:
+    """Keys or values, repeated for each group of queries or not; others may use the repeated ones."""
+    repeated = a.op("repeat_interleave.self_int", x, repeats=repeats, dim=axis, output_size=ANY)
+    return any_of(a.escaping(repeated), x, tag=name, tags=("repeated", "own"))
+
+
+@rule(name="attention written out", target=_TABLE, example={
+    "query": "2x4x3x8xf32", "key": "2x2x5x8xf32", "value": "2x2x5x8xf32", "key_order": [0, 1, 3, 2],
+    "repeats": 2, "key_axis": 1, "value_axis": 1, "axis": -1, "safe_axis": -1,
+    "query_factor": 0.5, "key_factor": 0.7, "column_factor": 0.3, "score_factor": 4.0,
+    "bias": "3x5xf32", "keep": "3x5xi1", "drop": "3x5xi1", "fill": -1e9,
+    "outer_bias": "2x1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -1e9,
+})  # fmt: skip
+def attention_written_out(
+    a: Any, c: Any, query: Any, key: Any, value: Any, key_order: Attr,
+    repeats: Attr, key_axis: Attr, value_axis: Attr, axis: Attr, safe_axis: Attr,
+    query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
+    bias: Any, keep: Any, drop: Any, fill: Const, outer_bias: Any, outer_keep: Any, outer_drop: Any, outer_fill: Const,
+) -> Rewrite:  # fmt: skip
+    """softmax(scale * query @ key^T + mask, -1) @ value
+
+    The eager attention of transformers (BERT, GPT-2, Llama, T5, ViT, OPT, BART), PyTorch's own decomposition of its
+    op, `nn.MultiheadAttention` with weights, and nets that write it by hand. Factors may stand at the query, the key
+    and the scores; masks are added or put in place of scores, twice at most; the softmax may be computed in float32;
+    heads of keys and values may be repeated for groups of queries. A mask that is added before the scores are scaled,
+    a function in between (the soft cap of Gemma 2) or weights that are used elsewhere do not match.
+    """
+    factors = (query_factor, key_factor, column_factor, score_factor)
+    keys = _heads(a, key, repeats, key_axis, "key heads")
+    columns = _scaled(a.permute(_scaled(keys, key_factor, "key factor"), key_order), column_factor, "column factor")
+    scores = _product(a, _scaled(query, query_factor, "query factor"), columns)
+    wide_scores = _cast(a, scores, "scores")
+    wide_scaled = _cast(a, _scaled(wide_scores, score_factor, "score factor"), "scaled scores")
+    inner = _masked(a, wide_scaled, bias, keep, drop, fill, "mask")
+    outer = _masked(a, inner, outer_bias, outer_keep, outer_drop, outer_fill, "outer mask")
+    logits = _cast(a, outer, "logits")
+    softmax = a._softmax(logits, dim=axis, half_to_float=False)
+    weights = _cast(a, _safe(a, logits, softmax, safe_axis), "weights")
+    values = _heads(a, value, repeats, value_axis, "value heads")
+    result = _product(a, weights, values)
+    last = query.rank - 1
+    return Rewrite(
+        result,
+        to=c.attention(
+            query, key, value, bias, keep, drop, fill, outer_bias, outer_keep, outer_drop, outer_fill,
+            key_order=key_order, scale=compute("the product of all factors", _scale),
+            grouped=key.shape[key_order[-3]] != query.shape[-3],
+        ),
+        where=[
+            query.dtype.is_in(*_PRECISION),
+            key.dtype == query.dtype,
+            value.dtype == query.dtype,
+            weights.dtype == query.dtype,
+            *(x.dtype.is_in(query.dtype, "f32") for x in (wide_scores, wide_scaled, logits)),
+            axis.is_in(-1, last),
+            (tag("empty rows") == "any") | safe_axis.is_in(-1, last),
+            (tag("key heads") == "own") | (key_axis == key_order[-3]),
+            (tag("value heads") == "own") | (value_axis == query.rank - 3),
+            *((tag(name) == "none") | (factor.value != 0) for name, factor in zip(_FACTORS, factors, strict=True)),
+            tag("mask").is_in("none", "added") | (fill.value <= _LARGEST_FILL),
+            tag("outer mask").is_in("none", "added") | (outer_fill.value <= _LARGEST_FILL),
+            check("the shapes are those of attention", lambda match: _fits(match, result, scores, logits)),
+        ],
+    )  # fmt: skip
