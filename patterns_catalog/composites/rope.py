@@ -10,6 +10,7 @@ ask for the repetition, which the normalize stage moves right before its use (`n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from patcomp.ir.composite import composite
@@ -101,19 +102,155 @@ def _halves(x: Any, width: Any, dim: Any, middle: Any, end: Any, join: Any) -> l
     return [_last(dim, x), _last(join, x), 2 * middle == width, to_the_end]
 
 
-_HALVES = {"x": "2x4x3x8xf32", "dim": 3, "middle": 4, "end": 2**63 - 1, "join": -1}
+# ---- neighbouring pairs ----------------------------------------------------------------------------
+
+
+def _whole_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """x * repeat(cos) + flatten([-x[1::2], x[::2]]) * repeat(sin), and its conditions."""
+    dim, end, place, join, flat, repeats = axes
+    even, odd = _neighbours(a, x, dim, end)
+    turned = _interleaved(a, _negative(a, odd), even, place, join, flat)
+    total = x * twice_in_pairs(a, cos, *repeats) + turned * twice_in_pairs(a, sin, *repeats)
+    conditions = _pairs(x, width, dim, end, place, join, flat, cos)
+    return total, [*conditions, *pairs_conditions(cos, *repeats), cos.rank == sin.rank]
+
+
+def _half_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]), and its conditions."""
+    dim, end, place, join, flat = axes
+    even, odd = _neighbours(a, x, dim, end)
+    total = _interleaved(a, even * cos - odd * sin, odd * cos + even * sin, place, join, flat)
+    return total, _pairs(x, width, dim, end, place, join, flat, cos)
+
+
+def _neighbours(a: Any, x: Any, dim: Any, end: Any) -> tuple[Any, Any]:
+    """x[..., ::2] and x[..., 1::2]"""
+    return tuple(a.slice(x, dim=dim, start=start, end=end, step=2) for start in (0, 1))  # type: ignore[return-value]
+
+
+def _interleaved(a: Any, first: Any, second: Any, place: Any, join: Any, flat: Any) -> Any:
+    """stack([first, second], -1).flatten(-2)"""
+    columns = [a.unsqueeze(value, dim=place) for value in (first, second)]
+    return a.op("view", a.cat(columns, dim=join), size=flat)
+
+
+def _pairs(x: Any, width: Any, dim: Any, end: Any, place: Any, join: Any, flat: Any, cos: Any) -> list[Any]:
+    stacked_last = [place % (x.rank + 1) == x.rank, join % (x.rank + 1) == x.rank, flat == x.shape]
+    return [_last(dim, x), end >= width, width % 2 == 0, *stacked_last, 2 * cos.shape[-1] == width]
+
+
+# ---- the rules -------------------------------------------------------------------------------------
+
+_END = 2**63 - 1
+_HALVES = {"x": "2x4x3x8xf32", "dim": 3, "middle": 4, "end": _END, "join": -1}
+_PAIRS = {"x": "2x4x3x8xf32", "dim": 3, "end": _END, "place": -1, "join": -1, "flat": [2, 4, 3, 8]}
+_REPEATS = {"column": 4, "size": [2, 1, 3, 4, 2], "axis": -1, "table": [2, 1, 3, 8]}
 _TABLES = {"cos": "2x1x3x4xf32", "sin": "2x1x3x4xf32"}
+_SOME = {"x": "2x4x3x12xf32", "dims": 8, "others": 4, "rest": _END, "outer": -1}
+
+
+def _some(a: Any, x: Any, axes: tuple[Any, ...], formula: Callable[[Any], tuple[Any, list[Any]]]) -> tuple[Any, Any]:
+    """[the formula on x[..., :dims], x[..., dims:]], and its conditions."""
+    dim, dims, others, rest, outer = axes
+    turned, kept = _parts(a, x, dim, (dims, others), rest, "rest")
+    total, conditions = formula(turned)
+    to_the_end = (tag("rest") == "split") | (rest >= x.shape[-1])
+    return a.cat([total, kept], dim=outer), [*conditions, _last(outer, x), to_the_end]
+
+
+def _rope(c: Any, formula: tuple[Any, list[Any]], x: Any, cos: Any, sin: Any, dims: Any, interleaved: bool) -> Rewrite:
+    total, conditions = formula
+    return Rewrite(
+        total,
+        to=c.rope(x, cos, sin, scale=1.0, base=10000.0, dims=dims, interleaved=interleaved),
+        where=[*conditions, _keeps_type(total)],
+    )
 
 
 @rule(name="rope", example=_HALVES | _TABLES | {"axis": -1})
-def rotated_half(
+def of_halves(
     a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr
 ) -> Rewrite:
-    "x * [cos, cos] + [-x2, x1] * [sin, sin] (Llama, Mistral, Qwen, Gemma, OLMo; Phi-3 without `dims`)"
-    width = x.shape[-1]
-    total, conditions = _whole_halves(a, x, width, cos, sin, (dim, middle, end, join, axis))
-    return Rewrite(
-        total,
-        to=c.rope(x, cos, sin, scale=1.0, base=10000.0, dims=None, interleaved=False),
-        where=[*conditions, _keeps_type(total)],
-    )
+    "x * [cos, cos] + [-x2, x1] * [sin, sin] (Llama, Mistral, Qwen, Gemma, OLMo, Mixtral; Phi-3 of whole heads)"
+    formula = _whole_halves(a, x, x.shape[-1], cos, sin, (dim, middle, end, join, axis))
+    return _rope(c, formula, x, cos, sin, None, False)
+
+
+@rule(name="rope of some dimensions", example=_HALVES | _TABLES | {"axis": -1} | _SOME)
+def of_some_halves(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr,
+    dims: Attr, others: Attr, rest: Attr, outer: Attr,
+) -> Rewrite:  # fmt: skip
+    "[rope of x[..., :dims], x[..., dims:]] (GPT-NeoX, Phi, StableLM, Persimmon; Phi-3 with partial_rotary_factor)"
+    formula = _some(
+        a, x, (dim, dims, others, rest, outer),
+        lambda turned: _whole_halves(a, turned, dims, cos, sin, (dim, middle, end, join, axis)),
+    )  # fmt: skip
+    return _rope(c, formula, x, cos, sin, dims, False)
+
+
+@rule(name="rope with half tables", example=_HALVES | _TABLES)
+def of_halves_with_half_tables(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr
+) -> Rewrite:
+    "[x1 * cos - x2 * sin, x2 * cos + x1 * sin], cos and sin as wide as a half (GPT-OSS)"
+    formula = _half_halves(a, x, x.shape[-1], cos, sin, (dim, middle, end, join))
+    return _rope(c, formula, x, cos, sin, None, False)
+
+
+@rule(name="rope with half tables of some dimensions", example=_HALVES | _TABLES | _SOME)
+def of_some_halves_with_half_tables(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr,
+    dims: Attr, others: Attr, rest: Attr, outer: Attr,
+) -> Rewrite:  # fmt: skip
+    "[rope of x[..., :dims], x[..., dims:]] with cos and sin as wide as half of dims"
+    formula = _some(
+        a, x, (dim, dims, others, rest, outer),
+        lambda turned: _half_halves(a, turned, dims, cos, sin, (dim, middle, end, join)),
+    )  # fmt: skip
+    return _rope(c, formula, x, cos, sin, dims, False)
+
+
+@rule(name="rope of neighbours", example=_PAIRS | _TABLES | _REPEATS)
+def of_pairs(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
+    column: Attr, size: Attr, axis: Attr, table: Attr,
+) -> Rewrite:  # fmt: skip
+    "x * repeat(cos) + flatten([-x[1::2], x[::2]]) * repeat(sin) (Cohere, Helium, Ernie 4.5)"
+    formula = _whole_pairs(a, x, x.shape[-1], cos, sin, (dim, end, place, join, flat, (column, size, axis, table)))
+    return _rope(c, formula, x, cos, sin, None, True)
+
+
+@rule(name="rope of neighbours of some dimensions", example=_PAIRS | _TABLES | _REPEATS | _SOME)
+def of_some_pairs(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
+    column: Attr, size: Attr, axis: Attr, table: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
+) -> Rewrite:  # fmt: skip
+    "[rope of neighbours of x[..., :dims], x[..., dims:]] (GPT-J, GLM)"
+    axes = (dim, end, place, join, flat, (column, size, axis, table))
+    formula = _some(
+        a, x, (dim, dims, others, rest, outer), lambda turned: _whole_pairs(a, turned, dims, cos, sin, axes)
+    )  # fmt: skip
+    return _rope(c, formula, x, cos, sin, dims, True)
+
+
+@rule(name="rope of neighbours with half tables", example=_PAIRS | _TABLES)
+def of_pairs_with_half_tables(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr
+) -> Rewrite:
+    "flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]) (lit-gpt's and others' own models)"
+    formula = _half_pairs(a, x, x.shape[-1], cos, sin, (dim, end, place, join, flat))
+    return _rope(c, formula, x, cos, sin, None, True)
+
+
+@rule(name="rope of neighbours with half tables of some dimensions", example=_PAIRS | _TABLES | _SOME)
+def of_some_pairs_with_half_tables(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
+    dims: Attr, others: Attr, rest: Attr, outer: Attr,
+) -> Rewrite:  # fmt: skip
+    "[rope of neighbours of x[..., :dims], x[..., dims:]] with a cosine for each pair"
+    formula = _some(
+        a, x, (dim, dims, others, rest, outer),
+        lambda turned: _half_pairs(a, turned, dims, cos, sin, (dim, end, place, join, flat)),
+    )  # fmt: skip
+    return _rope(c, formula, x, cos, sin, dims, True)

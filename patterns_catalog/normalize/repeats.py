@@ -22,18 +22,19 @@ def twice_in_halves(a: Any, x: Any, axis: Any) -> Any:
     return a.escaping(a.cat([x, x], dim=axis))
 
 
-def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any) -> Any:
+def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any) -> Any:
     """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
     elsewhere."""
     column = a.escaping(a.unsqueeze(x, dim=place))
     again = a.escaping(a.unsqueeze(x, dim=place))
     columns = any_of(a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=axis))
-    return a.escaping(a.op("view", a.escaping(columns), size=ANY))
+    return a.escaping(a.op("view", a.escaping(columns), size=flat))
 
 
-def pairs_conditions(x: Any, place: Any, size: Any, axis: Any) -> list[Any]:
-    """What `twice_in_pairs` leaves open: the new axis is the last one, and is filled twice."""
-    return [place % (x.rank + 1) == x.rank, (size[-1] == 2) | (axis % (x.rank + 1) == x.rank)]
+def pairs_conditions(x: Any, place: Any, size: Any, axis: Any, flat: Any) -> list[Any]:
+    """What `twice_in_pairs` leaves open: the new axis is the last one, is filled twice, and joins the one before."""
+    filled_twice = (size[-1] == 2) | (axis % (x.rank + 1) == x.rank)
+    return [place % (x.rank + 1) == x.rank, filled_twice, flat[:-1] == x.shape[:-1], flat[-1] == 2 * x.shape[-1]]
 
 
 def _elementwise(a: Any, x: Any, factor: Any, place: Any) -> Any:
@@ -58,9 +59,7 @@ def _applied(x: Value, factor: Value | None, op: str, place: int | None, result:
 
 
 @_TABLE.define
-def in_halves(
-    x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]
-) -> Value:
+def in_halves(x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]) -> Value:
     """`cat([op(x), op(x)], -1)`"""
     result = TypeView(result_types[0])
     made = _applied(x, factor, op, place, result)
@@ -102,16 +101,19 @@ def halves_last(a: Any, c: Any, x: Any, factor: Any, axis: Attr, place: Attr) ->
 
 @rule(
     stage="normalize", target=_TABLE, name="repeat pairs last",
-    example={"x": "2x3x4xf32", "factor": "f32", "column": 3, "size": [2, 3, 4, 2], "axis": -1, "place": 1},
+    example={
+        "x": "2x3x4xf32", "factor": "f32", "column": 3, "size": [2, 3, 4, 2], "axis": -1, "flat": [2, 3, 8],
+        "place": 1,
+    },
 )  # fmt: skip
 def pairs_last(
-    a: Any, c: Any, x: Any, factor: Any, column: Attr, size: Attr, axis: Attr, place: Attr
+    a: Any, c: Any, x: Any, factor: Any, column: Attr, size: Attr, axis: Attr, flat: Attr, place: Attr
 ) -> Rewrite:
     "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
     return Rewrite(
-        _elementwise(a, twice_in_pairs(a, x, column, size, axis), factor, place),
+        _elementwise(a, twice_in_pairs(a, x, column, size, axis, flat), factor, place),
         to=c.in_pairs(x, factor, op=tag("op"), place=place),
-        where=[*pairs_conditions(x, column, size, axis), *_safe(x, factor, place)],
+        where=[*pairs_conditions(x, column, size, axis, flat), *_safe(x, factor, place)],
     )
 
 
@@ -132,6 +134,6 @@ def half_of_halves(a: Any, c: Any, x: Any, axis: Attr, dim: Attr, middle: Attr) 
 def repeat(op: OpView, a: Any) -> Value | None:
     "the last axis twice is `cat([x, x], -1)`"
     x = op["self"]
-    if x.rank == 0 or op.repeats != [1] * (x.rank - 1) + [2]:
+    if x.rank < 2 or op.repeats != [1] * (x.rank - 1) + [2]:
         return None
     return a.build("aten.cat", op.result, tensors=[x, x], dim=-1)

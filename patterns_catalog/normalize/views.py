@@ -70,3 +70,13 @@ def drop_identity_slice(op: OpView, a: Any) -> Value | None:
     x = op["self"]
     op.ignore("dim", "start", "end", because="a slice with step 1 that keeps the size keeps everything")
     return x if op.step == 1 and x.is_static and x.type == op.result else None
+
+
+@normalization("aten.cat", name="normalize cat", examples=[example(["2x3xf32", "2x0xf32"], -1)])
+def cat(op: OpView, a: Any) -> Value | None:
+    "parts without elements are left out; one part alone is the value (Phi-3 turns whole heads, and joins no rest)"
+    op.ignore("dim", because="the join along it stays the same")
+    kept = [part for part in op.tensors if part.rank == op.result.rank and 0 not in part.shape]
+    if len(kept) == len(op.tensors) or not kept or any(part.element_type != op.result.element_type for part in kept):
+        return None
+    return kept[0] if len(kept) == 1 else a.build("aten.cat", op.result, tensors=kept, dim=op.dim)
