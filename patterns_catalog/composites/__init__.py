@@ -1,5 +1,5 @@
 """Composites: the ops that the Core AI compiler knows by name, and the patterns that find them in models."""
 
-from patterns_catalog.composites import activation, attention, attention_recovery, normalization, shuffle
+from patterns_catalog.composites import activation, attention, attention_recovery, experts, normalization, shuffle
 
-FAMILIES = (activation, attention, attention_recovery, normalization, shuffle)
+FAMILIES = (activation, attention, attention_recovery, experts, normalization, shuffle)

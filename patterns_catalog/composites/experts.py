@@ -1,0 +1,165 @@
+"""Products with matrices that are chosen by index, as Mixture-of-Experts layers compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir import coreai
+from patcomp.ir.composite import composite
+from patcomp.ir.types import Shape
+from patcomp.ir.value import Value
+from patcomp.patterns import ANY, Attr, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns.match import Match
+from patterns_catalog.lowering.indexing import as_index
+
+
+@composites.define
+@composite("gather_mm", inputs=("lhs", "rhs", "lhs_indices", "rhs_indices"), attributes=("num_batch_axes",))
+def gather_mm(
+    c: Any, lhs: Value, rhs: Value, lhs_indices: Value | None = None, rhs_indices: Value | None = None, *,
+    num_batch_axes: int,
+) -> Value:  # fmt: skip
+    """lhs[lhs_indices] @ rhs[rhs_indices]; the indices choose along the axis after the batch axes."""
+    operands = [
+        x if indices is None else _gathered(c, x, indices, num_batch_axes)
+        for x, indices in ((lhs, lhs_indices), (rhs, rhs_indices))
+    ]
+    return c.broadcasting_batch_matmul(*operands)
+
+
+def _gathered(c: Any, x: Value, indices: Value, axis: int) -> Value:
+    """`x` with the dimensions of `indices` in place of `axis`."""
+    order = [axis, *(other for other in range(x.rank) if other != axis)]
+    moved = c.transpose(x, order) if axis else x
+    taken = c.gather_nd(moved, c.expand_dims(as_index(c, indices), [indices.rank]))
+    count = indices.rank
+    back = [*range(count, count + axis), *range(count), *range(count + axis, taken.rank)]
+    return c.transpose(taken, back) if axis else taken
+
+
+# ---- from products of gathered stacks ----------------------------------------------------------------
+
+
+@composites.define
+def gathered_product(
+    lhs: Value, rhs: Value, lhs_indices: Value | None, rhs_indices: Value | None, *,
+    axis: int | None, chosen: Shape, transposed: bool = False, result_types: Any = None,
+) -> Value:  # fmt: skip
+    """`gather_mm` whose indices get the shape that the gathered matrices have in the product.
+
+    Args:
+        axis: the indexed axis; 0 by default.
+        chosen: the dimensions of the gathered operand before its matrices.
+        transposed: `lhs` stands for the right operand, transposed, and `rhs` for the left one: x @ w^T is
+            (w @ x^T)^T, which transposes a few activations and not the matrices of all experts.
+    """
+    axis = axis or 0
+    if lhs_indices is not None:
+        lhs_indices = _reshaped(lhs_indices, _own_shape(lhs.rank, axis, chosen))
+    if rhs_indices is not None:
+        rhs_indices = _reshaped(rhs_indices, _own_shape(rhs.rank, axis, chosen))
+    if not transposed:
+        return gather_mm(lhs, rhs, lhs_indices, rhs_indices, num_batch_axes=axis)
+    rhs = coreai.transpose(rhs, _last_two_swapped(rhs.rank))
+    product = gather_mm(lhs, rhs, lhs_indices, None, num_batch_axes=axis)
+    return coreai.transpose(product, _last_two_swapped(product.rank))
+
+
+def _last_two_swapped(rank: int) -> list[int]:
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
+def _own_shape(rank: int, axis: int, chosen: Shape) -> Shape:
+    """The shape of the indices among the dimensions before the matrices of a gathered stack of this rank."""
+    return chosen[axis : len(chosen) - (rank - 3 - axis)]
+
+
+def _reshaped(indices: Value, shape: Shape) -> Value:
+    return indices if indices.shape == shape else coreai.reshape(indices, list(shape))
+
+
+def _chosen(a: Any, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) -> tuple[Any, list[Any]]:
+    """Matrices chosen from a stack, and their conditions. Views may give the indices another shape."""
+    taken = any_of(
+        a.op("index.Tensor", stack, indices=[indices]),
+        a.index_select(stack, dim=axis, index=indices),
+        tag=name,
+        tags=["first axis", "given axis"],
+    )
+    again = a.op("view", a.op("view", taken, size=ANY), size=sizes)
+    shaped = any_of(taken, a.op("view", taken, size=sizes), again)
+
+    def keeps_the_stack(match: Match) -> bool:
+        before, after = match.value_of(taken).shape, match.value_of(shaped).shape
+        if before == after:
+            return True
+        rank = match.value_of(stack).rank
+        at = match.attribute_of(axis) if match.tags[name] == "given axis" else 0
+        last = rank - 3 - at  # dimensions of the stack between the indexed one and the matrices
+        count = len(after) - 2 - last
+        return (
+            None not in before
+            and count >= at
+            and before[:at] == after[:at]
+            and before[len(before) - 2 - last :] == after[count:]
+        )
+
+    return shaped, [
+        indices.dtype.is_in("si64", "si32"),  # masks choose too
+        stack.dtype.is_in("f32", "f16", "bf16"),
+        stack.rank >= 3,
+        (tag(name) == "first axis") | ((axis >= 0) & (axis < stack.rank - 2)),
+        check("views change only the shape of the indices", keeps_the_stack),
+    ]
+
+
+def _product(a: Any, left: Any, right: Any) -> Any:
+    return any_of(a.bmm(left, right), a.matmul(left, right))
+
+
+_STACK = {"w": "3x4x5xf32", "i": "3xsi64", "axis": 0, "sizes": [3, 4, 5]}
+
+
+@rule(name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
+def chosen_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+    "x @ w[i], where w is a stack of matrices (experts with transposed weights, such as GPT-OSS)"
+    matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
+    to = c.gathered_product(x, w, None, i, axis=axis, chosen=matrices.shape[:-2])
+    return Rewrite(_product(a, x, matrices), to=to, where=[*conditions, x.rank >= 2])
+
+
+@rule(name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
+def chosen_left(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+    "w[i] @ x, where w is a stack of matrices (Mixtral, Qwen-MoE)"
+    matrices, conditions = _chosen(a, w, i, axis, sizes, "left")
+    to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2])
+    return Rewrite(_product(a, matrices, x), to=to, where=[*conditions, x.rank >= 2])
+
+
+@rule(name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
+def chosen_transposed_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr, dims: Attr) -> Rewrite:
+    "x @ w[i]^T as (w[i] @ x^T)^T"
+    matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
+    swapped = check(
+        "only the last two dimensions of w[i] change places",
+        lambda match: match.attribute_of(dims) == _last_two_swapped(len(match.attribute_of(dims))),
+    )
+    to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2], transposed=True)
+    product = _product(a, x, a.permute(matrices, dims=dims))
+    return Rewrite(product, to=to, where=[*conditions, swapped, x.rank >= 2])
+
+
+@rule(name="gather_mm of both", example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64", "other": 0, "left_sizes": [3, 2, 4]})
+def chosen_both(
+    a: Any, c: Any, v: Any, j: Any, other: Attr, left_sizes: Attr, w: Any, i: Any, axis: Attr, sizes: Attr
+) -> Rewrite:
+    "v[j] @ w[i], where both are stacks of matrices"
+    left, conditions = _chosen(a, v, j, other, left_sizes, "left")
+    right, more = _chosen(a, w, i, axis, sizes, "right")
+    first_left, first_right = tag("left") == "first axis", tag("right") == "first axis"
+    same_axis = (first_left & first_right) | (first_left & (axis == 0)) | (first_right & (other == 0)) | (axis == other)
+    return Rewrite(
+        _product(a, left, right),
+        to=c.gathered_product(v, w, j, i, axis=axis, chosen=right.shape[:-2]),
+        where=[*conditions, *more, same_axis, left.shape[:-2] == right.shape[:-2]],
+    )
