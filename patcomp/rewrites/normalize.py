@@ -9,7 +9,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import to_numpy
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
-from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.types import TensorType, shape_of, static_shape
 from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Attribute, Operation, dead_code
 from patcomp.patterns import RuleSet, run
@@ -40,7 +40,7 @@ def _make_empty(op: Operation, module: IRModule) -> None:
     builder = Builder(block, before=op, blobs=module.blobs, location=fused("empty result", [op]))
     for result in op.results:
         assert isinstance(result.type, TensorType)
-        values, element = to_numpy(np.empty(shape_of(result.type), np.bool_), result.type.element_type)  # type: ignore[arg-type]
+        values, element = to_numpy(np.empty(static_shape(result.type), np.bool_), result.type.element_type)
         made = builder.constant(values, element).ssa
         set_name(made, result.name_hint)
         result.replace_all_uses_with(made)

@@ -7,7 +7,7 @@ from typing import Any
 from patcomp.ir.types import BIT_WIDTHS, element_name, is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import OpRule, OpView, Rejected, example, lowering
 from patterns_catalog.numbers import number_in
 
 _FLOATS = example("2x3xf32")
@@ -268,14 +268,18 @@ def convert(c: Any, x: Value, element: Attribute) -> Value:
 
 
 def wrap(c: Any, x: Value, wanted: str) -> Value:
-    """An integer cast that wraps; the runtime's saturates."""
+    """An integer cast that wraps; the runtime's saturates.
+
+    Raises:
+        Rejected: between signed and unsigned integers of 32 bits, which need a wider type to wrap in.
+    """
     bits, signed = BIT_WIDTHS[wanted], wanted[0] == "s"
+    if x.dtype != wanted and (x.dtype == "ui32" or (wanted == "ui32" and x.dtype[0] == "s")):
+        raise Rejected(f"a cast of {x.dtype} to {wanted}, which has nowhere to wrap")
     if BIT_WIDTHS[x.dtype] < bits and (signed or x.dtype[0] == "u"):
         return c.cast(x, wanted)
     if BIT_WIDTHS[x.dtype] == bits and signed == (x.dtype[0] == "s"):
         return x
-    if bits >= 32:
-        return c.cast(x, wanted)  # si32 to ui32 and back: no wider type to wrap in
     wide = c.cast(x, "si32") if x.dtype != "si32" else x
     mask = c.constant((1 << bits) - 1, "si32")
     low = c.broadcasting_bitwise_and(wide, mask)

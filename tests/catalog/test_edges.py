@@ -184,6 +184,8 @@ REFUSED = [
     param("a number to the power of an integer tensor", "pow.Scalar", 2, "4xsi64[0,9]"),
     param("complex numbers", "mul.Tensor", "3xcomplex<f32>", "3xcomplex<f32>"),
     param("the absolute value of a complex number", "abs", "3xcomplex<f32>"),
+    param("unsigned integers of 32 bits as signed", "_to_copy", "3xui32[0,9]", dtype="si32"),
+    param("signed integers as unsigned ones of 32 bits", "_to_copy", "3xsi8", dtype="ui32"),
     param("a constant beyond 32 bits", "full", [2], 2**40, dtype="si64"),
     param("a sum with a number beyond 32 bits", "add.Scalar", "3xsi64", 2**40),
     param("a double beyond float32", "full", [2], 1e300, dtype="f64"),
