@@ -17,6 +17,8 @@ from models.blocks import EDSR, DiffusionBlock, StyleNet
 from models.zoo import ESPCN, Example
 from torch import nn
 
+from patcomp import get_decomp_table
+
 LENGTH = 12
 """Tokens in a sequence."""
 VOCABULARY = 99
@@ -318,3 +320,8 @@ def build(name: str, attention: str) -> Example:
     """An architecture with seeded weights and inputs."""
     torch.manual_seed(0)
     return ARCHITECTURES[name].make(attention)
+
+
+def export(example: Example) -> torch.export.ExportedProgram:
+    """The exported and decomposed program."""
+    return torch.export.export(example.model, example.args).run_decompositions(get_decomp_table())

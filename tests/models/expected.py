@@ -20,15 +20,17 @@ often as that graph is called.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from models.zoo import Example
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from patcomp import AIProgram
+from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.module import graph_name
 
 KINDS = {
@@ -120,3 +122,43 @@ def recovered(program: AIProgram) -> dict[str, int]:
         return found
 
     return dict(sorted({**activations("main"), **program.composites}.items()))
+
+
+def relative_error(
+    program: AIProgram, example: Example, run: Callable[[dict[str, torch.Tensor]], Mapping[str, Any]]
+) -> float:
+    """The largest difference of the only output from eager PyTorch's, relative to the largest value of that.
+
+    Args:
+        run: runs the program on inputs by name, in the element types of the program.
+    """
+    with torch.no_grad():
+        reference = example.model(*example.args)
+    types = [argument.type for argument in program.module.graph("main").regions[0].block.args]
+    named = zip(program.input_names(), example.args, types, strict=True)
+    outputs = run({name: prepare_input(value, type_, name) for name, value, type_ in named})
+    (given,) = outputs.values()
+    difference = (torch.as_tensor(given) - reference).abs().max()
+    return float(difference / reference.abs().max())
+
+
+MISSES = {
+    "deberta_v2 * scaled_dot_product_attention": "the scores get products with relative positions added before the mask",
+    "gemma2 * scaled_dot_product_attention": "the scores go through a tanh (softcap), which the composite has not",
+    "qwen3_next * gated_delta_update": "no rule yet for the recurrence in chunks",
+    "gpt2 * gelu": "no rule yet for the tanh form written out",
+    "t5 * gelu": "no rule yet for the tanh form written out",
+    "t5_encoder * gelu": "no rule yet for the tanh form written out",
+    "clip * gelu": "no rule yet for the quick form, x * sigmoid(1.702 x)",
+}
+"""Why a composite is not recovered, by `"architecture attention composite"`; `*` stands for any."""
+
+
+def listed_miss(name: str, attention: str, composite: str) -> str:
+    """The key of `MISSES` that covers a miss; empty where there is none."""
+    for key in MISSES:
+        if all(
+            pattern in ("*", given) for pattern, given in zip(key.split(), (name, attention, composite), strict=True)
+        ):
+            return key
+    return ""

@@ -1,0 +1,227 @@
+"""How many composites of unmodified models are recovered: expected by the modules, and found by the compiler.
+
+    python -m benchmarks.recovery [--markdown] [--only NAME ...] [--jobs 2]
+
+Each architecture is converted with each of its attention implementations, and compared with eager PyTorch on the
+evaluator and on the Core AI runtime. With `--markdown`, the table is written to `docs/recovered-composites.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from models.zoo import Example
+
+    from patcomp import AIProgram
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = ROOT / "docs" / "recovered-composites.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One architecture with one attention implementation."""
+
+    name: str
+    attention: str
+    expected: dict[str, int] = field(default_factory=dict)
+    recovered: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    evaluator_error: float | None = None
+    """The largest difference from eager PyTorch, relative to its largest value."""
+    runtime_error: float | None = None
+    misses: tuple[str, ...] = ()
+    """What was not recovered, and why."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.attention})" if self.attention else self.name
+
+
+def measure(name: str, attention: str) -> Row:
+    """Converts and runs one architecture."""
+    _prepare()
+    from models.architectures import build, export
+    from models.expected import expected, recovered
+
+    from patcomp import TorchConverter
+    from patcomp.errors import UnsupportedError
+
+    example = build(name, attention)
+    wanted = expected(example.model, example.args)
+    exported = export(example)
+    started = time.perf_counter()
+    try:
+        program = TorchConverter().add_exported_program(exported).to_coreai()
+    except UnsupportedError as error:
+        reasons = sorted({f"{problem.op}: {problem.message}" for problem in error.problems})
+        return Row(name, attention, wanted, misses=(f"not converted: {'; '.join(reasons)}",))
+    seconds = time.perf_counter() - started
+    found = recovered(program)
+    errors = {backend: run_error(program, example, backend) for backend in ("evaluator", "runtime")}
+    return Row(
+        name, attention, wanted, found, seconds, errors["evaluator"], errors["runtime"],
+        tuple(_misses(name, attention, program, wanted, found)),
+    )  # fmt: skip
+
+
+def _prepare() -> None:
+    """The models and the runtime's child process are those of the tests; their warnings are their own."""
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.insert(0, str(ROOT / "tests"))
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+
+
+def run_error(program: AIProgram, example: Example, backend: str) -> float | None:
+    """The error of a program's only output; None where the backend is not installed."""
+    from models.expected import relative_error
+    from native import Native
+
+    if backend == "evaluator":
+        return relative_error(program, example, lambda inputs: program.run(inputs))
+    if find_spec("coreai") is None:
+        return None
+    native = Native()
+    try:
+        return relative_error(program, example, lambda inputs: native.run(program.module, inputs))
+    finally:
+        native.close()
+
+
+def _misses(
+    name: str, attention: str, program: AIProgram, wanted: dict[str, int], found: dict[str, int]
+) -> Iterable[str]:
+    from models.expected import MISSES, listed_miss
+
+    for composite, count in wanted.items():
+        missing = count - found.get(composite, 0)
+        if missing > 0:
+            listed = listed_miss(name, attention, composite)
+            reason = MISSES[listed] if listed else _near_miss(program, composite)
+            yield f"{missing} {composite}: {reason}"
+
+
+def _near_miss(program: AIProgram, composite: str) -> str:
+    """Where the rule for a composite came closest, among those whose first op is there at all."""
+    from patterns_catalog import default_rules
+
+    names = [rule.name for rule in default_rules() if rule.name.startswith(composite) and rule.stage == "recover"]
+    answers = [" ".join(program.why_not(name).split()) for name in names]
+    telling = [answer for answer in answers if "there is no" not in answer and "it applies" not in answer]
+    return telling[0] if telling else "no rule comes near" if names else "there is no rule for it"
+
+
+# ---- the table -------------------------------------------------------------------------------------
+
+
+def columns() -> dict[str, tuple[str, ...]]:
+    """The columns of the table and what each of them sums."""
+    _prepare()
+    from models.expected import KINDS
+
+    return KINDS
+
+
+def _cells(row: Row) -> list[str]:
+    cells = []
+    for composites in columns().values():
+        wanted = sum(row.expected.get(name, 0) for name in composites)
+        found = sum(row.recovered.get(name, 0) for name in composites)
+        cells.append(f"{found}/{wanted}" if wanted or found else "")
+    return cells
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"{value:.0e}"
+
+
+def _totals(rows: list[Row]) -> list[str]:
+    totals = []
+    for composites in columns().values():
+        pairs = [(row.recovered.get(name, 0), row.expected.get(name, 0)) for row in rows for name in composites]
+        totals.append(f"{sum(min(pair) for pair in pairs)}/{sum(wanted for _, wanted in pairs)}")
+    return totals
+
+
+def terminal_table(rows: list[Row]) -> Table:
+    """The table for the terminal."""
+    table = Table(title="Composites recovered from unmodified models, of those that their modules have")
+    for heading in ("model", *columns(), "seconds", "evaluator", "runtime"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    for row in rows:
+        errors = (_error(row.evaluator_error), _error(row.runtime_error))
+        table.add_row(row.title, *_cells(row), f"{row.seconds:.2f}", *errors, style="yellow" if row.misses else None)
+    table.add_section()
+    table.add_row("all", *_totals(rows), f"{sum(row.seconds for row in rows):.2f}")
+    return table
+
+
+def markdown(rows: list[Row]) -> str:
+    """The document."""
+    headings = ["model", "attention", *columns(), "seconds", "evaluator", "runtime"]
+    lines = [
+        "# Composites recovered from unmodified models",
+        "",
+        "Written by `python -m benchmarks.recovery --markdown`. Each cell is what the compiler recovered, and what the",
+        "model has by its modules; `tests/models/expected.py` has the counting rule. Seconds are those of",
+        "`to_coreai()`; the last columns are the largest errors against eager PyTorch, relative to its largest value.",
+        "",
+        "| " + " | ".join(headings) + " |",
+        "|---|---|" + "---:|" * (len(headings) - 2),
+    ]
+    for row in rows:
+        numbers = [f"{row.seconds:.2f}", _error(row.evaluator_error), _error(row.runtime_error)]
+        lines.append("| " + " | ".join([row.name, row.attention, *_cells(row), *numbers]) + " |")
+    lines.append("| **all** | | " + " | ".join(_totals(rows)) + " | | | |")
+    misses: dict[str, list[str]] = {}
+    for row in rows:
+        for miss in row.misses:
+            misses.setdefault(miss, []).append(row.title)
+    lines += ["", "## Not recovered", ""]
+    lines += [f"- {miss.replace('|', chr(92) + '|')} — {', '.join(titles)}" for miss, titles in sorted(misses.items())]
+    return "\n".join([*lines, *([] if misses else ["Nothing."])]) + "\n"
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--markdown", action="store_true", help="write the table to docs/recovered-composites.md")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these architectures")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that measure at the same time")
+    options = parser.parse_args()
+    _prepare()
+    from models.architectures import VARIANTS
+
+    variants = [variant for variant in VARIANTS if not options.only or variant[0] in options.only]
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        rows = list(pool.map(measure, *zip(*variants, strict=True)))
+    console = Console(width=max(Console().width, 120))  # also where the output is no terminal
+    console.print(terminal_table(rows))
+    for row in rows:
+        for miss in row.misses:
+            console.print(f"{row.title}: {miss}", highlight=False)
+    if options.markdown:
+        DOCUMENT.write_text(markdown(rows))
+        console.print(f"written: {DOCUMENT.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

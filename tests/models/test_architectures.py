@@ -1,0 +1,93 @@
+"""Unmodified architectures: each converts, agrees with eager PyTorch, and gives the composites that its modules have.
+
+A sample runs always; `-m slow` runs all of them, on the runtime too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from models.architectures import VARIANTS, build, export
+from models.expected import MISSES, expected, listed_miss, recovered, relative_error
+from models.zoo import Example
+from native import Native
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.ir.verify import verify
+
+SAMPLE = (
+    ("deberta_v2", "eager"),
+    ("gpt_neox", "sdpa"),
+    ("gemma3", "eager"),
+    ("mixtral", "sdpa"),
+    ("t5", "sdpa"),
+    ("clip", "sdpa"),
+    ("swin", "eager"),
+    ("diffusion_block", "eager"),
+)
+TOLERANCE = 1e-4
+"""Of the largest output value."""
+
+
+def _variant(variant: tuple[str, str], *marks: pytest.MarkDecorator) -> object:
+    identifier = "-".join(filter(None, variant))
+    # the tests of one model run in one worker, which converts it once
+    return pytest.param(*variant, id=identifier, marks=[*marks, pytest.mark.xdist_group(identifier)])
+
+
+each_variant = pytest.mark.parametrize(
+    ("name", "attention"),
+    [_variant(variant, *(() if variant in SAMPLE else (pytest.mark.slow,))) for variant in VARIANTS],
+)
+
+
+@cache
+def converted(name: str, attention: str) -> tuple[Example, AIProgram]:
+    example = build(name, attention)
+    return example, TorchConverter().add_exported_program(export(example)).to_coreai()
+
+
+def test_the_sample_exists() -> None:
+    assert set(SAMPLE) <= set(VARIANTS)
+
+
+@each_variant
+def test_agrees_with_eager(name: str, attention: str) -> None:
+    example, program = converted(name, attention)
+    verify(program.module, runtime=True)
+    assert relative_error(program, example, program.run) <= TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "attention"), [_variant(variant) for variant in VARIANTS])
+def test_agrees_with_eager_on_the_runtime(name: str, attention: str, native: Native) -> None:
+    example, program = converted(name, attention)
+    assert relative_error(program, example, lambda inputs: native.run(program.module, inputs)) <= TOLERANCE
+
+
+def misses(name: str, attention: str) -> dict[str, str]:
+    """What is not recovered: composites, and the keys of `MISSES` that list them."""
+    example, program = converted(name, attention)
+    found = recovered(program)
+    wanted = expected(example.model, example.args)
+    surplus = {composite: found[composite] for composite in wanted if found.get(composite, 0) > wanted[composite]}
+    assert not surplus, f"more than the model has: {surplus} of {wanted}"
+    return {
+        composite: listed_miss(name, attention, composite)
+        for composite, count in wanted.items()
+        if found.get(composite, 0) < count
+    }
+
+
+@each_variant
+def test_recovers_what_the_modules_have(name: str, attention: str) -> None:
+    missing = misses(name, attention)
+    unlisted = [composite for composite, key in missing.items() if not key]
+    assert unlisted == [], f"found {recovered(converted(name, attention)[1])}"
+
+
+@pytest.mark.slow
+def test_every_listed_miss_is_one() -> None:
+    used = {key for variant in VARIANTS for key in misses(*variant).values()}
+    assert set(MISSES) <= used, "these are recovered now; take them from the list"
