@@ -143,7 +143,7 @@ def relative_error(
 
 
 MISSES = {
-    "deberta_v2 * scaled_dot_product_attention": "the scores get products with relative positions added before the mask",
+    "deberta_v2 * scaled_dot_product_attention": "products with relative positions are added to the scores",
     "gemma2 * scaled_dot_product_attention": "the scores go through a tanh (softcap), which the composite has not",
     "qwen3_next * gated_delta_update": "no rule yet for the recurrence in chunks",
     "gpt2 * gelu": "no rule yet for the tanh form written out",
