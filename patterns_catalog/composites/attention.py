@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.ir import aten
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, composites, example, op_rule
@@ -56,6 +57,16 @@ def _repeat_heads(c: Any, x: Value, heads: int) -> Value:
     return c.reshape(wide, [*batch, heads, length, width])
 
 
+def _own_heads(x: Value) -> Value | None:
+    """Keys or values before their heads were repeated for groups of queries, None where they are not."""
+    made = x.ssa.owner
+    if not isinstance(made, aten.AtenOp) or made.name != "aten.repeat_interleave.self_int":
+        return None
+    arguments = made.arguments_by_name()
+    own = arguments["self"]
+    return own if isinstance(own, Value) and arguments["dim"] == x.rank - 3 else None
+
+
 @op_rule("recover", "aten.scaled_dot_product_attention", name="scaled_dot_product_attention", examples=[
     example("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x6xf32"),
     example("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32", "3x5xi1", scale=0.3),
@@ -66,11 +77,14 @@ def _repeat_heads(c: Any, x: Value, heads: int) -> Value:
 def aten_attention(op: OpView, c: Any) -> Value:
     """The preserved op. A causal mask is built outside, upper-left aligned, and passed as the mask."""
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
-    rank = query.rank
+    rank, grouped = query.rank, op.enable_gqa
+    own_key, own_value = _own_heads(key), _own_heads(value)
+    if own_key is not None and own_value is not None and own_key.shape[-3] == own_value.shape[-3]:
+        key, value, grouped = own_key, own_value, True
     op.expect(op.dropout_p == 0.0, "attention with dropout")
     op.expect(rank >= 3 and key.rank == value.rank == rank, "attention of rank 2 or of different ranks")
     op.expect(all(x.is_static for x in (query, key, value)), "attention of dynamic shapes")
-    kept = -3 if op.enable_gqa else -2  # grouped queries have more heads than keys and values
+    kept = -3 if grouped else -2  # grouped queries have more heads than keys and values
     op.expect(
         query.shape[:kept] == key.shape[:kept] == value.shape[:kept], "attention that broadcasts its batch dimensions"
     )
@@ -80,7 +94,7 @@ def aten_attention(op: OpView, c: Any) -> Value:
         mask = c.constant(np.tri(query.shape[-2], key.shape[-2], dtype=np.bool_))
     shape = op.result.shape
     if rank == 3:  # the composite has a batch and heads; grouped queries have heads already
-        axis = 0 if op.enable_gqa else 1
+        axis = 0 if grouped else 1
         query, key, value = (c.expand_dims(x, [axis]) for x in (query, key, value))
         if mask is not None and mask.rank == 3:
             mask = c.expand_dims(mask, [axis])

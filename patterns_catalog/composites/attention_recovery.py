@@ -11,7 +11,6 @@ from typing import Any
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.infer import broadcast_shapes
-from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
@@ -37,9 +36,7 @@ _LOWEST = {"f16": -65504.0, "bf16": float.fromhex("-0x1.fep127"), "f32": -float.
 
 def _where(condition: Value, yes: Value, no: Value) -> Value:
     shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
-    return aten.build(
-        "aten.where.self", tensor(shape, yes.element_type), condition=condition, self=yes, other=no
-    )
+    return aten.build("aten.where.self", tensor(shape, yes.element_type), condition=condition, self=yes, other=no)
 
 
 def _number(value: float, like: Value) -> Value:
@@ -49,9 +46,7 @@ def _number(value: float, like: Value) -> Value:
 def _added(mask: Value | None, bias: Value, query: Value) -> Value:
     """The mask after a bias was added to the scores."""
     if bias.element_type != query.element_type:
-        bias = aten.build(
-            "aten._to_copy", tensor(bias.shape, query.element_type), self=bias, dtype=query.element_type
-        )
+        bias = aten.build("aten._to_copy", tensor(bias.shape, query.element_type), self=bias, dtype=query.element_type)
     if mask is None:
         return bias
     if mask.dtype == "i1":
@@ -106,8 +101,7 @@ def attention(
     for bias, keep, drop, fill in (stages[:4], stages[4:]):
         if bias is not None:
             mask = _added(mask, bias, query)
-        elif keep is not None or drop is not None:
-            kept = keep if keep is not None else _negated(drop)
+        elif (kept := keep if drop is None else _negated(drop)) is not None:
             mask = _replaced(mask, kept, _number_of(fill), query)
     order = [*key_order[:-2], key_order[-1], key_order[-2]]
     if order != sorted(order):
@@ -141,10 +135,10 @@ def _scale(match: Match) -> float | None:
 
 
 def _fits(match: Match, *nodes: Any) -> bool:
-    """Whether shapes are those of attention: nothing is broadcast but heads, masks and numbers."""
+    """Whether the shapes of scores, logits and result are those of attention: only heads and masks broadcast."""
     query, key, value = match["query"], match["key"], match["value"]
-    result, scores, logits = (match.value_of(node) for node in nodes)
-    if not all(x is not None and x.is_static for x in (query, key, value, result, scores, logits)):
+    shapes = [match[node].shape for node in nodes]
+    if not (query.is_static and key.is_static and value.is_static) or any(None in shape for shape in shapes):
         return False
     order = match["key_order"]
     if not key.rank == value.rank == query.rank == len(order) >= 3:
@@ -157,8 +151,8 @@ def _fits(match: Match, *nodes: Any) -> bool:
         and key_heads > 0
         and heads % key_heads == 0
         and (key_width, key_length) == (width, value.shape[-2])
-        and scores.shape == logits.shape == (*batch, heads, length, key_length)
-        and result.shape == (*batch, heads, length, value.shape[-1])
+        and shapes[:2] == [(*batch, heads, length, key_length)] * 2
+        and shapes[2] == (*batch, heads, length, value.shape[-1])
     )
 
 
@@ -187,7 +181,9 @@ def _safe(a: Any, logits: Any, softmax: Any, axis: Any) -> Any:
     """The softmax, zero in rows that are all minus infinity: PyTorch's decomposition of its own op has that."""
     some = a.op("any.dim", a.logical_not(a.op("eq.Tensor", logits, -math.inf)), dim=axis, keepdim=True)
     zeros = any_of(a.full_like(softmax, 0, dtype=ANY), 0.0)
-    return any_of(a.op("where.self", a.logical_not(some), zeros, softmax), softmax, tag="empty rows", tags=("zero", "any"))
+    return any_of(
+        a.op("where.self", a.logical_not(some), zeros, softmax), softmax, tag="empty rows", tags=("zero", "any")
+    )
 
 
 def _heads(a: Any, x: Any, repeats: Any, axis: Any, name: str) -> Any:
@@ -251,6 +247,6 @@ def attention_written_out(
             *((tag(name) == "none") | (factor.value != 0) for name, factor in zip(_FACTORS, factors, strict=True)),
             tag("mask").is_in("none", "added") | (fill.value <= _LARGEST_FILL),
             tag("outer mask").is_in("none", "added") | (outer_fill.value <= _LARGEST_FILL),
-            check("the shapes are those of attention", lambda match: _fits(match, result, scores, logits)),
+            check("the shapes are those of attention", lambda match: _fits(match, scores, logits, result)),
         ],
     )  # fmt: skip

@@ -20,22 +20,17 @@ def _filled(op: OpView, c: Any, value: Any) -> Value:
     return c.broadcast_to(scalar, shape) if shape else scalar
 
 
-@lowering("aten.full", examples=[example([2, 3], 0.5), example([], 3, dtype="si64")])
+@lowering("aten.full", "aten.scalar_tensor", examples=[example([2, 3], 0.5), example([2], 3, dtype="si64")])
 def full(op: OpView, c: Any) -> Value:
+    "those without dimensions are constants since normalize, but for numbers that do not fit"
     op.ignore("size", "dtype", because="the result type has them")
-    return _filled(op, c, op.fill_value)
+    return _filled(op, c, op.s if op.op_name == "aten.scalar_tensor" else op.fill_value)
 
 
 @lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
 def full_like(op: OpView, c: Any) -> Value:
     op.ignore("self", "dtype", because="the result type has shape and dtype")
     return _filled(op, c, op.fill_value)
-
-
-@lowering("aten.scalar_tensor", examples=[example(0.1), example(3, dtype="si64")])
-def scalar_tensor(op: OpView, c: Any) -> Value:
-    op.ignore("dtype", because="the result type has it")
-    return c.constant(exact_fill(op.s, op.result.element_type), op.result.element_type)
 
 
 @lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])

@@ -77,6 +77,28 @@ amax = _extreme("amax")
 amin = _extreme("amin")
 
 
+def _quantifier(name: str) -> OpRule:
+    @lowering(f"aten.{name}", f"aten.{name}.dim", f"aten.{name}.dims", name=name, examples=[
+        example("2x3xi1"), example("2x3xf32", -1, True, op=f"aten.{name}.dim"),
+        example("2x3x4xsi32[0,1]", [0, 2], op=f"aten.{name}.dims"), example("2x3xi1", None, op=f"aten.{name}.dims"),
+    ])  # fmt: skip
+    def rule(op: OpView, c: Any) -> Value:
+        "what is not zero counts as true; a uint8 tensor gives uint8"
+        x = op["self"]
+        given = op.dim if "dim" in op.arguments else None
+        keepdim = op.keepdim if "keepdim" in op.arguments else False
+        function = c.any_ if name == "any" else c.all_
+        truth = x if x.dtype == "i1" else c.broadcasting_not_equal(x, c.constant(0, x.element_type))
+        reduced = reduce(c, function, truth, [given] if isinstance(given, int) else given, keepdim, name == "all")
+        return c.cast(reduced, op.result.element_type)
+
+    return rule
+
+
+any_ = _quantifier("any")
+all_ = _quantifier("all")
+
+
 @lowering("aten._softmax", examples=[example("2x3x4xf32", -1, False), example("2x3x4xf32", 1, False)])
 def softmax(op: OpView, c: Any) -> Value:
     x = op["self"]

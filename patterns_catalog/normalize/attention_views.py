@@ -9,29 +9,46 @@ from patcomp.ir import coreai
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, OpView, Rewrite, any_of, check, compute, example, normalization, rule
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import (
+    ANY,
+    Attr,
+    CompositeTable,
+    Const,
+    OpView,
+    Rewrite,
+    any_of,
+    check,
+    compute,
+    example,
+    normalization,
+    rule,
+)
 from patcomp.patterns.match import Match
 from patterns_catalog.numbers import exact_fill
+
+_TABLE = CompositeTable("numbers")
 
 
 def _batch_only(match: Match) -> bool:
     """Whether both views only join leading dimensions, and the outer one splits them again."""
-    x, y, result = match["x"], match["y"], match.value_of(match.rule.root)
-    left, right = match["left"], match["right"]
+    x, y, left, right, size = (match[name] for name in ("x", "y", "left", "right", "size"))
+    if not (x.is_static and y.is_static and _whole(left) and _whole(right) and _whole(size)):
+        return False
+    if not (x.rank == y.rank == len(size) >= 4 and len(left) == len(right) == 3):
+        return False
+    count = math.prod(size[:-2])
     return (
-        x.rank == y.rank == result.rank >= 4
-        and x.is_static and y.is_static and result.is_static
-        and len(left) == len(right) == 3
-        and left == [math.prod(result.shape[:-2]), *x.shape[-2:]]
-        and right == [math.prod(result.shape[:-2]), *y.shape[-2:]]
-        and _joins(x.shape[:-2], y.shape[:-2], result.shape[:-2])
-        and result.shape[-2:] == (x.shape[-2], y.shape[-1])
-    )  # fmt: skip
+        left == [count, *x.shape[-2:]]
+        and right == [count, *y.shape[-2:]]
+        and size[-2:] == [x.shape[-2], y.shape[-1]]
+        and all({i, j} <= {1, n} and n in (i, j) for i, j, n in zip(x.shape[:-2], y.shape, size[:-2], strict=False))
+    )
 
 
-def _joins(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether two batch shapes broadcast to a third."""
-    return all({a, b} <= {1, n} and n in (a, b) for a, b, n in zip(left, right, result, strict=True))
+def _whole(sizes: list[Any]) -> bool:
+    """Whether sizes are known numbers."""
+    return all(type(size) is int and size >= 0 for size in sizes)
 
 
 @rule(stage="normalize", target=aten_namespace, example={
@@ -57,17 +74,12 @@ def batched_matmul(
 
 def _repeats_heads(match: Match) -> bool:
     """Whether a new axis after the heads is filled with copies and joined with the heads."""
-    x, result, wide = match["x"], match.value_of(match.rule.root), match["wide"]
-    if x.rank < 3 or not x.is_static or not result.is_static or len(wide) != x.rank + 1:
+    x, place, wide, size = (match[name] for name in ("x", "place", "wide", "size"))
+    if x.rank < 3 or not x.is_static or len(wide) != x.rank + 1 or not _whole(size):
         return False
     axis, (*batch, heads, length, width) = x.rank - 2, x.shape
     copies = wide[axis]
-    return (
-        match["place"] % (x.rank + 1) == axis
-        and type(copies) is int
-        and copies > 0
-        and result.shape == (*batch, heads * copies, length, width)
-    )
+    return place % (x.rank + 1) == axis and _whole([copies]) and size == [*batch, heads * copies, length, width]
 
 
 @rule(stage="normalize", target=aten_namespace, example={
@@ -108,11 +120,16 @@ def scalar(op: OpView, a: Any) -> Value | None:
         return None  # the lowering says why
 
 
-@normalization("aten.sqrt", name="normalize sqrt", examples=[example("f32[1,2]")])
-def square_root(op: OpView, a: Any) -> Value | None:
-    "the root of a number without dimensions is a number, as in `scores / sqrt(tensor(64.))`"
-    x = op["self"]
-    values = x.constant if x.rank == 0 and x.type == op.result else None
-    if values is None or not values >= 0:
-        return None
-    return coreai.constant(math.sqrt(float(values)), op.result.element_type)
+@_TABLE.define
+def root(x: Value, *, result_types: list[Attribute]) -> Value:
+    """The square root of a constant, as a constant."""
+    assert x.constant is not None
+    return coreai.constant(math.sqrt(float(x.constant)), x.element_type)
+
+
+@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
+def root_of_number(a: Any, c: Any, x: Const) -> Rewrite:
+    "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
+    return Rewrite(
+        a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in("f32", "f16", "bf16", "f64"), x.value >= 0]
+    )
