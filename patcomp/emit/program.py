@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.emit.asset import Asset, save_asset
+from patcomp.emit.report import CompositeReport, composite_calls
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import TensorType
 
@@ -89,18 +89,14 @@ class AIProgram:
     @property
     def composites(self) -> dict[str, int]:
         """How many calls of each composite the program makes, by composite name."""
-        names = {
-            graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
-            for graph in self.module.graphs
-            if "composite_decl" in graph.properties
-        }
-        calls: Counter[str] = Counter()
-        for op in self.module.op.walk():
-            if op.name == "coreai.invoke":
-                callee = op.properties["callee"].symbol.string_value()  # type: ignore[attr-defined]
-                if callee in names:
-                    calls[names[callee]] += 1
-        return dict(sorted(calls.items()))
+        return self.report().counts
+
+    def report(self) -> CompositeReport:
+        """Each call of a composite: the rule that recovered it, and where in the model it comes from.
+
+        `print(program.report())` shows a line for each. A program of `Mode.RELEASE` knows no places.
+        """
+        return CompositeReport(composite_calls(self.module))
 
     def optimize(self) -> AIProgram:
         """Returns the program: `to_coreai` has optimized it already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -26,7 +26,7 @@ from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.patterns import OpRule, RuleSet, collect
-from patcomp.rewrites import Dumps, explain, run_pipeline, why_not
+from patcomp.rewrites import Dumps, explain, known_composites, run_pipeline, why_not
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -207,6 +207,7 @@ class TorchConverter:
         self,
         *,
         entrypoints: Sequence[str] | None = None,
+        recover: str | Iterable[str] = "all",
         dump_ir: str | Path | None = None,
         verbose: bool = False,
     ) -> AIProgram:
@@ -214,6 +215,8 @@ class TorchConverter:
 
         Args:
             entrypoints: convert only these entry points.
+            recover: which composites the program may have: `"all"`, `"none"` or their names, `["rms_norm"]`. What
+                others would compute is computed in place; `docs/composites.md` lists all.
             dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`); by default the
                 environment variable `PATCOMP_DUMP`, else none.
             verbose: show a progress bar.
@@ -221,10 +224,11 @@ class TorchConverter:
         Raises:
             RuntimeError: nothing is staged.
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
+            ValueError: a name in `recover` is no composite; the message lists those there are.
             UnsupportedError: ops that no rule takes, all of them listed.
             StageError: a defect in a rule; names stage, rule and op, and where the IR before that stage is.
         """
-        staged = self._selected(entrypoints)
+        staged, composites = self._selected(entrypoints), _composites(recover)
         if not staged:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
@@ -237,16 +241,17 @@ class TorchConverter:
                 advance(stage)
 
             try:
-                compilation = run_pipeline(self._imported(staged), self.rules, after_stage=after_stage)
+                module = self._imported(staged)
+                compilation = run_pipeline(module, self.rules, after_stage=after_stage, composites=composites)
             except StageError as error:
-                place = self._dump_before(error, staged, dumps)
+                place = self._dump_before(error, staged, dumps, composites)
                 raise StageError(f"{error}\n{place}", error.stage) from error
         if self.mode is self.Mode.RELEASE:
             for op in compilation.module.op.walk():
                 op.location = UNKNOWN
         if dumps is not None:
             dumps.write("emit", compilation.module)
-        rules, module, stages = self.rules, compilation.module, Stages(lambda: self._replay(staged))
+        rules, module, stages = self.rules, compilation.module, Stages(lambda: self._replay(staged, composites))
         return AIProgram(
             module,
             compilation.reports,
@@ -280,17 +285,19 @@ class TorchConverter:
             raise UnsupportedError(_headline(problems), problems)
         return module
 
-    def _replay(self, staged: Sequence[_Staged]) -> dict[str, str]:
+    def _replay(self, staged: Sequence[_Staged], composites: Collection[str] | None) -> dict[str, str]:
         texts: dict[str, str] = {}
 
         def keep(stage: str, module: IRModule) -> None:
             texts[stage] = module.text()
 
-        compilation = run_pipeline(self._imported(staged), self.rules, after_stage=keep)
+        compilation = run_pipeline(self._imported(staged), self.rules, after_stage=keep, composites=composites)
         texts["emit"] = compilation.module.text()
         return texts
 
-    def _dump_before(self, error: StageError, staged: Sequence[_Staged], dumps: Dumps | None) -> str:
+    def _dump_before(
+        self, error: StageError, staged: Sequence[_Staged], dumps: Dumps | None, composites: Collection[str] | None
+    ) -> str:
         """Where the IR before the failed stage is; written now unless dumps were asked for."""
         failed = error.stage
         if dumps is None:
@@ -300,6 +307,7 @@ class TorchConverter:
                 self.rules,
                 after_stage=dumps.write,
                 only_before=failed,
+                composites=composites,
             )
         before = dumps.NAMES[dumps.NAMES.index(failed) - 1]
         return f"the IR before this stage is in {dumps.path(before)}"
@@ -320,6 +328,23 @@ class TorchConverter:
             inputs, outputs = (list(names or []) for names in item.given)
             lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}")
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), ")"])
+
+
+def _composites(recover: str | Iterable[str]) -> frozenset[str] | None:
+    """The composites that `recover=` names; None for all.
+
+    Raises:
+        ValueError: one of them does not exist.
+    """
+    if recover == "all":
+        return None
+    if isinstance(recover, str) and recover != "none":
+        raise ValueError(f"recover must be 'all', 'none' or a list of composites, got {recover!r}")
+    chosen = frozenset() if recover == "none" else frozenset(recover)
+    known = known_composites()
+    if unknown := sorted(chosen.difference(known)):
+        raise ValueError(f"no composite is called {', '.join(unknown)}; there are {', '.join(known)}")
+    return chosen
 
 
 def _headline(problems: Sequence[Problem]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from patcomp.errors import RuleError
@@ -83,6 +83,9 @@ class CompositeTable:
         if self._functions.setdefault(spelled, function) is not function:
             raise RuleError(f"{self.name} already has {spelled!r}")
         return function
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        return iter(self._functions.values())
 
     def spec(self, name: str) -> Callable[..., Any] | None:
         """The function of a name."""

@@ -2,5 +2,6 @@
 
 from patcomp.rewrites.pipeline import STAGES, Compilation, Dumps, StageReport, run_pipeline
 from patcomp.rewrites.questions import explain, why_not
+from patcomp.rewrites.recover import known_composites
 
-__all__ = ["STAGES", "Compilation", "Dumps", "StageReport", "explain", "run_pipeline", "why_not"]
+__all__ = ["STAGES", "Compilation", "Dumps", "StageReport", "explain", "known_composites", "run_pipeline", "why_not"]

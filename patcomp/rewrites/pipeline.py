@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +88,7 @@ def run_pipeline(
     *,
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
+    composites: Collection[str] | None = None,
 ) -> Compilation:
     """Runs the stages on an imported module, in place.
 
@@ -96,6 +97,7 @@ def run_pipeline(
         rules: the rules of all stages.
         after_stage: called with the name of each stage, `import` first, and the module after it.
         only_before: stop before the stage of this name.
+        composites: names of the composites that may be recovered; all by default.
 
     Raises:
         UnsupportedError: the program holds ops that cannot be converted; all of them listed.
@@ -110,7 +112,10 @@ def run_pipeline(
                 break
             before, started = module.op_count(), time.perf_counter()
             try:
-                statistics = stage.run(module, rules.stage(stage.name))
+                if stage.run is recover:
+                    statistics = recover(module, rules.stage(stage.name), composites)
+                else:
+                    statistics = stage.run(module, rules.stage(stage.name))
                 verify(module, runtime=stage.lowered)
             except UnsupportedError:
                 raise

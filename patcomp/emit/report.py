@@ -1,0 +1,64 @@
+"""Which composites a program calls, which rules recovered them, and from which places of the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from patcomp.ir.locations import Origin, origins, rules
+from patcomp.ir.module import IRModule, graph_name
+
+
+@dataclass(frozen=True)
+class CompositeCall:
+    """One call of a composite."""
+
+    composite: str
+    rule: str
+    """The rule that made it out of other ops; empty where nothing is known of that."""
+    origins: tuple[Origin, ...]
+    """The nodes of the model that it stands for, the one that gave its result first."""
+
+    @property
+    def place(self) -> str:
+        """The first node, its module and its source line."""
+        return str(self.origins[0]) if self.origins else "unknown source"
+
+
+@dataclass(frozen=True)
+class CompositeReport:
+    """The composites of a program; as text, a line for each call under a line for each composite."""
+
+    calls: tuple[CompositeCall, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many calls of each composite there are, by composite name."""
+        return dict(sorted(Counter(call.composite for call in self.calls).items()))
+
+    def __str__(self) -> str:
+        lines = []
+        for name, count in self.counts.items():
+            lines.append(f"{name}: {count}")
+            for call in self.calls:
+                if call.composite == name:
+                    by = f" by rule {call.rule!r}" if call.rule else ""
+                    lines.append(f"  {call.place}{by}")
+        return "\n".join(lines) or "no composites"
+
+
+def composite_calls(module: IRModule) -> tuple[CompositeCall, ...]:
+    """Every call of a composite, in program order."""
+    names = {
+        graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
+        for graph in module.graphs
+        if "composite_decl" in graph.properties
+    }
+    calls = []
+    for op in module.op.walk():
+        if op.name == "coreai.invoke":
+            callee = op.properties["callee"].symbol.string_value()  # type: ignore[attr-defined]
+            if callee in names:
+                made_by = next(iter(rules(op.location)), "")
+                calls.append(CompositeCall(names[callee], made_by, origins(op.location)))
+    return tuple(calls)
