@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import aten
+from patcomp.ir import aten, coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, composites, example, op_rule
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import OpView, Rewrite, any_of, composites, example, op_rule, rule
 
 
 @composites.define
@@ -50,3 +53,95 @@ def aten_log_softmax(op: OpView, c: Any) -> Value:
     x = op["self"]
     op.expect(x.rank > 0 and not op.half_to_float, "log_softmax of a 0-d tensor or with half_to_float")
     return log_softmax(x, axis=op.dim % x.rank)
+
+
+# ---- from the ops of models that write it out ------------------------------------------------------
+
+
+@composites.define
+def gelu(x: Value, *, approximate: str, result_types: Sequence[Attribute]) -> Value:
+    """PyTorch's op; PyTorch has none for x * sigmoid(1.702 x), which Core AI calls the sigmoid approximation."""
+    if approximate == "sigmoid":
+        return coreai.gelu(x, approximate="sigmoid")
+    return aten.build("aten.gelu", result_types[0], self=x, approximate=approximate)
+
+
+@composites.define
+def silu(x: Value, *, result_types: Sequence[Attribute]) -> Value:
+    """x * sigmoid(x)"""
+    return aten.build("aten.silu", result_types[0], self=x)
+
+
+@composites.define
+def hard_swish(x: Value, *, result_types: Sequence[Attribute]) -> Value:
+    """x * hard_sigmoid(x)"""
+    return aten.build("aten.mul.Tensor", result_types[0], self=x, other=hard_sigmoid(x))
+
+
+def _half(x: Any) -> Any:
+    return any_of(x * 0.5, x / 2.0)
+
+
+def _half_product(x: Any, y: Any) -> Any:
+    """0.5 * x * y, the factors in any order."""
+    return any_of(_half(x) * y, x * _half(y), _half(x * y))
+
+
+@rule(name="gelu of erf", example={"x": "2x5xf32"})
+def gelu_of_erf(a: Any, c: Any, x: Any) -> Rewrite:
+    "0.5 * x * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel 2016, arXiv:1606.08415; BERT and others with gelu_python)"
+    scaled = any_of(x / math.sqrt(2), x * math.sqrt(0.5))
+    return Rewrite(_half_product(x, 1.0 + a.erf(scaled)), to=c.gelu(x, approximate="none"))
+
+
+_CUBIC = 0.044715
+_ROOT = math.sqrt(2 / math.pi)
+
+
+@rule(name="gelu of tanh", example={"x": "2x5xf32"})
+def gelu_of_tanh(a: Any, c: Any, x: Any) -> Rewrite:
+    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) (GPT-2 and others with gelu_new)
+
+    or with sqrt(2 / pi) * x * (1 + 0.044715 * x * x) inside (BLOOM, gelu_fast).
+    """
+    square = any_of(x * x, a.pow(x, 2.0))
+    cube = any_of(a.pow(x, 3.0), square * x)
+    inside = any_of(
+        (x + cube * _CUBIC) * _ROOT,
+        (x * _ROOT) * (1.0 + any_of((x * _CUBIC) * x, square * _CUBIC)),
+    )
+    return Rewrite(_half_product(x, 1.0 + a.tanh(inside)), to=c.gelu(x, approximate="tanh"))
+
+
+@rule(name="gelu of sigmoid", example={"x": "2x5xf32"})
+def gelu_of_sigmoid(a: Any, c: Any, x: Any) -> Rewrite:
+    "x * sigmoid(1.702 * x) (CLIP and others with quick_gelu)"
+    return Rewrite(x * a.sigmoid(x * 1.702), to=c.gelu(x, approximate="sigmoid"))
+
+
+@rule(name="silu of sigmoid", example={"x": "2x5xf32"})
+def silu_of_sigmoid(a: Any, c: Any, x: Any) -> Rewrite:
+    "x * sigmoid(x) (Swish; what PyTorch's default decompositions make of silu)"
+    return Rewrite(x * a.sigmoid(x), to=c.silu(x))
+
+
+def _clamped(a: Any, x: Any, high: float) -> Any:
+    """min(max(x, 0), high) in one op or two."""
+    once = a.op("clamp", x, min=0.0, max=high)
+    return any_of(once, a.op("clamp", a.op("clamp", x, min=0.0, max=None), min=None, max=high))
+
+
+def _sixth(x: Any) -> Any:
+    return any_of(x / 6.0, x * (1 / 6))
+
+
+@rule(name="hard_sigmoid of clamp", example={"x": "2x5xf32"})
+def hard_sigmoid_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
+    "relu6(x + 3) / 6 or clamp(x / 6 + 0.5, 0, 1) (MobileNetV3; PyTorch's default decomposition of hardsigmoid)"
+    return Rewrite(any_of(_sixth(_clamped(a, x + 3.0, 6.0)), _clamped(a, _sixth(x) + 0.5, 1.0)), to=c.hard_sigmoid(x))
+
+
+@rule(name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32"})
+def hard_swish_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
+    "x * relu6(x + 3) / 6 (PyTorch's default decomposition of hardswish)"
+    return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hard_swish(x))

@@ -6,7 +6,7 @@ from typing import Any
 
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, composites, example, op_rule
+from patcomp.patterns import Attr, OpView, Rewrite, check, composites, compute, example, op_rule, rule
 
 
 @composites.define
@@ -27,3 +27,35 @@ def aten_pixel_shuffle(op: OpView, c: Any) -> Value:
     x = op["self"]
     op.expect(x.is_static, "a pixel shuffle of a dynamic shape")
     return pixel_shuffle(x, upscale_factor=op.upscale_factor)
+
+
+# ---- from the ops of models that write it out ------------------------------------------------------
+
+
+def _upscale_factor(match: Any) -> int | None:
+    """The factor of the shuffle that a view, permutation and view are; None when they are something else."""
+    shape, split, order, merged = match["x"].shape, match["split"], match["order"], match["merged"]
+    lead = len(split) - 5
+    if lead != len(shape) - 3 or None in shape:
+        return None
+    channels, rows, columns, height, width = split[lead:]
+    if rows != columns or split != [*shape[:lead], channels, rows, rows, *shape[-2:]]:
+        return None
+    if order != [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2]:
+        return None
+    return rows if merged == [*shape[:lead], channels, height * rows, width * rows] else None
+
+
+@rule(
+    name="pixel_shuffle of views",
+    example={"x": "1x8x3x4xf32", "split": [1, 2, 2, 2, 3, 4], "order": [0, 1, 4, 2, 5, 3], "merged": [1, 2, 6, 8]},
+)
+def pixel_shuffle_of_views(a: Any, c: Any, x: Any, split: Attr, order: Attr, merged: Attr) -> Rewrite:
+    """x.view(..., C, r, r, H, W).permute(..., C, H, r, W, r).view(..., C, H r, W r) (super-resolution networks;
+    PyTorch's default decomposition of pixel_shuffle)"""
+    cut = a.op("view", x, size=split)
+    return Rewrite(
+        a.op("view", a.permute(cut, dims=order), size=merged),
+        to=c.pixel_shuffle(x, upscale_factor=compute("the factor", _upscale_factor)),
+        where=[check("the views and the permutation are a pixel shuffle", _upscale_factor)],
+    )

@@ -174,3 +174,10 @@ def where(op: OpView, a: Any) -> Value | None:
         return None
     operands = {key: as_tensor(a, op[key], element) for key in ("self", "other")}
     return a.build("aten.where.self", op.result, condition=op.condition, **operands)
+
+
+@normalization("aten.hardtanh", examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32[-9,9]", 0.0, 6.0)])
+def hardtanh(op: OpView, a: Any) -> Value:
+    "a clamp (relu6 is one between 0 and 6); PyTorch cuts the bounds of integers to integers"
+    low, high = (bound if is_float(op.result.element_type) else int(bound) for bound in (op.min_val, op.max_val))
+    return a.build("aten.clamp", op.result, self=op["self"], min=low, max=high)
