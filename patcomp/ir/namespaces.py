@@ -312,6 +312,8 @@ class AtenView(DialectView):
             shape, element = _broadcast([value.shape for value in tensors]) or shape, tensors[-1].element_type
         if spec.name.split(".")[1] in _PREDICATES:
             element = "i1"
+        if spec.name == "aten.view" and all(isinstance(size, int) for size in arguments["size"]):
+            shape = tuple(arguments["size"])
         dims = arguments.get("dim")
         if "keepdim" in arguments and dims is not None:
             axes = {axis % max(len(shape), 1) for axis in (dims if isinstance(dims, list | tuple) else [dims])}

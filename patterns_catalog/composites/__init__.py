@@ -1,5 +1,27 @@
 """Composites: the ops that the Core AI compiler knows by name, and the patterns that find them in models."""
 
-from patterns_catalog.composites import activation, attention, attention_recovery, experts, normalization, shuffle
+from patterns_catalog.composites import (
+    activation,
+    attention,
+    attention_recovery,
+    experts,
+    norm_recovery,
+    normalization,
+    pooling,
+    rope,
+    shuffle,
+    vector_norm,
+)
 
-FAMILIES = (activation, attention, attention_recovery, experts, normalization, shuffle)
+FAMILIES = (
+    activation,
+    attention,
+    attention_recovery,
+    experts,
+    norm_recovery,
+    normalization,
+    pooling,
+    rope,
+    shuffle,
+    vector_norm,
+)

@@ -1,6 +1,7 @@
 """Lowerings: one ATen op to `coreai` ops. One family a file; a rule is a function with an example."""
 
 from patterns_catalog.lowering import (
+    average_pooling,
     creation,
     elementwise,
     indexing,
@@ -10,10 +11,12 @@ from patterns_catalog.lowering import (
     reductions,
     rounding,
     shapes,
+    statistics,
     updates,
 )
 
 FAMILIES = (
+    average_pooling,
     creation,
     elementwise,
     indexing,
@@ -23,5 +26,6 @@ FAMILIES = (
     reductions,
     rounding,
     shapes,
+    statistics,
     updates,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import element_name, is_float, is_integer
+from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 
@@ -72,33 +72,3 @@ def log1p(op: OpView, c: Any) -> Value:
     exact = c.broadcasting_or(c.broadcasting_equal(back, x), unchanged)
     quotient = c.broadcasting_divide(c.broadcasting_where(exact, one, x), c.broadcasting_where(exact, one, back))
     return c.broadcasting_where(unchanged, x, c.broadcasting_mul(c.log(shifted), quotient))
-
-
-@lowering("aten.linalg_vector_norm", name="vector norm", examples=[
-    example("2x3x4xf32", 2.0, [-1], True), example("2x3xf32", 1.0, [0]), example("2x3xf32"),
-    example("2x3xf32", 3.0, [1]), example("2x3xf32", float("inf"), [1]), example("2x3xf32", 0.0, [1]),
-    example("2x3xf16", 2.0, [1], dtype="f32"),
-])  # fmt: skip
-def vector_norm(op: OpView, c: Any) -> Value:
-    "(sum |x|^p)^(1/p), or the extremes for infinite p and the number of non-zeros for p = 0"
-    op.ignore("dtype", because="the result type has it")
-    element, order = op.result.element_type, float(op.ord)
-    op.expect(not is_integer(op["self"].element_type) and op["self"].dtype != "i1", "a norm of integers")
-    wide = element if element_name(element) not in ("f16", "bf16") else "f32"
-    x = c.cast(op["self"], wide)
-    axes = sorted(dim % x.rank for dim in op.dim) if op.dim and x.rank else list(range(x.rank))
-    keep = op.keepdim or x.rank == 0
-    if x.rank == 0:
-        x, axes = c.reshape(x, [1]), [0]
-    if order == 2.0:
-        norm = c.sqrt(c.reduce_sum(c.broadcasting_mul(x, x), axes))
-    elif order in (float("inf"), float("-inf")):
-        norm = (c.reduce_max if order > 0 else c.reduce_min)(c.abs_(x), axes)
-    elif order == 0.0:
-        norm = c.reduce_sum(c.cast(c.broadcasting_not_equal(x, 0), wide), axes)
-    elif order == 1.0:
-        norm = c.reduce_sum(c.abs_(x), axes)
-    else:
-        norm = c.broadcasting_pow(c.reduce_sum(c.broadcasting_pow(c.abs_(x), order), axes), 1.0 / order)
-    norm = norm if keep else c.shrink_dims(norm, axes)
-    return c.cast(c.reshape(norm, []) if op["self"].rank == 0 else norm, element)

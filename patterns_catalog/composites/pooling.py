@@ -1,0 +1,154 @@
+"""Average pools as composites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.composite import composite
+from patcomp.ir.types import is_float
+from patcomp.ir.value import Value
+from patcomp.patterns import OpRule, OpView, composites, example, op_rule
+from patterns_catalog.composites.normalization import compute_type
+
+_INPUTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+
+
+@dataclass(frozen=True)
+class AveragePool:
+    """The arguments of PyTorch's average pools, one number for each spatial axis."""
+
+    output: tuple[int, ...]
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor_override: int | None = None
+
+    @classmethod
+    def of(cls, op: OpView) -> AveragePool:
+        """The arguments of `aten.avg_pool2d` or `aten.avg_pool3d`."""
+        axes = 2 if op.op_name == "aten.avg_pool2d" else 3
+        op.expect(None not in op["self"].shape[-axes:], "an average pool of dynamic sizes")
+        kernel, stride, padding = (
+            list(given) * axes if len(given) == 1 else list(given) for given in (op.kernel_size, op.stride, op.padding)
+        )
+        return cls(
+            op.result.static_shape[-axes:], kernel, stride or kernel, padding, op.ceil_mode, op.count_include_pad,
+            op.divisor_override,
+        )  # fmt: skip
+
+    def windows(self, sizes: Sequence[int]) -> tuple[list[int], np.ndarray]:
+        """For an input of the given sizes, the padding needed after it, and the divisor of each window."""
+        axes = len(self.kernel)
+        windows = [_windows(*of) for of in zip(sizes, self.output, self.kernel, self.stride, self.padding, strict=True)]
+        divisor = np.ones((1, 1, *self.output), np.int32)
+        for axis, (_, padded, inside) in enumerate(windows):
+            count = np.array(padded if self.count_include_pad else inside, np.int32)
+            divisor = divisor * count.reshape([1, 1, *([1] * axis), -1, *([1] * (axes - axis - 1))])
+        if self.divisor_override is not None:
+            divisor = np.full_like(divisor, self.divisor_override)
+        if (divisor == divisor.flat[0]).all():
+            divisor = divisor.reshape(-1)[0].reshape(())
+        return [after for after, _, _ in windows], divisor
+
+    def total(self, c: Any, x: Value, after: list[int]) -> Value:
+        """The sum of each window of a batch."""
+        pairs = [amount for pair in zip(self.padding, after, strict=True) for amount in pair]
+        if any(pairs):
+            x = c.pad(x, [0, 0, 0, 0, *pairs], c.constant(0, x.element_type), padding_mode="constant")
+        return (c.sumpool2d if len(self.kernel) == 2 else c.sumpool3d)(
+            x, self.kernel, self.stride, [1] * len(self.kernel)
+        )
+
+    def apply(self, c: Any, x: Value) -> Value:
+        """The composite on an image or volume with a batch, or on one without."""
+        axes = len(self.kernel)
+        unbatched = x.rank == axes + 1
+        if unbatched:
+            x = c.expand_dims(x, [0])
+        options = [c.constant(np.array(values, np.int32)) for values in (self.kernel, self.stride, self.padding)]
+        options += [c.constant(flag) for flag in (self.ceil_mode, self.count_include_pad)]
+        made = (avg_pool_2d if axes == 2 else avg_pool_3d)(
+            x, *options, c.constant(self.divisor_override or 0, "si32"), arguments=self
+        )
+        return c.shrink_dims(made, [0]) if unbatched else made
+
+
+def _windows(size: int, output: int, kernel: int, stride: int, padding: int) -> tuple[int, list[int], list[int]]:
+    """Along one axis: the padding needed after the input, and how many elements each window has with and without any.
+
+    What ceil mode adds beyond the padding counts for nothing, as in PyTorch.
+    """
+    starts = [index * stride - padding for index in range(output)]
+    padded = [min(start + kernel, size + padding) - start for start in starts]
+    inside = [min(start + kernel, size) - max(start, 0) for start in starts]
+    return max(0, starts[-1] + kernel - size), padded, inside
+
+
+def _composite(axes: int) -> Callable[..., Value]:
+    @composites.define
+    @composite(f"avg_pool_{axes}d", inputs=_INPUTS)
+    def average(c: Any, x: Value, *options: Value, arguments: AveragePool) -> Value:
+        """The sum of each window of the padded input, divided by the number of elements that count.
+
+        The options are constants, which the body need not read: what they say is in the constants of its own.
+        """
+        wide = c.cast(x, compute_type(x))
+        after, divisor = arguments.windows([size for size in x.shape[2:] if size is not None])
+        total = arguments.total(c, wide, after)
+        return c.cast(c.broadcasting_divide(total, c.constant(divisor, wide.element_type)), x.element_type)
+
+    return average
+
+
+avg_pool_2d = _composite(2)
+avg_pool_3d = _composite(3)
+
+
+def _average_pool(axes: int, name: str) -> OpRule:
+    def kernel(size: int) -> list[int]:
+        return [size] * axes
+
+    image = "x".join(["1x2x7x8", "6"][: axes - 1]) + "xf32"
+    examples = [
+        example(image, kernel(2)), example(image, kernel(3), kernel(2), kernel(1)),
+        example(image, kernel(3), kernel(2), kernel(1), False, False),
+        example(image, kernel(3), kernel(2), kernel(1), True, False),
+        example(image, kernel(3), kernel(2), kernel(1), True),
+        example(image, kernel(2), kernel(3), kernel(1), True, False, 3), example(image, kernel(2), divisor_override=5),
+        example(image.partition("x")[2], [3, *kernel(2)[1:]], kernel(2), [1, *kernel(0)[1:]], False, False),
+    ]  # fmt: skip
+
+    @op_rule("recover", f"aten.avg_pool{axes}d", name=name, examples=examples)
+    def rule(op: OpView, c: Any) -> Value:
+        op.expect(is_float(op["self"].element_type), "an average pool of integers")
+        return AveragePool.of(op).apply(c, op["self"])
+
+    return rule
+
+
+average_pool_2d = _average_pool(2, "avg_pool_2d")
+average_pool_3d = _average_pool(3, "avg_pool_3d")
+
+
+@op_rule("recover", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d", name="avg_pool of adaptive", examples=[
+    example("1x2x6x8xf32", [3, 4]), example("2x6x8xf32", [6, 2]),
+    example("1x2x4x6x4xf32", [2, 3, 1], op="aten._adaptive_avg_pool3d"),
+])  # fmt: skip
+def adaptive_average_pool(op: OpView, c: Any) -> Value:
+    """Where the output divides the input, the windows are all alike; the lower stage takes the others."""
+    x, output = op["self"], tuple(op.output_size)
+    op.expect(is_float(x.element_type), "an average pool of integers")
+    sizes = x.shape[-len(output) :]
+    op.expect(None not in sizes and 0 not in sizes, "an adaptive pool of dynamic sizes, or of nothing")
+    kernel = [size // count for size, count in zip(sizes, output, strict=True)]
+    op.expect(
+        all(size == count * step for size, count, step in zip(sizes, output, kernel, strict=True)),
+        "an adaptive pool whose windows differ",
+    )
+    return AveragePool(output, kernel, kernel, [0] * len(output)).apply(c, x)

@@ -1,0 +1,60 @@
+"""Variances, and batch norms with statistics of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from patcomp.ir.types import is_float
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.normalization import compute_type
+from patterns_catalog.lowering.reductions import axes_of, reduce
+
+
+@lowering("aten.var.correction", examples=[
+    example("2x3x4xf32", [1]), example("2x3x4xf32", [-1, 0], correction=0, keepdim=True), example("2x3xf32"),
+    example("2x3xf32", [1], correction=1.5), example("2x3xf16", [1], correction=5), example("f32", correction=0),
+])  # fmt: skip
+def variance(op: OpView, c: Any) -> Value:
+    """sum((x - mean) ** 2) / max(count - correction, 0), in float32 for half precision."""
+    x = op["self"]
+    op.expect(is_float(x.element_type), "a variance of complex numbers")
+    correction = 1 if op.correction is None else op.correction
+    wide = c.cast(x, compute_type(x))
+    axes = axes_of(op.dim, x.rank)
+    centered = c.broadcasting_sub(wide, reduce(c, c.reduce_mean, wide, op.dim, True))
+    square = c.broadcasting_mul(centered, centered)
+    if correction == 0:
+        return c.cast(reduce(c, c.reduce_mean, square, op.dim, op.keepdim), x.element_type)
+    sizes = [x.shape[axis] for axis in axes]
+    op.expect(None not in sizes, "a variance with a correction over a dynamic dimension")
+    count = max(math.prod(size for size in sizes if size is not None) - correction, 0)
+    total = reduce(c, c.reduce_sum, square, op.dim, op.keepdim)
+    return c.cast(c.broadcasting_divide(total, c.constant(float(count), wide.element_type)), x.element_type)
+
+
+@lowering("aten._native_batch_norm_legit.no_stats", examples=[
+    example("2x3x4x5xf32", "3xf32", "3xf32", True, 0.1, 1e-5), example("4x3xf32", None, None, True, 0.1, 1e-3),
+    example("2x3x4xf32", "3xf32", None, True, 0.1, 1e-5),
+])  # fmt: skip
+def batch_norm_of_batch(op: OpView, c: Any) -> list[Value]:
+    """(x - mean) * rsqrt(variance + eps) * weight + bias for each channel, with the statistics of the batch."""
+    op.ignore("momentum", because="there are no running statistics to update")
+    op.expect(op.training, "a batch norm with neither the batch's statistics nor others")
+    op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
+    x = op.input
+    op.expect(x.rank > 1 and x.shape[1] is not None, "a batch norm of a dynamic number of channels")
+    wide = c.cast(x, compute_type(x))
+    element, axes = wide.element_type, [0, *range(2, x.rank)]
+    column = [x.shape[1], *([1] * (x.rank - 2))]
+    centered = c.broadcasting_sub(wide, c.reduce_mean(wide, axes))
+    variance = c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
+    made = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, op.eps)))
+    if op.weight is not None:
+        made = c.broadcasting_mul(made, c.reshape(c.cast(op.weight, element), column))
+    if op.bias is not None:
+        made = c.broadcasting_add(made, c.reshape(c.cast(op.bias, element), column))
+    # nobody reads the statistics, but the op has them as results
+    unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.shape)) for t in op.results[1:]]
+    return [c.cast(made, x.element_type), *unused]
