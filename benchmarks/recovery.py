@@ -123,7 +123,8 @@ def _near_miss(program: AIProgram, composite: str) -> str:
     """Where the rule for a composite came closest, among those whose first op is there at all."""
     from patterns_catalog import default_rules
 
-    names = [rule.name for rule in default_rules() if rule.name.startswith(composite) and rule.stage == "recover"]
+    word = "attention" if "attention" in composite else composite
+    names = [rule.name for rule in default_rules() if word in rule.name and rule.stage == "recover"]
     answers = [" ".join(program.why_not(name).split()) for name in names]
     telling = [answer for answer in answers if "there is no" not in answer and "it applies" not in answer]
     return telling[0] if telling else "no rule comes near" if names else "there is no rule for it"
@@ -165,7 +166,7 @@ def terminal_table(rows: list[Row]) -> Table:
     """The table for the terminal."""
     table = Table(title="Composites recovered from unmodified models, of those that their modules have")
     for heading in ("model", *columns(), "seconds", "evaluator", "runtime"):
-        table.add_column(heading, justify="left" if heading == "model" else "right")
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=heading == "model")
     for row in rows:
         errors = (_error(row.evaluator_error), _error(row.runtime_error))
         table.add_row(row.title, *_cells(row), f"{row.seconds:.2f}", *errors, style="yellow" if row.misses else None)

@@ -143,13 +143,9 @@ def relative_error(
 
 
 MISSES = {
-    "deberta_v2 * scaled_dot_product_attention": "products with relative positions are added to the scores",
+    "deberta_v2 * scaled_dot_product_attention": "a view stands between the scores and the mask",
     "gemma2 * scaled_dot_product_attention": "the scores go through a tanh (softcap), which the composite has not",
-    "qwen3_next * gated_delta_update": "no rule yet for the recurrence in chunks",
-    "gpt2 * gelu": "no rule yet for the tanh form written out",
-    "t5 * gelu": "no rule yet for the tanh form written out",
-    "t5_encoder * gelu": "no rule yet for the tanh form written out",
-    "clip * gelu": "no rule yet for the quick form, x * sigmoid(1.702 x)",
+    "qwen3_next * gated_delta_update": "the recurrence is computed in chunks",
 }
 """Why a composite is not recovered, by `"architecture attention composite"`; `*` stands for any."""
 
