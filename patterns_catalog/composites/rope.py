@@ -146,16 +146,16 @@ _HALVES = {"x": "2x4x3x8xf32", "dim": 3, "middle": 4, "end": _END, "join": -1}
 _PAIRS = {"x": "2x4x3x8xf32", "dim": 3, "end": _END, "place": -1, "join": -1, "flat": [2, 4, 3, 8]}
 _REPEATS = {"column": 4, "size": [2, 1, 3, 4, 2], "axis": -1, "table": [2, 1, 3, 8]}
 _TABLES = {"cos": "2x1x3x4xf32", "sin": "2x1x3x4xf32"}
-_SOME = {"x": "2x4x3x12xf32", "dims": 8, "others": 4, "rest": _END, "outer": -1}
+_SOME = {"x": "2x4x3x12xf32", "part": -1, "dims": 8, "others": 4, "rest": _END, "outer": -1}
 
 
 def _some(a: Any, x: Any, axes: tuple[Any, ...], formula: Callable[[Any], tuple[Any, list[Any]]]) -> tuple[Any, Any]:
     """[the formula on x[..., :dims], x[..., dims:]], and its conditions."""
-    dim, dims, others, rest, outer = axes
-    turned, kept = _parts(a, x, dim, (dims, others), rest, "rest")
+    part, dims, others, rest, outer = axes
+    turned, kept = _parts(a, x, part, (dims, others), rest, "rest")
     total, conditions = formula(turned)
     to_the_end = (tag("rest") == "split") | (rest >= x.shape[-1])
-    return a.cat([total, kept], dim=outer), [*conditions, _last(outer, x), to_the_end]
+    return a.cat([total, kept], dim=outer), [*conditions, _last(part, x), _last(outer, x), to_the_end]
 
 
 def _rope(c: Any, formula: tuple[Any, list[Any]], x: Any, cos: Any, sin: Any, dims: Any, interleaved: bool) -> Rewrite:
@@ -179,11 +179,11 @@ def of_halves(
 @rule(name="rope of some dimensions", example=_HALVES | _TABLES | {"axis": -1} | _SOME)
 def of_some_halves(
     a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr,
-    dims: Attr, others: Attr, rest: Attr, outer: Attr,
+    part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of x[..., :dims], x[..., dims:]] (GPT-NeoX, Phi, StableLM, Persimmon; Phi-3 with partial_rotary_factor)"
     formula = _some(
-        a, x, (dim, dims, others, rest, outer),
+        a, x, (part, dims, others, rest, outer),
         lambda turned: _whole_halves(a, turned, dims, cos, sin, (dim, middle, end, join, axis)),
     )  # fmt: skip
     return _rope(c, formula, x, cos, sin, dims, False)
@@ -201,11 +201,11 @@ def of_halves_with_half_tables(
 @rule(name="rope with half tables of some dimensions", example=_HALVES | _TABLES | _SOME)
 def of_some_halves_with_half_tables(
     a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr,
-    dims: Attr, others: Attr, rest: Attr, outer: Attr,
+    part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of x[..., :dims], x[..., dims:]] with cos and sin as wide as half of dims"
     formula = _some(
-        a, x, (dim, dims, others, rest, outer),
+        a, x, (part, dims, others, rest, outer),
         lambda turned: _half_halves(a, turned, dims, cos, sin, (dim, middle, end, join)),
     )  # fmt: skip
     return _rope(c, formula, x, cos, sin, dims, False)
@@ -224,12 +224,12 @@ def of_pairs(
 @rule(name="rope of neighbours of some dimensions", example=_PAIRS | _TABLES | _REPEATS | _SOME)
 def of_some_pairs(
     a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
-    column: Attr, size: Attr, axis: Attr, table: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
+    column: Attr, size: Attr, axis: Attr, table: Attr, part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of neighbours of x[..., :dims], x[..., dims:]] (GPT-J, GLM)"
     axes = (dim, end, place, join, flat, (column, size, axis, table))
     formula = _some(
-        a, x, (dim, dims, others, rest, outer), lambda turned: _whole_pairs(a, turned, dims, cos, sin, axes)
+        a, x, (part, dims, others, rest, outer), lambda turned: _whole_pairs(a, turned, dims, cos, sin, axes)
     )  # fmt: skip
     return _rope(c, formula, x, cos, sin, dims, True)
 
@@ -246,11 +246,11 @@ def of_pairs_with_half_tables(
 @rule(name="rope of neighbours with half tables of some dimensions", example=_PAIRS | _TABLES | _SOME)
 def of_some_pairs_with_half_tables(
     a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
-    dims: Attr, others: Attr, rest: Attr, outer: Attr,
+    part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of neighbours of x[..., :dims], x[..., dims:]] with a cosine for each pair"
     formula = _some(
-        a, x, (dim, dims, others, rest, outer),
+        a, x, (part, dims, others, rest, outer),
         lambda turned: _half_pairs(a, turned, dims, cos, sin, (dim, end, place, join, flat)),
     )  # fmt: skip
     return _rope(c, formula, x, cos, sin, dims, True)

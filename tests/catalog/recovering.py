@@ -1,0 +1,73 @@
+"""Functions written as models write them, converted, and compared with eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from native import Native
+from torch import nn
+
+import patcomp
+from catalog.cases import TOLERANCES
+from patcomp import AIProgram, TorchConverter
+from patcomp.ir.evaluate import prepare_input
+
+
+class Calling(nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function(*tensors)
+
+
+def convert(
+    function: Callable[..., Any],
+    *tensors: torch.Tensor,
+    without: Sequence[str] = (),
+    default_table: bool = False,
+    native: Native | None = None,
+) -> AIProgram:
+    """The program of a function, which gives eager's numbers on the evaluator.
+
+    Args:
+        without: names of rules to leave out.
+        default_table: decompose as PyTorch does by default, instead of with `get_decomp_table()`.
+        native: the runtime, which must give eager's numbers as well.
+    """
+    module = Calling(function)
+    exported = torch.export.export(module, tensors)
+    exported = exported.run_decompositions(None if default_table else patcomp.get_decomp_table())
+    converter = TorchConverter()
+    converter.rules = converter.rules.without(*without)
+    program = converter.add_exported_program(exported).to_coreai()
+    with torch.no_grad():
+        expected = torch.utils._pytree.tree_leaves(module(*tensors))
+    types = [argument.type for argument in program.module.graph("main").regions[0].block.args]
+    names = program.input_names()
+    inputs = {name: prepare_input(value, type_, name) for name, value, type_ in zip(names, tensors, types, strict=True)}
+    _assert_close(program.run(inputs), program, tensors, expected)
+    if native is not None:
+        given = native.run(program.module, inputs)
+        _assert_close({name: torch.from_numpy(value) for name, value in given.items()}, program, tensors, expected)
+    return program
+
+
+def _assert_close(given: Any, program: AIProgram, tensors: Any, expected: list[torch.Tensor]) -> None:
+    tolerance = max(TOLERANCES.get(x.dtype, 1e-5) for x in [*tensors, *expected])
+    for name, reference in zip(program.output_names(), expected, strict=True):
+        torch.testing.assert_close(given[name].to(reference.dtype), reference, rtol=tolerance, atol=tolerance)
+
+
+def composite_inputs(program: AIProgram, name: str) -> list[list[str]]:
+    """The types of the inputs of each different graph of a composite."""
+    return [
+        [str(argument.type) for argument in graph.regions[0].block.args]
+        for graph in program.module.graphs
+        if f'<"{name}" = ' in str(graph.properties.get("composite_decl", graph))
+    ]
