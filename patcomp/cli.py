@@ -57,6 +57,10 @@ def convert(
     text: Annotated[Path | None, typer.Option(help="Write the MLIR text to this file.")] = None,
     dump_stages: Annotated[Path | None, typer.Option(help="Write the IR after each stage into this folder.")] = None,
     modules: Modules = None,
+    recover: Annotated[
+        str, typer.Option(help="The composites to recover: all, none, or names separated by commas.")
+    ] = "all",
+    report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
     """Converts a saved ExportedProgram, and writes it as an asset, as text, or both."""
@@ -75,10 +79,12 @@ def convert(
     program = (
         TorchConverter()
         .add_exported_program(_load(model, modules or ()))
-        .to_coreai(dump_ir=dump_stages, verbose=verbose)
+        .to_coreai(recover=_names(recover), dump_ir=dump_stages, verbose=verbose)
     )
     console.print(stage_table(program))
     console.print(composites_line(program), highlight=False)
+    if report:
+        console.print(str(program.report()), markup=False, highlight=False, soft_wrap=True)
     if dump_stages is not None:
         console.print(f"stage dumps: {dump_stages}", highlight=False, soft_wrap=True)
     if text is not None:
@@ -87,6 +93,12 @@ def convert(
     if output is not None:
         program.save_asset(output)
         console.print(f"asset:       {output}", highlight=False, soft_wrap=True)
+
+
+def _names(recover: str) -> str | list[str]:
+    if recover in ("all", "none"):
+        return recover
+    return [name.strip() for name in recover.split(",") if name.strip()]
 
 
 @app.command()
@@ -191,6 +203,30 @@ def list_rules(
         console.width = 240  # a pipe has no width to fit
     console.print(table, markup=False)
     print(f"{len(rules)} rules")
+
+
+@catalog_app.command("composites")
+def list_composites(
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/composites.md.")] = False,
+) -> None:
+    """Lists every composite: declaration, formula, how many rules recover it."""
+    from patcomp.composites_page import composite_table, composites_page, recovered_by
+    from patterns_catalog import default_rules
+
+    rules = default_rules()
+    if markdown:
+        print(composites_page(rules))
+        return
+    table = Table("composite", "inputs", "attributes", "rules", "computes")
+    rules_of = recovered_by(rules)
+    for item in composite_table():
+        count = str(len(rules_of.get(item.name, ())))
+        formula = item.doc.partition("\n")[0]
+        table.add_row(item.name, ", ".join(item.inputs), ", ".join(item.attributes), count, formula)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 240  # a pipe has no width to fit
+    console.print(table, markup=False)
 
 
 def catalog_page(rules: list[AnyRule]) -> str:

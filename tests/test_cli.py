@@ -114,6 +114,26 @@ def test_questions(patcomp: Command, tmp_path: Path) -> None:
     assert patcomp("why-not", "norm.pt2", "layer_norm").out.startswith("layer_norm: there is no ")
 
 
+def test_catalog_composites(patcomp: Command) -> None:
+    out = patcomp("catalog", "composites").out
+    assert "scaled_dot_product_attention" in out
+    assert "hard_sigmoid" in out
+    assert patcomp("catalog", "composites", "--markdown").out.startswith("# The composites")
+
+
+def test_convert_reports_composites(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    convert = ("convert", "norm.pt2", "--text", "norm.mlir")
+    done = patcomp(*convert, "--report")
+    assert "rms_norm: 1\n  %mul_1 at test_cli.py:" in done.out
+    assert "by rule 'rms_norm'\n" in done.out
+    assert "composites: none" in patcomp(*convert, "--recover", "none").out
+    assert "composites: 1 x rms_norm" in patcomp(*convert, "--recover", "rms_norm, layer_norm").out
+    done = patcomp(*convert, "--recover", "rmsnorm")
+    assert done.code == 1
+    assert "no composite is called rmsnorm; there are " in done.err
+
+
 def test_catalog_list(patcomp: Command) -> None:
     everything = patcomp("catalog", "list").out
     recovering = patcomp("catalog", "list", "--stage", "recover").out
@@ -162,7 +182,7 @@ def test_demo(patcomp: Command, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     done = patcomp("demo", "--output", "here")
     assert done.code == 0, done.err
-    assert "9 x rms_norm, 4 x scaled_dot_product_attention" in done.out
+    assert "9 x rms_norm, 8 x rope, 4 x scaled_dot_product_attention" in done.out
     assert "passed at tolerance" in done.out
     assert len(list((tmp_path / "here/stages").iterdir())) == 8
     assert (tmp_path / "here/llama.aimodel").exists() == (find_spec("coreai") is not None)

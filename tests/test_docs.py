@@ -74,6 +74,22 @@ def test_catalog_page_is_current() -> None:
     assert (ROOT / "docs/catalog.md").read_text() == expected, f"renew it: {command}"
 
 
+def test_composites_page_is_current() -> None:
+    from patcomp.composites_page import composites_page
+    from patterns_catalog import default_rules
+
+    command = "patcomp catalog composites --markdown > docs/composites.md"
+    assert (ROOT / "docs/composites.md").read_text() == composites_page(default_rules()) + "\n", f"renew it: {command}"
+
+
+def test_recovering_rules_are_found_for_every_composite() -> None:
+    from patcomp.composites_page import composite_table, recovered_by
+    from patterns_catalog import default_rules
+
+    found = recovered_by(default_rules())
+    assert {item.name for item in composite_table()} - set(found) == {"gated_delta_update"}
+
+
 def test_commands_in_the_pages_exist() -> None:
     from typer.main import get_command
 

@@ -1,0 +1,98 @@
+"""The composites of the catalog: what each computes, how it is declared, and which rules recover it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from patcomp.ir.composite import Composite
+from patcomp.patterns import OpRule, composites
+from patcomp.patterns.catalog import AnyRule
+from patcomp.patterns.rule import target_calls
+
+
+def composite_table() -> list[Composite]:
+    """The composites that the imported catalogs define, by name."""
+    return sorted((item for item in composites if isinstance(item, Composite)), key=lambda item: item.name)
+
+
+def recovered_by(rules: Iterable[AnyRule]) -> dict[str, list[AnyRule]]:
+    """The rules that make each composite, by its name; read off their targets and functions, nothing is run."""
+    recovering = [rule for rule in rules if rule.stage == "recover"]
+    takes = {op: rule for rule in recovering if isinstance(rule, OpRule) for op in rule.ops}
+    found: dict[str, list[AnyRule]] = {}
+    for rule in recovering:
+        names = {item.name for item in _Reader(takes).made_by(rule)}
+        for name in {rule.name} & names or names:  # a function may serve several rules, each named after its composite
+            found.setdefault(name, []).append(rule)
+    return found
+
+
+class _Reader:
+    """Finds the composites that a rule makes: those its target names, or its functions mention.
+
+    A rule may instead build an ATen op that another rule takes.
+    """
+
+    def __init__(self, takes: Mapping[str, OpRule]):
+        self.takes = takes
+        self.seen: set[int] = set()
+
+    def made_by(self, rule: AnyRule) -> Iterator[Composite]:
+        if isinstance(rule, OpRule):
+            yield from self.mentioned(rule.function)
+        else:
+            for call in target_calls(rule.to):
+                yield from self.mentioned(call.view.spec(call.name))
+
+    def mentioned(self, item: Any) -> Iterator[Composite]:
+        """The item, if it is a composite, else those in the code of a function or a class of the same module."""
+        if id(item) in self.seen:
+            return
+        self.seen.add(id(item))
+        if isinstance(item, Composite):
+            yield item
+        elif inspect.isclass(item):
+            for member in vars(item).values():
+                if inspect.isfunction(member):
+                    yield from self.mentioned(member)
+        elif inspect.isfunction(item):
+            variables = inspect.getclosurevars(item)
+            for value in (*variables.globals.values(), *variables.nonlocals.values()):
+                if isinstance(value, Composite) or getattr(value, "__module__", None) == item.__module__:
+                    yield from self.mentioned(value)
+            for constant in item.__code__.co_consts:
+                if isinstance(constant, str) and constant in self.takes:
+                    yield from self.made_by(self.takes[constant])
+
+
+def composites_page(rules: Iterable[AnyRule]) -> str:
+    """A Markdown page with a section for each composite."""
+    rules_of = recovered_by(rules)
+    lines = ["# The composites", "", "Made by `patcomp catalog composites --markdown > docs/composites.md`."]
+    for item in composite_table():
+        attributes = [*item.attributes, f"version = {item.version}"]
+        lines += ["", f"## {item.name}", "", _escaped(item.doc), ""]
+        lines += [f"* inputs: {_listed(item.inputs)}", f"* attributes: {_listed(attributes)}"]
+        lines += [f"* outputs: {_listed(item.outputs)}", ""]
+        recovering = rules_of.get(item.name, [])
+        lines += ["| recovered by | in | from |", "|---|---|---|"] if recovering else ["No rule recovers it."]
+        for rule in recovering:
+            summary = _escaped(rule.doc.partition("\n\n")[0]) or _ops(rule)
+            lines.append(f"| {rule.name} | `{rule.source.partition(':')[0]}` | {' '.join(summary.split())} |")
+    return "\n".join(lines)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def _ops(rule: AnyRule) -> str:
+    return _listed(rule.ops) if isinstance(rule, OpRule) else ""
+
+
+def _escaped(text: str) -> str:
+    """Text as Markdown shows it, one line a paragraph."""
+    paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+    return "\n\n".join(paragraphs).replace("|", "\\|").replace("*", "\\*")
