@@ -105,11 +105,9 @@ def gelu_of_tanh(a: Any, c: Any, x: Any) -> Rewrite:
     or with sqrt(2 / pi) * x * (1 + 0.044715 * x * x) inside (BLOOM, gelu_fast).
     """
     square = any_of(x * x, a.pow(x, 2.0))
-    cube = any_of(a.pow(x, 3.0), square * x)
-    inside = any_of(
-        (x + cube * _CUBIC) * _ROOT,
-        (x * _ROOT) * (1.0 + any_of((x * _CUBIC) * x, square * _CUBIC)),
-    )
+    scaled_square = any_of((x * _CUBIC) * x, square * _CUBIC)
+    scaled_cube = any_of(any_of(a.pow(x, 3.0), square * x) * _CUBIC, scaled_square * x)
+    inside = any_of((x + scaled_cube) * _ROOT, (x * _ROOT) * (1.0 + scaled_square))
     return Rewrite(_half_product(x, 1.0 + a.tanh(inside)), to=c.gelu(x, approximate="tanh"))
 
 

@@ -58,7 +58,11 @@ def _last(axis: Any, x: Any) -> Any:
 
 def _keeps_type(result: Any) -> Any:
     """Cosine and sine broadcast to the input, never the input to them."""
-    return check("the result has the type of x", lambda m: m.value_of(result).type == m["x"].type)
+
+    def same(match: Any) -> bool:
+        return match.value_of(result).type == match["x"].type
+
+    return check("the result has the type of x", same)
 
 
 def _negative(a: Any, x: Any) -> Any:

@@ -13,6 +13,7 @@ import patcomp
 from catalog.cases import TOLERANCES
 from patcomp import AIProgram, TorchConverter
 from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.types import TensorType
 
 
 class Calling(nn.Module):
@@ -48,9 +49,11 @@ def convert(
     program = converter.add_exported_program(exported).to_coreai()
     with torch.no_grad():
         expected = torch.utils._pytree.tree_leaves(module(*tensors))
-    types = [argument.type for argument in program.module.graph("main").regions[0].block.args]
-    names = program.input_names()
-    inputs = {name: prepare_input(value, type_, name) for name, value, type_ in zip(names, tensors, types, strict=True)}
+    inputs: dict[str, Any] = {}
+    arguments = program.module.graph("main").regions[0].block.args
+    for name, value, argument in zip(program.input_names(), tensors, arguments, strict=True):
+        assert isinstance(argument.type, TensorType)
+        inputs[name] = prepare_input(value, argument.type, name)
     _assert_close(program.run(inputs), program, tensors, expected)
     if native is not None:
         given = native.run(program.module, inputs)
@@ -62,12 +65,3 @@ def _assert_close(given: Any, program: AIProgram, tensors: Any, expected: list[t
     tolerance = max(TOLERANCES.get(x.dtype, 1e-5) for x in [*tensors, *expected])
     for name, reference in zip(program.output_names(), expected, strict=True):
         torch.testing.assert_close(given[name].to(reference.dtype), reference, rtol=tolerance, atol=tolerance)
-
-
-def composite_inputs(program: AIProgram, name: str) -> list[list[str]]:
-    """The types of the inputs of each different graph of a composite."""
-    return [
-        [str(argument.type) for argument in graph.regions[0].block.args]
-        for graph in program.module.graphs
-        if f'<"{name}" = ' in str(graph.properties.get("composite_decl", graph))
-    ]
