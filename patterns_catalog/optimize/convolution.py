@@ -1,0 +1,59 @@
+"""Batch normalisation folded into the convolution before it. Only for who asks:
+
+    from patterns_catalog.optimize import convolution
+    program = TorchConverter(catalog=[convolution]).add_exported_program(exported).to_coreai()
+
+It is no part of the default catalog: a folded model has no `batch_norm` composite, its weights are computed anew and
+copied, and its numbers differ in rounding. The rule runs in the recover stage, while the batch normalisation is still
+one op.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir import aten
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns import OpView, example, op_rule
+
+
+@op_rule(
+    "recover", "aten._native_batch_norm_legit_no_training", name="fold batch_norm into convolution",
+    examples=[example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5)],
+)  # fmt: skip
+def fold_batch_norm(op: OpView, c: Any) -> list[Value]:
+    "(x * w + b - mean) / sqrt(variance + eps) * gamma + beta is x * (w s) + (b - mean) s + beta, s = gamma / sqrt(...)"
+    op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
+    op.ignore("momentum", because="it only concerns training")
+    producer = op.input.ssa.owner
+    op.expect(isinstance(producer, Operation) and producer.name == "aten.convolution", "no convolution comes before")
+    assert isinstance(producer, aten.AtenOp)
+    op.expect(len(list(op.input.ssa.uses)) == 1, "the convolution is also used elsewhere")
+    given: dict[str, Any] = dict(producer.arguments_by_name())
+    op.expect(not given["transposed"], "a transposed convolution, whose weights have the channels elsewhere")
+    weight = _values(op, given["weight"], None)
+    channels = weight.shape[0]
+    mean = _values(op, op.running_mean, None)
+    factor = _values(op, op.weight, np.ones(channels)) / np.sqrt(_values(op, op.running_var, None) + op.eps)
+    shift = (_values(op, given["bias"], np.zeros(channels)) - mean) * factor + _values(op, op.bias, np.zeros(channels))
+    folded = weight * factor.reshape(-1, *([1] * (weight.ndim - 1)))
+    given["weight"], given["bias"] = (c.constant(values.astype(np.float32)) for values in (folded, shift))
+    result = aten.build("aten.convolution", op.result, **given)
+    unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.shape)) for t in op.results[1:]]
+    return [result, *unused]
+
+
+def _values(op: OpView, value: Value | None, default: np.ndarray | None) -> np.ndarray:
+    """The values of a weight in float64, in which the folding does not round."""
+    if value is None:
+        assert default is not None
+        return default
+    values = constant_values(value.ssa, Builder.current().blobs)
+    op.expect(values is not None and value.dtype == "f32", "weights that are computed, or of another type than float32")
+    assert values is not None
+    return values.astype(np.float64)
