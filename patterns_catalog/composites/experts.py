@@ -90,18 +90,19 @@ def _chosen(a: Any, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) 
     shaped = any_of(taken, a.op("view", taken, size=sizes), again)
 
     def keeps_the_stack(match: Match) -> bool:
-        before, after = match.value_of(taken).shape, match.value_of(shaped).shape
-        if before == after:
+        before, after, whole = match.value_of(taken), match.value_of(shaped), match.value_of(stack)
+        assert before is not None and after is not None and whole is not None  # noqa: PT018
+        if before.shape == after.shape:
             return True
-        rank = match.value_of(stack).rank
+        rank = whole.rank
         at = match.attribute_of(axis) if match.tags[name] == "given axis" else 0
         last = rank - 3 - at  # dimensions of the stack between the indexed one and the matrices
-        count = len(after) - 2 - last
+        count = len(after.shape) - 2 - last
         return (
-            None not in before
+            before.is_static
             and count >= at
-            and before[:at] == after[:at]
-            and before[len(before) - 2 - last :] == after[count:]
+            and before.shape[:at] == after.shape[:at]
+            and before.shape[len(before.shape) - 2 - last :] == after.shape[count:]
         )
 
     return shaped, [
