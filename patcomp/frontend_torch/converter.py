@@ -25,7 +25,7 @@ from patcomp.frontend_torch.signature import Signature, check_names, signature_o
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
-from patcomp.patterns import OpRule, RuleSet, collect
+from patcomp.patterns import RuleSet, collect
 from patcomp.rewrites import Dumps, explain, known_composites, run_pipeline, why_not
 
 
@@ -190,8 +190,9 @@ class TorchConverter:
         )
 
     def _unconvertible(self, program: ExportedProgram) -> list[Problem]:
-        known = {op for rule in self.rules if isinstance(rule, OpRule) for op in rule.ops}
         decomposable = {aten.op_name(op.name()) for op in torch.export.default_decompositions()}
+        known = {op for rule in self.rules.procedural() for op in rule.ops}
+        known |= self.rules.pattern_ops() - decomposable  # what no pattern matches is reported when it is lowered
         problems = []
         for node in program.graph.nodes:
             if node.op != "call_function" or node.target is operator.getitem or is_assertion(node):

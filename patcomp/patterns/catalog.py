@@ -8,8 +8,9 @@ from types import ModuleType
 
 from patcomp.errors import RuleError
 from patcomp.patterns.index import Index
+from patcomp.patterns.language import OpNode
 from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import AnyRule, Rule
+from patcomp.patterns.rule import AnyRule, Rule, walk
 
 
 class RuleSet:
@@ -100,6 +101,11 @@ class RuleSet:
     def declarative(self) -> list[Rule]:
         """The declarative rules alone."""
         return [rule for rule in self if isinstance(rule, Rule)]
+
+    def pattern_ops(self) -> set[str]:
+        """The names of all ops in the patterns of the declarative rules."""
+        nodes = (node for rule in self.declarative() for node in walk(rule.root))
+        return {node.spec.name for node in nodes if isinstance(node, OpNode)}
 
     def check(self) -> None:
         """Checks that every target op exists.

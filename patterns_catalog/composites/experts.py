@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir import coreai
+from patcomp.ir import aten, coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
@@ -164,3 +164,72 @@ def chosen_both(
         to=c.gathered_product(v, w, j, i, axis=axis, chosen=right.shape[:-2]),
         where=[*conditions, *more, same_axis, left.shape[:-2] == right.shape[:-2]],
     )
+
+
+# ---- from products of groups of rows -----------------------------------------------------------------
+
+aten.define("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
+
+
+@composites.define
+def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, result_types: Any = None) -> Value:
+    """Row r of `x`, `[rows, k]`, times the matrix `w[expert_of_row[r]]`, or its transpose."""
+    rows = coreai.expand_dims(x, [1])
+    transposed = stored == "transposed"
+    operands = (w, rows, expert_of_row, None) if transposed else (rows, w, None, expert_of_row)
+    product = gathered_product(*operands, axis=0, chosen=expert_of_row.shape, transposed=transposed)
+    return coreai.shrink_dims(product, [1])
+
+
+@rule(name="gather_mm of groups", example={
+    "x": "6x4xf32", "w": "3x5x4xf32", "scores": "2x3xf32", "flat": [6], "count": 3, "bins": 3, "last": 2,
+})  # fmt: skip
+def grouped(a: Any, c: Any, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr) -> Rewrite:
+    """Rows sorted by expert times the matrix of each expert, the groups given by where they end.
+
+    What transformers exports by default (`experts_implementation="grouped_mm"`): the experts of the rows are those
+    of the largest scores of each token, sorted; the ends of the groups are their cumulated histogram.
+    """
+    chosen = a.escaping(a.topk(scores, k=count, dim=-1, largest=True, sorted=ANY)[1])
+    experts = a.escaping(a.op("sort", a.escaping(a.op("view", chosen, size=flat)), dim=-1, descending=False)[0])
+    counts = a.escaping(a.histc(a.escaping(a._to_copy(experts, dtype=ANY)), bins=bins, min=0, max=last))
+    ends = a.escaping(a.cumsum(counts, dim=0, dtype="si32"))
+    matrices = any_of(a.permute(w, dims=[0, 2, 1]), w, tag="stored", tags=["transposed", "plain"])
+    fallback = a.op("transformers.grouped_mm_fallback", x, matrices, ends)
+    grouped_mm = a.op("_grouped_mm", x, matrices, ends, bias=None, out_dtype=None)
+    return Rewrite(
+        any_of(fallback, grouped_mm),
+        to=c.grouped_product(x, w, experts, stored=tag("stored")),
+        where=[
+            x.rank == 2,
+            w.rank == 3,
+            x.dtype.is_in("f32", "f16", "bf16"),
+            x.dtype == w.dtype,
+            experts.rank == 1,
+            experts.shape[0] == x.shape[0],
+            scores.shape[-1] == w.shape[0],  # so that every expert that is chosen has a matrix
+            bins == w.shape[0],
+            counts.dtype == "f32",  # half precision would not tell all experts apart
+            last == bins - 1,
+        ],
+    )
+
+
+@composites.define
+def inverse_permutation(permutation: Value, *, result_types: Any = None) -> Value:
+    """The positions that sort a permutation."""
+    order = coreai.argsort(coreai.cast(permutation, "si32"), 0, False, True)
+    return coreai.cast(order, permutation.element_type)
+
+
+@rule(name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
+def inverse(a: Any, c: Any, x: Any, size: Attr, descending: Attr) -> Rewrite:
+    """p as `inverse = empty(n); inverse[p] = arange(n)`, where p sorts something: argsort(p)
+
+    It brings the rows of experts back into the order of the tokens.
+    """
+    permutation = a.escaping(a.op("sort", x, dim=ANY, descending=descending)[1])
+    empty = a.empty_permuted([size], [0], dtype=ANY)
+    positions = a.op("arange.start_step", 0, size, 1, dtype=ANY)
+    put = a.op("index_put", empty, indices=[permutation], values=positions, accumulate=False)
+    return Rewrite(put, to=c.inverse_permutation(permutation), where=[x.rank == 1, put.dtype == permutation.dtype])

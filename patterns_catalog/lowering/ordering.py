@@ -50,12 +50,13 @@ def topk(op: OpView, c: Any) -> list[Value]:
         return [x, c.constant(0, positions)]
     axis = op.dim % x.rank
     op.expect(x.is_static, "topk of a dynamic shape")
-    order = _order(c, x, axis, op.largest)
+    order = order_of(c, x, axis, op.largest)
     order = slice_axis(c, order, axis, 0, op.result.static_shape[axis])
     return [c.gather_along_axis(x, order, axis), c.cast(order, positions)]
 
 
-def _order(c: Any, x: Value, axis: int, descending: bool) -> Value:
+def order_of(c: Any, x: Value, axis: int, descending: bool) -> Value:
+    """The positions that sort an axis, equal values in their order; NaN counts as larger than infinity."""
     if not is_float(x.element_type):
         return c.argsort(x, axis, descending, True)
     unordered = _is_nan(c, x)

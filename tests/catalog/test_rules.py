@@ -109,6 +109,7 @@ VARIANTS = [
 
 
 REFUSED = {
+    "aten.div.Tensor_mode": "a rounded division of other than 32- or 64-bit integers",
     "aten.where.ScalarOther": "a condition that is not bool",
     "aten.where.self": "a condition that is not bool",
     "aten.pow.Tensor_Tensor": "an integer power with an exponent that is no constant",
