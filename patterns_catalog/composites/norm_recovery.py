@@ -31,7 +31,8 @@ def _square(a: Any, x: Any) -> AnyOf:
 def _over_root(a: Any, x: Any, square: Any) -> AnyOf:
     """x divided by the root of a square, in the ways in which models write it."""
     root = any_of(a.sqrt(square), a.pow(square, 0.5))
-    inverse = any_of(a.rsqrt(square), a.pow(square, -0.5), a.reciprocal(root), 1.0 / root)
+    # PyTorch computes 1.0 / root as reciprocal(root) * 1.0
+    inverse = any_of(a.rsqrt(square), a.pow(square, -0.5), a.reciprocal(root), a.reciprocal(root) * 1.0, 1.0 / root)
     return any_of(x * inverse, x / root)
 
 

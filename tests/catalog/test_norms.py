@@ -1,0 +1,583 @@
+"""Normalisation layers, in whichever form a model writes them or PyTorch leaves them, become one composite.
+
+The generated tests of the rules (every alternative, every changed literal, every outside use) run in `test_recover`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from native import Native
+from torch import nn
+from torch.export import ExportedProgram
+
+import patcomp
+from catalog.cases import TOLERANCES
+from catalog.test_declarations import declarations
+from patcomp import TorchConverter
+from patcomp.emit.program import AIProgram
+from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.patterns import RuleSet, collect
+from patterns_catalog import default_rules
+from patterns_catalog.composites import norm_recovery
+
+RECOVERY = tuple(rule.name for rule in collect(norm_recovery))
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+FEW = settings(
+    max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+
+
+@cache
+def rules_without_recovery() -> RuleSet:
+    """The catalog without the rules that recover norms."""
+    return default_rules().without(*RECOVERY)
+
+
+class Calling(nn.Module):
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function(*tensors)
+
+
+def export(module: nn.Module, tensors: tuple[torch.Tensor, ...], *, default: bool = False) -> ExportedProgram:
+    """The decomposed program of a module, with patcomp's table or PyTorch's default one."""
+    exported = torch.export.export(module.eval(), tensors)
+    return exported.run_decompositions() if default else exported.run_decompositions(patcomp.get_decomp_table())
+
+
+def convert(exported: ExportedProgram, *, recover: bool = True) -> AIProgram:
+    converter = TorchConverter().add_exported_program(exported)
+    if not recover:
+        converter.rules = rules_without_recovery()
+    return converter.to_coreai()
+
+
+def assert_equal(outputs: Any, expected: torch.Tensor, dtype: torch.dtype, factor: float = 1.0) -> None:
+    (given,) = outputs.values()
+    given = to_tensor(given)
+    assert given.dtype == expected.dtype
+    tolerance = factor * TOLERANCES.get(dtype, 2e-5)
+    torch.testing.assert_close(given.float(), expected.float(), rtol=tolerance, atol=tolerance)
+
+
+def check(function: Callable[..., Any], tensors: tuple[torch.Tensor, ...], composites: dict[str, int]) -> AIProgram:
+    """The composites of a function's program, which agrees with eager with and without them."""
+    module = Calling(function)
+    exported = export(module, tensors)
+    program = convert(exported)
+    assert program.composites == composites
+    with torch.no_grad():
+        expected = module(*tensors)
+    inputs = dict(zip(program.input_names(), tensors, strict=True))
+    dtype = tensors[0].dtype
+    # half precision is rounded at other places without the composite, up to three times
+    assert_equal(program.run(inputs), expected, dtype, 2.0)
+    written_out = convert(exported, recover=False)
+    assert written_out.composites == {}
+    assert_equal(written_out.run(inputs), expected, dtype, 2.0)
+    return program
+
+
+def check_on_runtime(function: Callable[..., Any], tensors: tuple[torch.Tensor, ...], native: Native) -> None:
+    module = Calling(function)
+    program = convert(export(module, tensors))
+    assert sum(program.composites.values()) == 1
+    with torch.no_grad():
+        expected = module(*tensors)
+    outputs = native.run(program.module, dict(zip(program.input_names(), tensors, strict=True)))
+    assert_equal(outputs, expected, tensors[0].dtype, 2.0)
+
+
+def arguments(program: AIProgram) -> list[str]:
+    """The operand types of the only composite."""
+    (graph,) = [graph for graph in program.module.graphs if "composite_decl" in graph.attributes | graph.properties]
+    return [str(value.type) for value in graph.regions[0].block.args]
+
+
+def uniform(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """Numbers whose mean is not 0."""
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 3 - 1).to(dtype)
+
+
+# ---- formulas --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a norm is written."""
+
+    variance: str = "var"
+    root: str = "rsqrt"
+    rounding: str = "end"
+    """Whether half precision is cast back before the weight or at the end."""
+    weights: str = "both"
+    weight_first: bool = False
+    dtype: torch.dtype = torch.float32
+    eps: float = 1e-5
+
+    def over_root(self, x: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        square = square + self.eps
+        match self.root:
+            case "rsqrt":
+                return torch.rsqrt(square) * x if self.weight_first else x * torch.rsqrt(square)
+            case "divide":
+                return x / torch.sqrt(square)
+            case "power":
+                return x * torch.pow(square, -0.5)
+            case "half power":
+                return x / square**0.5
+            case _:
+                return x * (1.0 / torch.sqrt(square))
+
+    def standardized(self, x: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+        match self.variance:
+            case "var":
+                centered = x - x.mean(axes, keepdim=True)
+                variance = x.var(axes, unbiased=False, keepdim=True)
+            case "var_mean":
+                variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+                centered = x - mean
+            case "product":
+                centered = x - x.mean(axes, keepdim=True)
+                variance = (centered * centered).mean(axes, keepdim=True)
+            case "power":
+                mean = x.mean(axes, keepdim=True)
+                variance = (x - mean).pow(2).mean(axes, keepdim=True)
+                centered = x - mean
+            case _:
+                variance = (x - x.mean(axes, keepdim=True)).square().mean(axes, keepdim=True)
+                centered = x - x.mean(axes, keepdim=True)
+        return self.over_root(centered, variance)
+
+    def affine(self, normal: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if self.rounding == "before":
+            normal = normal.to(self.dtype)
+        else:
+            w, b = w.to(normal.dtype), b.to(normal.dtype)
+        if self.weights != "none":
+            normal = w * normal if self.weight_first else normal * w
+        if self.weights == "both":
+            normal = normal + b
+        return normal.to(self.dtype)
+
+
+FORMS = st.builds(
+    Form,
+    variance=st.sampled_from(["var", "var_mean", "product", "power", "twice"]),
+    root=st.sampled_from(["rsqrt", "divide", "power", "half power", "inverse"]),
+    rounding=st.sampled_from(["before", "end"]),
+    weights=st.sampled_from(["both", "one", "none"]),
+    weight_first=st.booleans(),
+    dtype=st.sampled_from(DTYPES),
+    eps=st.sampled_from([1e-5, 1e-6, 1e-2]),
+)
+
+
+def layer_norm(form: Form, axes: tuple[int, ...] = (-1,)) -> Callable[..., torch.Tensor]:
+    return lambda x, w, b: form.affine(form.standardized(x.float(), axes), w, b)
+
+
+def instance_norm(form: Form) -> Callable[..., torch.Tensor]:
+    return lambda x, w, b: form.affine(
+        form.standardized(x.float(), tuple(range(2, x.dim()))), w[:, None, None], b[:, None, None]
+    )
+
+
+def group_norm(form: Form, groups: int, *, flat: bool) -> Callable[..., torch.Tensor]:
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        n, channels, height, width = x.shape
+        grouped = (n, groups, -1) if flat else (n, groups, channels // groups, height, width)
+        split = x.float().reshape(grouped)
+        normal = form.standardized(split, tuple(range(2, split.dim()))).reshape(x.shape)
+        return form.affine(normal, w.view(1, -1, 1, 1), b.view(1, -1, 1, 1))
+
+    return function
+
+
+def rms_norm(form: Form, one_plus: bool) -> Callable[..., torch.Tensor]:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        if form.variance == "product":
+            square = (wide * wide).mean(-1, keepdim=True)
+            normal = form.over_root(x.float(), square)  # with a cast of its own
+        else:
+            normal = form.over_root(wide, wide.pow(2).mean(-1, keepdim=True))
+        return form.affine(normal, 1.0 + w if one_plus else w, w)
+
+    return function
+
+
+def tensors(form: Form, shape: tuple[int, ...], size: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    return uniform(shape, form.dtype), uniform(size, form.dtype, 1) + 1, uniform(size, form.dtype, 2)
+
+
+@FEW
+@given(FORMS, st.sampled_from([(-1,), (2, 3), (1, 2, 3)]))
+def test_layer_norm_in_any_form(form: Form, axes: tuple[int, ...]) -> None:
+    shape = (2, 3, 4, 5)
+    # a norm over [2, 3] without weights is one of each instance, by either name
+    plain = axes == (2, 3) and form.weights == "none"
+    inputs = tensors(form, shape, shape[-len(axes) :])
+    program = check(layer_norm(form, axes), inputs, {"instance_norm" if plain else "layer_norm": 1})
+    assert f"tensor<2x3x4x5x{_element(form.dtype)}>" == arguments(program)[0], "the cast is part of the composite"
+
+
+@FEW
+@given(FORMS)
+def test_instance_norm_in_any_form(form: Form) -> None:
+    program = check(instance_norm(form), tensors(form, (2, 4, 3, 5), (4,)), {"instance_norm": 1})
+    assert f"tensor<2x4x3x5x{_element(form.dtype)}>" == arguments(program)[0], "the cast is part of the composite"
+
+
+@FEW
+@given(FORMS, st.sampled_from([1, 2, 3, 6]), st.booleans())
+def test_group_norm_in_any_form(form: Form, groups: int, flat: bool) -> None:
+    program = check(group_norm(form, groups, flat=flat), tensors(form, (2, 6, 3, 5), (6,)), {"group_norm": 1})
+    assert f"num_groups = {groups} : si64" in program.text()
+    assert f"tensor<2x6x3x5x{_element(form.dtype)}>" == arguments(program)[0], "the cast is part of the composite"
+
+
+@FEW
+@given(FORMS, st.booleans(), st.sampled_from([(3, 8), (2, 3, 8), (2, 4, 3, 8)]))
+def test_rms_norm_in_any_form(form: Form, one_plus: bool, shape: tuple[int, ...]) -> None:
+    form = Form(**{**vars(form), "weights": "none" if form.weights == "none" else "one"})
+    inputs = tensors(form, shape, shape[-1:])[:2]
+    program = check(rms_norm(form, one_plus), inputs, {"rms_norm": 1})
+    assert arguments(program)[0].endswith(f"{_element(form.dtype)}>"), "the cast is part of the composite"
+
+
+def _element(dtype: torch.dtype) -> str:
+    return {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+
+
+SAMPLE = [
+    Form(),
+    Form("power", "divide", "before", "both", False, torch.float16),
+    Form("var_mean", "rsqrt", "end", "one", True, torch.bfloat16),
+    Form("product", "inverse", "end", "none", False, torch.float16),
+]
+
+
+@pytest.mark.parametrize("form", SAMPLE)
+@pytest.mark.parametrize("name", ["layer_norm", "instance_norm", "group_norm", "rms_norm"])
+def test_composites_on_the_runtime(name: str, form: Form, native: Native) -> None:
+    inputs = tensors(form, (2, 6, 3, 5), (5,) if name in ("layer_norm", "rms_norm") else (6,))
+    if name == "rms_norm":
+        form = Form(**{**vars(form), "weights": "none" if form.weights == "none" else "one"})
+        check_on_runtime(rms_norm(form, True), inputs[:2], native)
+    else:
+        made = {"layer_norm": layer_norm, "instance_norm": instance_norm}.get(name)
+        check_on_runtime(made(form) if made else group_norm(form, 2, flat=False), inputs, native)
+
+
+# ---- modules, by both tables -----------------------------------------------------------------------
+
+_IMAGE = (2, 6, 4, 5)
+MODULES = {
+    "layer norm": (nn.LayerNorm(5), _IMAGE, "layer_norm"),
+    "layer norm over two axes": (nn.LayerNorm((4, 5)), _IMAGE, "layer_norm"),
+    "layer norm without bias": (nn.LayerNorm(5, bias=False), _IMAGE, "layer_norm"),
+    "layer norm without weights": (nn.LayerNorm(5, elementwise_affine=False), _IMAGE, "layer_norm"),
+    "group norm": (nn.GroupNorm(2, 6), _IMAGE, "group_norm"),
+    "group norm without weights": (nn.GroupNorm(3, 6, affine=False), _IMAGE, "group_norm"),
+    "instance norm": (nn.InstanceNorm2d(6, affine=True), _IMAGE, "instance_norm"),
+    "instance norm without weights": (nn.InstanceNorm2d(6), _IMAGE, "instance_norm"),
+    "instance norm of one image": (nn.InstanceNorm2d(6, affine=True), (1, 6, 4, 5), "instance_norm"),
+    "instance norm without batch": (nn.InstanceNorm2d(6, affine=True), (6, 4, 5), "instance_norm"),
+    "instance norm of sequences": (nn.InstanceNorm1d(6, affine=True), (3, 6, 7), "instance_norm"),
+    "instance norm of volumes": (nn.InstanceNorm3d(6, affine=True), (3, 6, 2, 3, 4), "instance_norm"),
+    "rms norm": (nn.RMSNorm(5), _IMAGE, "rms_norm"),
+    "rms norm with eps": (nn.RMSNorm(5, eps=1e-3), _IMAGE, "rms_norm"),
+    "rms norm without weight": (nn.RMSNorm(5, elementwise_affine=False), _IMAGE, "rms_norm"),
+    "batch norm": (nn.BatchNorm2d(6), _IMAGE, "batch_norm"),
+    "batch norm without weights": (nn.BatchNorm2d(6, affine=False), _IMAGE, "batch_norm"),
+}
+
+
+IN_BOTH_TYPES = [(name, torch.float32) for name in MODULES] + [
+    (name, torch.float16) for name in ("layer norm", "group norm", "instance norm", "rms norm")
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), IN_BOTH_TYPES)
+def test_modules_give_the_same_composites_by_both_tables(name: str, dtype: torch.dtype) -> None:
+    original, shape, composite = MODULES[name]
+    module = copy.deepcopy(original).to(dtype)
+    for parameter in module.parameters():
+        parameter.data.copy_(uniform(tuple(parameter.shape), dtype, 3) + 1)
+    x = uniform(shape, dtype)
+    with torch.no_grad():
+        expected = module.eval()(x)
+    found = []
+    for default in (False, True):
+        program = convert(export(module, (x,), default=default))
+        assert program.composites == {composite: 1}
+        assert_equal(program.run({program.input_names()[0]: x}), expected, dtype)
+        found.append(declarations(program.module))
+    assert found[0] == found[1]
+
+
+def test_eps_of_pytorch_rms_norm_is_that_of_the_type_it_computes_in() -> None:
+    x = uniform((2, 3, 5), torch.float32) * 1e-4
+    for dtype in (torch.float32, torch.float16):
+        program = convert(export(nn.RMSNorm(5).to(dtype), (x.to(dtype),)))
+        assert "eps = 1.1920929e-07 : f32" in program.text()
+
+
+# ---- classes of models -----------------------------------------------------------------------------
+
+
+def _deberta(size: int) -> nn.Module:
+    from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
+
+    return DebertaLayerNorm(size, 1e-7)
+
+
+def _of(module: str, name: str) -> Callable[[int], nn.Module]:
+    import importlib
+
+    return lambda size: getattr(importlib.import_module(f"transformers.models.{module}.modeling_{module}"), name)(size)
+
+
+CLASSES = {
+    "DeBERTa": (_deberta, "layer_norm"),
+    "Cohere": (_of("cohere", "CohereLayerNorm"), "layer_norm"),
+    "OLMo": (_of("olmo", "OlmoLayerNorm"), "layer_norm"),
+    "Llama": (_of("llama", "LlamaRMSNorm"), "rms_norm"),
+    "T5": (_of("t5", "T5LayerNorm"), "rms_norm"),
+    "Gemma 2": (_of("gemma2", "Gemma2RMSNorm"), "rms_norm"),
+    "Gemma 3n": (_of("gemma3n", "Gemma3nRMSNorm"), "rms_norm"),
+    "Llama 4, queries and keys": (lambda size: _of("llama4", "Llama4TextL2Norm")(1e-6), "rms_norm"),
+    "OLMo2": (_of("olmo2", "Olmo2RMSNorm"), "rms_norm"),
+    "Qwen3-Next": (_of("qwen3_next", "Qwen3NextRMSNorm"), "rms_norm"),
+    "ImageGPT": (lambda size: _of("imagegpt", "ImageGPTLayerNorm")((size,)), "rms_norm"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_of_transformers(name: str, dtype: torch.dtype) -> None:
+    """Of rank 4, as Qwen3 norms its heads."""
+    make, composite = CLASSES[name]
+    module = make(8).to(dtype)
+    for parameter in module.parameters():
+        parameter.data.copy_(uniform(tuple(parameter.shape), dtype, 3) + 1)
+    x = uniform((2, 4, 3, 8), dtype)
+    with torch.no_grad():
+        expected = module(x)
+    program = convert(export(module, (x,)))
+    if name == "ImageGPT" and dtype != torch.float32:
+        assert program.composites == {}, "it computes in half precision, and the composite does not"
+    else:
+        assert program.composites == {composite: 1}
+        inside = torch.float32 if name == "OLMo" else dtype  # it casts around an op that export keeps whole
+        assert arguments(program)[0] == f"tensor<2x4x3x8x{_element(inside)}>"
+    assert_equal(program.run({program.input_names()[0]: x}), expected, dtype, 2.0)
+
+
+# ---- declarations ----------------------------------------------------------------------------------
+
+_DECLARED = {
+    "layer_norm": (
+        layer_norm(Form(eps=0.5), (2, 3)), (3, 5),
+        '"layer_norm" = {input_names = ["input", "gamma", "beta"], '
+        "op_attrs = {axes = [2 : si64, 3 : si64], eps = 5.000000e-01 : f32, version = 1 : si64}, ",
+    ),
+    "instance_norm": (
+        instance_norm(Form(eps=0.5)), (6,),
+        '"instance_norm" = {input_names = ["input", "gamma", "beta"], '
+        "op_attrs = {eps = 5.000000e-01 : f32, version = 1 : si64}, ",
+    ),
+    "group_norm": (
+        group_norm(Form(eps=0.5), 3, flat=True), (6,),
+        '"group_norm" = {input_names = ["input", "weight", "bias"], '
+        "op_attrs = {eps = 5.000000e-01 : f32, num_channels = 6 : si64, num_groups = 3 : si64, version = 1 : si64}, ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _DECLARED)
+def test_declaration_of_recovered_norms(name: str) -> None:
+    function, size, expected = _DECLARED[name]
+    program = convert(export(Calling(function), tensors(Form(), (2, 6, 3, 5), size)))
+    assert declarations(program.module) == [f'#coreai.composite_declaration<{expected}output_names = ["output"]}}>']
+
+
+def test_weights_of_instance_norm_are_columns() -> None:
+    program = convert(export(nn.InstanceNorm2d(6, affine=True), (uniform(_IMAGE, torch.float32),)))
+    assert arguments(program) == ["tensor<2x6x4x5xf32>", "tensor<6x1x1xf32>", "tensor<6x1x1xf32>"]
+
+
+# ---- near misses -----------------------------------------------------------------------------------
+
+
+def _plain(x: torch.Tensor, variance: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) * torch.rsqrt(variance + eps)
+
+
+def other_axis(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A layer norm of channels: the composite's axes are the last ones."""
+    return Form().standardized(x, (1,)) * w
+
+
+def axes_with_a_gap(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return Form().standardized(x, (0, 2)) * w
+
+
+def other_axis_of_the_variance(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return _plain(x, x.var(1, unbiased=False, keepdim=True)) * w
+
+
+def unbiased_variance(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return _plain(x, x.var(-1, keepdim=True)) * w
+
+
+def unbiased_variance_by_hand(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    centered = x - x.mean(-1, keepdim=True)
+    return _plain(x, centered.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)) * w
+
+
+def epsilon_outside_of_the_root(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, unbiased=False, keepdim=True) + 1e-5) * w
+
+
+def no_epsilon(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True)) * w
+
+
+def difference_of_moments(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Equal on paper, not in floats, where it may be negative."""
+    mean = x.mean(-1, keepdim=True)
+    return _plain(x, x.square().mean(-1, keepdim=True) - mean * mean) * w
+
+
+def mean_subtracted_of_something_else(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x - w.mean()) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5) * w
+
+
+def mean_added(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x + x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5) * w
+
+
+def variance_around_zero(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return _plain(x, x.square().mean(-1, keepdim=True)) * w
+
+
+def mean_only_in_the_variance(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5) * w
+
+
+def variance_without_keepdim(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    square = x[0, :, :1].expand(8, 8)
+    square = square * w
+    return (square - square.mean(-1)) * torch.rsqrt(square.var(-1, unbiased=False) + 1e-5)
+
+
+def deviation_used_elsewhere(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    inverse = torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5)
+    return (x - x.mean(-1, keepdim=True)) * inverse * w + inverse
+
+
+def multiplied_by_the_root(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) * torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5) * w
+
+
+def root_divided(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """rms / x instead of x / rms."""
+    return torch.sqrt((x + 3).square().mean(-1, keepdim=True) + 1e-5) / (x + 3) * w
+
+
+NEAR_MISSES = [
+    other_axis, axes_with_a_gap, other_axis_of_the_variance, unbiased_variance, unbiased_variance_by_hand,
+    epsilon_outside_of_the_root, no_epsilon, difference_of_moments, mean_subtracted_of_something_else, mean_added,
+    variance_around_zero, mean_only_in_the_variance, variance_without_keepdim, deviation_used_elsewhere,
+    multiplied_by_the_root, root_divided,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", NEAR_MISSES)
+def test_what_is_no_norm_stays(function: Callable[..., Any]) -> None:
+    check(function, (uniform((2, 8, 8), torch.float32), uniform((8,), torch.float32, 1) + 1), {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("axes", [(-1,), (2, 3)])
+def test_half_precision_throughout_stays(dtype: torch.dtype, axes: tuple[int, ...]) -> None:
+    """The composites compute in float32, where large values do not overflow."""
+    form = Form("product", "rsqrt", "before", "none", dtype=dtype)
+    x = uniform((2, 3, 4, 5), dtype)
+    program = convert(export(Calling(lambda x: form.standardized(x, axes)), (x,)))
+    assert program.composites == {}
+
+
+def test_float32_result_of_half_precision_has_the_cast_outside() -> None:
+    x = uniform((2, 3, 8), torch.float16)
+    program = convert(export(Calling(lambda x: Form().standardized(x.float(), (-1,))), (x,)))
+    assert arguments(program)[0] == "tensor<2x3x8xf32>"
+
+
+_WEIGHTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "of one element": lambda x, w: w[:1],
+    "of the other axis": lambda x, w: w.view(8, 1),
+    "of two axes": lambda x, w: w.expand(8, 8),
+    "as large as the input": lambda x, w: x,
+    "as a number": lambda x, w: w.sum(),
+}
+
+
+@pytest.mark.parametrize("weight", _WEIGHTS)
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_weights_that_are_not_the_composites_stay_outside(name: str, weight: str) -> None:
+    """A norm without weights is found below them. (With a weight for each channel, one of instances.)"""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        if name == "layer_norm":
+            return Form().standardized(x, (-1,)) * _WEIGHTS[weight](x, w)
+        return Form().over_root(x, x.pow(2).mean(-1, keepdim=True)) * _WEIGHTS[weight](x, w)
+
+    found = "instance_norm" if (name, weight) == ("layer_norm", "of the other axis") else name
+    inputs = uniform((2, 8, 8), torch.float32), uniform((8,), torch.float32, 1) + 1
+    program = check(function, inputs, {found: 1})
+    if found == name:
+        assert len(arguments(program)) == 2 + (name == "layer_norm")
+        text = program.text()
+        assert re.search(r"constant .*dense<1\.0+e\+00>|broadcast_to", text), "the composite's weight is ones"
+
+
+def _grouped(x: torch.Tensor, view: tuple[int, ...], axes: tuple[int, ...]) -> torch.Tensor:
+    return Form().standardized(x.reshape(view), axes).reshape(x.shape)
+
+
+_NO_GROUPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "across the batch": lambda x: _grouped(x, (1, 4, 12, 5), (2, 3)),
+    "without the positions": lambda x: _grouped(x, (2, 2, 3, 20), (3,)),
+    "of positions": lambda x: _grouped(x, (2, 6, 2, 2, 5), (3, 4)),
+    "that do not divide the channels": lambda x: _grouped(x, (2, 4, 30), (2,)),
+    "viewed with another shape": lambda x: Form().standardized(x.reshape(2, 2, 60), (2,)).reshape(2, 3, 2, 20),
+}
+
+
+@pytest.mark.parametrize("name", _NO_GROUPS)
+def test_groups_that_are_not_of_channels_are_no_group_norm(name: str) -> None:
+    x = uniform(_IMAGE, torch.float32)
+    program = convert(export(Calling(_NO_GROUPS[name]), (x,)))
+    assert "group_norm" not in program.composites
+    assert_equal(program.run({program.input_names()[0]: x}), _NO_GROUPS[name](x), torch.float32)
+
+
+def test_batch_norm_of_a_batch_is_no_instance_norm() -> None:
+    program = convert(export(nn.BatchNorm2d(6, track_running_stats=False), (uniform(_IMAGE, torch.float32),)))
+    assert program.composites == {}
