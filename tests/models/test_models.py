@@ -20,7 +20,7 @@ COMPOSITES = {
     "vit": {"layer_norm": 7, "scaled_dot_product_attention": 3},
     "bert": {"layer_norm": 7, "scaled_dot_product_attention": 3},
     "gpt2": {"layer_norm": 7, "scaled_dot_product_attention": 3},
-    "llama": {"rms_norm": 9, "scaled_dot_product_attention": 4},
+    "llama": {"rms_norm": 9, "rope": 8, "scaled_dot_product_attention": 4},
     "t5_encoder": {"rms_norm": 7, "scaled_dot_product_attention": 3},
     "espcn": {"pixel_shuffle": 1},
     "unet": {"group_norm": 10},
