@@ -85,7 +85,7 @@ def _negated(mask: Value) -> Value:
 @_TABLE.define
 def attention(
     query: Value, key: Value, value: Value, *stages: Value | None,
-    key_order: list[int], scale: float | None, grouped: bool, result_types: list[Attribute],
+    key_order: list[int], scale: float | None, result_types: list[Attribute],
 ) -> Value:  # fmt: skip
     """The op of a match.
 
@@ -94,7 +94,6 @@ def attention(
         stages: what each stage of masking adds, keeps or drops, and the number that it fills in.
         key_order: the permutation that makes the key the right factor of the scores.
         scale: the factor of the scores, None for 1 / sqrt(width).
-        grouped: whether the key has fewer heads than the query.
         result_types: the type of the result.
     """
     mask: Value | None = None
@@ -107,9 +106,10 @@ def attention(
     if order != sorted(order):
         shape = tuple(key.shape[axis] for axis in order)
         key = aten.build("aten.permute", tensor(shape, key.element_type), self=key, dims=order)
+    key, value = _joined(key, query.rank), _joined(value, query.rank)
     return aten.build(
         "aten.scaled_dot_product_attention", result_types, query=query, key=key, value=value, attn_mask=mask,
-        scale=scale, enable_gqa=grouped,
+        scale=scale, enable_gqa=key.shape[-3] != query.shape[-3],
     )[0]  # fmt: skip
 
 
@@ -118,6 +118,14 @@ def _number_of(constant: Value | None) -> float:
     assert constant is not None
     assert constant.constant is not None
     return float(constant.constant.reshape(-1)[0])
+
+
+def _joined(x: Value, rank: int) -> Value:
+    """Keys or values with batch and heads as one axis, where the query has them so."""
+    if x.rank == rank:
+        return x
+    shape = (math.prod(x.static_shape[:-2]), *x.shape[-2:])
+    return aten.build("aten.view", tensor(shape, x.element_type), self=x, size=list(shape))
 
 
 def _scale(match: Match) -> float | None:
@@ -140,19 +148,24 @@ def _fits(match: Match, *nodes: Any) -> bool:
     shapes = [match[node].shape for node in nodes]
     if not (query.is_static and key.is_static and value.is_static) or any(None in shape for shape in shapes):
         return False
-    order = match["key_order"]
-    if not key.rank == value.rank == query.rank == len(order) >= 3:
+    if len(match["key_order"]) != key.rank or min(query.rank, key.rank, value.rank) < 3:
         return False
     *batch, heads, length, width = query.shape
-    *key_batch, key_heads, key_width, key_length = (key.shape[axis] for axis in order)
+    *key_batch, key_width, key_length = (key.shape[axis] for axis in match["key_order"])
+    *value_batch, value_length, value_width = value.shape
+    for batch_shape, tag_name, size in ((key_batch, "columns", "column_size"), (value_batch, "values", "value_size")):
+        if match.tags[tag_name] == "joined":
+            last = [key_width, key_length] if tag_name == "columns" else [value_length, value_width]
+            if match[size] != [heads, *last]:
+                return False
+            batch_shape[:] = [math.prod(batch_shape)]
     return (
-        batch == key_batch == list(value.shape[:-3])
-        and key_heads == value.shape[-3]
-        and key_heads > 0
-        and heads % key_heads == 0
-        and (key_width, key_length) == (width, value.shape[-2])
+        [*batch, key_batch[-1]] == key_batch == value_batch
+        and key_batch[-1] > 0
+        and heads % key_batch[-1] == 0
+        and (key_width, key_length) == (width, value_length)
         and shapes[:2] == [(*batch, heads, length, key_length)] * 2
-        and shapes[2] == (*batch, heads, length, value.shape[-1])
+        and shapes[2] == (*batch, heads, length, value_width)
     )
 
 
@@ -186,22 +199,25 @@ def _safe(a: Any, logits: Any, softmax: Any, axis: Any) -> Any:
     )
 
 
-def _heads(a: Any, x: Any, repeats: Any, axis: Any, name: str) -> Any:
+def _heads(a: Any, x: Any, repeats: Any, axis: Any, size: Any, name: str) -> Any:
     """Keys or values, repeated for each group of queries or not; others may use the repeated ones."""
     repeated = a.op("repeat_interleave.self_int", x, repeats=repeats, dim=axis, output_size=ANY)
-    return any_of(a.escaping(repeated), x, tag=name, tags=("repeated", "own"))
+    expanded = a.expand(x, size=size, implicit=ANY)
+    return any_of(a.escaping(repeated), a.escaping(expanded), x, tag=name, tags=("repeated", "expanded", "own"))
 
 
 @rule(name="attention written out", target=_TABLE, example={
-    "query": "2x4x3x8xf32", "key": "2x2x5x8xf32", "value": "2x2x5x8xf32", "key_order": [0, 1, 3, 2],
-    "repeats": 2, "key_axis": 1, "value_axis": 1, "axis": -1, "safe_axis": -1,
+    "query": "8x3x8xf32", "key": "4x5x8xf32", "value": "4x5x8xf32", "key_order": [0, 2, 1],
+    "repeats": 2, "key_axis": 0, "value_axis": 0, "axis": -1, "safe_axis": -1,
+    "key_heads_size": [8, 5, 8], "value_heads_size": [8, 5, 8], "column_size": [8, 8, 5], "value_size": [8, 5, 8],
     "query_factor": 0.5, "key_factor": 0.7, "column_factor": 0.3, "score_factor": 4.0,
     "bias": "3x5xf32", "keep": "3x5xi1", "drop": "3x5xi1", "fill": -1e9,
-    "outer_bias": "2x1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -1e9,
+    "outer_bias": "1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -1e9,
 })  # fmt: skip
 def attention_written_out(
     a: Any, c: Any, query: Any, key: Any, value: Any, key_order: Attr,
     repeats: Attr, key_axis: Attr, value_axis: Attr, axis: Attr, safe_axis: Attr,
+    key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
     bias: Any, keep: Any, drop: Any, fill: Const, outer_bias: Any, outer_keep: Any, outer_drop: Any, outer_fill: Const,
 ) -> Rewrite:  # fmt: skip
@@ -214,8 +230,9 @@ def attention_written_out(
     a function in between (the soft cap of Gemma 2) or weights that are used elsewhere do not match.
     """
     factors = (query_factor, key_factor, column_factor, score_factor)
-    keys = _heads(a, key, repeats, key_axis, "key heads")
+    keys = _heads(a, key, repeats, key_axis, key_heads_size, "key heads")
     columns = _scaled(a.permute(_scaled(keys, key_factor, "key factor"), key_order), column_factor, "column factor")
+    columns = any_of(a.view(columns, size=column_size), columns, tag="columns", tags=("joined", "own"))
     scores = _product(a, _scaled(query, query_factor, "query factor"), columns)
     wide_scores = _cast(a, scores, "scores")
     wide_scaled = _cast(a, _scaled(wide_scores, score_factor, "score factor"), "scaled scores")
@@ -224,7 +241,8 @@ def attention_written_out(
     logits = _cast(a, outer, "logits")
     softmax = a._softmax(logits, dim=axis, half_to_float=False)
     weights = _cast(a, _safe(a, logits, softmax, safe_axis), "weights")
-    values = _heads(a, value, repeats, value_axis, "value heads")
+    values = _heads(a, value, repeats, value_axis, value_heads_size, "value heads")
+    values = any_of(a.view(values, size=value_size), values, tag="values", tags=("joined", "own"))
     result = _product(a, weights, values)
     last = query.rank - 1
     return Rewrite(
@@ -232,7 +250,6 @@ def attention_written_out(
         to=c.attention(
             query, key, value, bias, keep, drop, fill, outer_bias, outer_keep, outer_drop, outer_fill,
             key_order=key_order, scale=compute("the product of all factors", _scale),
-            grouped=key.shape[key_order[-3]] != query.shape[-3],
         ),
         where=[
             query.dtype.is_in(*_PRECISION),
@@ -242,8 +259,8 @@ def attention_written_out(
             *(x.dtype.is_in(query.dtype, "f32") for x in (wide_scores, wide_scaled, logits)),
             axis.is_in(-1, last),
             (tag("empty rows") == "any") | safe_axis.is_in(-1, last),
-            (tag("key heads") == "own") | (key_axis == key_order[-3]),
-            (tag("value heads") == "own") | (value_axis == query.rank - 3),
+            (tag("key heads") != "repeated") | (key_axis == key_order[-3]),
+            (tag("value heads") != "repeated") | (value_axis == value.rank - 3),
             *((tag(name) == "none") | (factor.value != 0) for name, factor in zip(_FACTORS, factors, strict=True)),
             tag("mask").is_in("none", "added") | (fill.value <= _LARGEST_FILL),
             tag("outer mask").is_in("none", "added") | (outer_fill.value <= _LARGEST_FILL),
