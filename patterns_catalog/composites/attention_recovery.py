@@ -11,11 +11,12 @@ from typing import Any
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.infer import broadcast_shapes
-from patcomp.ir.types import tensor
+from patcomp.ir.types import static_shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
+from patterns_catalog.views import permuted, viewed
 
 _TABLE = CompositeTable("attention")
 
@@ -102,15 +103,13 @@ def attention(
             mask = _added(mask, bias, query)
         elif (kept := keep if drop is None else _negated(drop)) is not None:
             mask = _replaced(mask, kept, _number_of(fill), query)
-    order = [*key_order[:-2], key_order[-1], key_order[-2]]
-    if order != sorted(order):
-        shape = tuple(key.shape[axis] for axis in order)
-        key = aten.build("aten.permute", tensor(shape, key.element_type), self=key, dims=order)
+    key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
     key, value = _joined(key, query.rank), _joined(value, query.rank)
-    return aten.build(
-        "aten.scaled_dot_product_attention", result_types, query=query, key=key, value=value, attn_mask=mask,
-        scale=scale, enable_gqa=key.shape[-3] != query.shape[-3],
-    )[0]  # fmt: skip
+    result = aten.build(
+        "aten.scaled_dot_product_attention", tensor((*query.shape[:-1], value.shape[-1]), query.element_type),
+        query=query, key=key, value=value, attn_mask=mask, scale=scale, enable_gqa=key.shape[-3] != query.shape[-3],
+    )  # fmt: skip
+    return viewed(result, static_shape(result_types[0]))
 
 
 def _number_of(constant: Value | None) -> float:
@@ -122,10 +121,7 @@ def _number_of(constant: Value | None) -> float:
 
 def _joined(x: Value, rank: int) -> Value:
     """Keys or values with batch and heads as one axis, where the query has them so."""
-    if x.rank == rank:
-        return x
-    shape = (math.prod(x.static_shape[:-2]), *x.shape[-2:])
-    return aten.build("aten.view", tensor(shape, x.element_type), self=x, size=list(shape))
+    return x if x.rank == rank else viewed(x, (math.prod(x.static_shape[:-2]), *x.static_shape[-2:]))
 
 
 def _scale(match: Match) -> float | None:
@@ -153,19 +149,25 @@ def _fits(match: Match, *nodes: Any) -> bool:
     *batch, heads, length, width = query.shape
     *key_batch, key_width, key_length = (key.shape[axis] for axis in match["key_order"])
     *value_batch, value_length, value_width = value.shape
-    for batch_shape, tag_name, size in ((key_batch, "columns", "column_size"), (value_batch, "values", "value_size")):
-        if match.tags[tag_name] == "joined":
-            last = [key_width, key_length] if tag_name == "columns" else [value_length, value_width]
-            if match[size] != [heads, *last]:
-                return False
-            batch_shape[:] = [math.prod(batch_shape)]
+    rows = math.prod(batch) * heads
+    if match.tags["columns"] == "joined":
+        if match["column_size"] != [rows, key_width, key_length]:
+            return False
+        key_batch = [math.prod(key_batch)]
+    if match.tags["values"] == "joined":
+        if match["value_size"] != [rows, value_length, value_width]:
+            return False
+        if match.tags["rows"] == "own":
+            value_batch = [math.prod(value_batch)]
+    if match.tags["rows"] == "joined" and match["row_size"] != [rows, length, key_length]:
+        return False
     return (
         [*batch, key_batch[-1]] == key_batch == value_batch
         and key_batch[-1] > 0
         and heads % key_batch[-1] == 0
         and (key_width, key_length) == (width, value_length)
         and shapes[:2] == [(*batch, heads, length, key_length)] * 2
-        and shapes[2] == (*batch, heads, length, value_width)
+        and shapes[2] in ((*batch, heads, length, value_width), (rows, length, value_width))
     )
 
 
@@ -209,7 +211,8 @@ def _heads(a: Any, x: Any, repeats: Any, axis: Any, size: Any, name: str) -> Any
 @rule(name="attention written out", target=_TABLE, example={
     "query": "8x3x8xf32", "key": "4x5x8xf32", "value": "4x5x8xf32", "key_order": [0, 2, 1],
     "repeats": 2, "key_axis": 0, "value_axis": 0, "axis": -1, "safe_axis": -1,
-    "key_heads_size": [8, 5, 8], "value_heads_size": [8, 5, 8], "column_size": [8, 8, 5], "value_size": [8, 5, 8],
+    "key_heads_size": [8, 5, 8], "value_heads_size": [8, 5, 8],
+    "column_size": [8, 8, 5], "value_size": [8, 5, 8], "row_size": [8, 3, 5],
     "query_factor": 0.5, "key_factor": 0.7, "column_factor": 0.3, "score_factor": 4.0,
     "bias": "3x5xf32", "keep": "3x5xi1", "drop": "3x5xi1", "fill": -1e9,
     "outer_bias": "1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -1e9,
@@ -217,7 +220,7 @@ def _heads(a: Any, x: Any, repeats: Any, axis: Any, size: Any, name: str) -> Any
 def attention_written_out(
     a: Any, c: Any, query: Any, key: Any, value: Any, key_order: Attr,
     repeats: Attr, key_axis: Attr, value_axis: Attr, axis: Attr, safe_axis: Attr,
-    key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr,
+    key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr, row_size: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
     bias: Any, keep: Any, drop: Any, fill: Const, outer_bias: Any, outer_keep: Any, outer_drop: Any, outer_fill: Const,
 ) -> Rewrite:  # fmt: skip
@@ -243,7 +246,8 @@ def attention_written_out(
     weights = _cast(a, _safe(a, logits, softmax, safe_axis), "weights")
     values = _heads(a, value, repeats, value_axis, value_heads_size, "value heads")
     values = any_of(a.view(values, size=value_size), values, tag="values", tags=("joined", "own"))
-    result = _product(a, weights, values)
+    rows = any_of(a.view(weights, size=row_size), weights, tag="rows", tags=("joined", "own"))
+    result = _product(a, rows, values)
     last = query.rank - 1
     return Rewrite(
         result,

@@ -1,5 +1,15 @@
 """Normalize: one spelling for what means the same, on which composite patterns are written once."""
 
-from patterns_catalog.normalize import arithmetic, attention_views, reductions, remainders, repeats, statistics, views
+from patterns_catalog.normalize import (
+    arithmetic,
+    attention_views,
+    einsum,
+    reductions,
+    remainders,
+    repeats,
+    scalars,
+    statistics,
+    views,
+)
 
-FAMILIES = (arithmetic, attention_views, reductions, remainders, repeats, statistics, views)
+FAMILIES = (arithmetic, attention_views, einsum, reductions, remainders, repeats, scalars, statistics, views)

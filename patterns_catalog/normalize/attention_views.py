@@ -1,40 +1,26 @@
-"""What PyTorch takes apart around attention, put together again: batched products, repeated heads, fixed numbers."""
+"""What PyTorch takes apart around attention, put together again: batched products and repeated heads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import aten, coreai
+from patcomp.ir import aten
 from patcomp.ir.namespaces import aten_namespace
-from patcomp.ir.types import is_float, is_integer, static_shape, tensor
+from patcomp.ir.types import static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import (
-    ANY,
-    Attr,
-    CompositeTable,
-    Const,
-    OpView,
-    Rewrite,
-    any_of,
-    check,
-    compute,
-    example,
-    normalization,
-    rule,
-)
+from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
-from patterns_catalog.numbers import exact_fill
+from patterns_catalog.views import known_sizes, permuted, viewed
 
-_TABLE = CompositeTable("numbers")
+_TABLE = CompositeTable("attention views")
 
 
 def _batch_only(match: Match) -> bool:
     """Whether both views only join leading dimensions, and the outer one splits them again."""
     x, y, left, right, size = (match[name] for name in ("x", "y", "left", "right", "size"))
-    if not (x.is_static and y.is_static and _whole(left) and _whole(right) and _whole(size)):
+    if not (x.is_static and y.is_static and known_sizes(left) and known_sizes(right) and known_sizes(size)):
         return False
     if not (x.rank == y.rank == len(size) >= 4 and len(left) == len(right) == 3):
         return False
@@ -45,11 +31,6 @@ def _batch_only(match: Match) -> bool:
         and size[-2:] == [x.shape[-2], y.shape[-1]]
         and all({i, j} <= {1, n} and n in (i, j) for i, j, n in zip(x.shape[:-2], y.shape, size[:-2], strict=False))
     )
-
-
-def _whole(sizes: list[Any]) -> bool:
-    """Whether sizes are known numbers."""
-    return all(type(size) is int and size >= 0 for size in sizes)
 
 
 @rule(stage="normalize", target=aten_namespace, example={
@@ -63,9 +44,10 @@ def batched_matmul(
 
     PyTorch decomposes every product of more than three dimensions so, and models write it by hand (OPT, BART).
     """
-    first = any_of(a.expand(x, size=wide, implicit=ANY), x)
-    second = any_of(a.expand(y, size=tall, implicit=ANY), y)
-    product = a.bmm(a.view(first, size=left), a.op("view", second, size=right))
+    first = any_of(a.escaping(a.expand(x, size=wide, implicit=ANY)), x)
+    second = any_of(a.escaping(a.expand(y, size=tall, implicit=ANY)), y)
+    # the views may have other uses: DeBERTa-v2 multiplies its queries and keys twice
+    product = a.bmm(a.escaping(a.view(first, size=left)), a.escaping(a.view(second, size=right)))
     return Rewrite(
         a.view(product, size=size),
         to=c.matmul(x, y),
@@ -76,11 +58,11 @@ def batched_matmul(
 def _repeats_heads(match: Match) -> bool:
     """Whether a new axis after the heads is filled with copies and joined with the heads."""
     x, place, wide, size = (match[name] for name in ("x", "place", "wide", "size"))
-    if x.rank < 3 or not x.is_static or len(wide) != x.rank + 1 or not _whole(size):
+    if x.rank < 3 or not x.is_static or len(wide) != x.rank + 1 or not known_sizes(size):
         return False
     axis, (*batch, heads, length, width) = x.rank - 2, x.shape
     copies = wide[axis]
-    return place % (x.rank + 1) == axis and _whole([copies]) and size == [*batch, heads * copies, length, width]
+    return place % (x.rank + 1) == axis and known_sizes([copies]) and size == [*batch, heads * copies, length, width]
 
 
 @rule(stage="normalize", target=aten_namespace, example={
@@ -104,112 +86,110 @@ def repeated_heads(a: Any, c: Any, x: Any, place: Attr, wide: Attr, size: Attr) 
     )
 
 
-@normalization("aten.full", "aten.scalar_tensor", name="normalize scalar", examples=[
-    example([], 2.5, dtype="f32"), example(2, dtype="f32", op="aten.scalar_tensor"),
-])  # fmt: skip
-def scalar(op: OpView, a: Any) -> Value | None:
-    "a tensor without dimensions as a constant, for instance the number that fills masked places"
-    op.ignore("dtype", because="the result type has it")
-    number = op.s if op.op_name == "aten.scalar_tensor" else op.fill_value
-    element = op.result.element_type
-    if op.result.rank or not isinstance(number, bool | int | float) or not (is_float(element) or is_integer(element)):
-        return None
-    op.ignore("size", because="there are no dimensions")
-    try:
-        return coreai.constant(exact_fill(number, element), element)
-    except OverflowError:
-        return None  # the lowering says why
+# ---- heads joined with the batch -----------------------------------------------------------------
+
+
+def _joins_batch(x: Value, size: list[int]) -> bool:
+    """Whether a view joins all but the last two axes."""
+    return x.rank > 3 and x.is_static and size == [math.prod(x.static_shape[:-2]), *x.shape[-2:]]
 
 
 @_TABLE.define
-def root(x: Value, *, result_types: list[Attribute]) -> Value:
-    """The square root of a constant, as a constant."""
-    assert x.constant is not None
-    return coreai.constant(math.sqrt(float(x.constant)), x.element_type)
+def joined_columns(x: Value, *, result_types: list[Attribute]) -> Value:
+    """view(permute(x))"""
+    columns = permuted(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
+    return viewed(columns, list(static_shape(result_types[0])))
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
-def root_of_number(a: Any, c: Any, x: Const) -> Rewrite:
-    "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
+@rule(stage="normalize", target=_TABLE, example={"x": "2x4x3x8xf32", "size": [8, 3, 8]})
+def join_columns_last(a: Any, c: Any, x: Any, size: Attr) -> Rewrite:
+    "permute(view(x)) to view(permute(x)), where the view joins batch and heads (Bloom, DeBERTa-v2)"
     return Rewrite(
-        a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in("f32", "f16", "bf16", "f64"), x.value >= 0]
+        a.permute(a.escaping(a.view(x, size=size)), dims=[0, 2, 1]),
+        to=c.joined_columns(x),
+        where=[check("the view joins batch and heads", lambda match: _joins_batch(match["x"], match["size"]))],
     )
 
 
-# ---- einsum --------------------------------------------------------------------------------------
-
-
-def _wide(order: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """The axes of a permutation that are not of size 1: where those are makes no difference."""
-    return [axis for axis in order if shape[axis] != 1]
-
-
-def _permuted(x: Value, order: list[int]) -> Value:
-    if order == sorted(order):
-        return x
-    shape = tuple(x.shape[axis] for axis in order)
-    return aten.build("aten.permute", tensor(shape, x.element_type), self=x, dims=order)
-
-
-def _viewed(x: Value, size: list[int]) -> Value:
-    return aten.build("aten.view", tensor(tuple(size), x.element_type), self=x, size=size)
-
-
 @_TABLE.define
-def factor(
-    x: Value, *, place: int, first: list[int] | None, second: list[int] | None, result_types: list[Attribute]
-) -> Value:
-    """A view of x, permuted as it was with the axis that einsum put in at `place`."""
-    axes = list(range(x.rank + 1))
-    order = [(first or axes)[axis] for axis in second or axes]
-    new = place % (x.rank + 1)
-    moved = _wide([axis - (axis > new) for axis in order if axis != new], x.static_shape)
-    places = iter(moved)
-    order = [next(places) if axis in moved else axis for axis in range(x.rank)]
-    return _viewed(_permuted(x, order), list(static_shape(result_types[0])))
+def joined_after(x: Value, factor: Value, *, divide: bool, result_types: list[Attribute]) -> Value:
+    """view(x / number) or view(x * number)"""
+    name = "aten.div.Tensor" if divide else "aten.mul.Tensor"
+    scaled = aten.build(name, x.type, self=x, other=factor)
+    return viewed(scaled, list(static_shape(result_types[0])))
 
 
 @rule(stage="normalize", target=_TABLE, example={
-    "x": "2x4x3x8xf32", "place": 4, "first": [0, 1, 4, 2, 3], "second": [0, 1, 4, 3, 2], "size": [8, 8, 3],
+    "before": "2x4x3x8xf32", "order": [0, 1, 3, 2], "size": [8, 8, 3], "factor": 2.0,
 })  # fmt: skip
-def einsum_factor(a: Any, c: Any, x: Any, place: Attr, first: Attr, second: Attr, size: Attr) -> Rewrite:
-    "view(permute(permute(unsqueeze(x)))) to view(permute(x)): einsum gives each factor the axes of the others"
-    wide = a.unsqueeze(x, dim=place)
-    once = a.permute(wide, dims=first)
+def scale_columns_first(a: Any, c: Any, before: Any, order: Attr, size: Attr, factor: Const) -> Rewrite:
+    "view(permute(x)) / number to view(permute(x) / number), where the view joins batch and heads (DeBERTa-v2)"
+    x = a.permute(before, dims=order)
+    joined = a.view(x, size=size)
     return Rewrite(
-        a.view(any_of(a.permute(once, dims=second), once, wide), size=size),
-        to=c.factor(x, place=place, first=first, second=second),
-        where=[x.is_static, check("sizes are known", lambda match: _whole(match["size"]))],
+        any_of(joined / factor, joined * factor, tag="op", tags=("divide", "multiply")),
+        to=c.joined_after(x, factor, divide=tag("op") == "divide"),
+        where=[
+            check("the view joins batch and heads", lambda match: _joins_batch(match[x], match["size"])),
+            factor.rank == 0,
+            joined.dtype.is_in("f32", "f16", "bf16"),
+            factor.dtype == joined.dtype,
+        ],
     )
 
 
-@_TABLE.define
-def product(x: Value, *, inner: list[int], order: list[int], size: list[int], result_types: list[Attribute]) -> Value:
-    """A batched product as einsum arranges it, without the axes of size 1 that it drops."""
-    moved = _wide(order, inner)
-    places = _wide(range(len(size)), size)
-    split, arranged = [1] * len(size), list(range(len(size)))
-    for place, now, before in zip(places, moved, sorted(moved), strict=True):
-        split[place] = inner[before]
-        arranged[place] = places[sorted(moved).index(now)]
-    return _permuted(_viewed(x, split), arranged)
-
-
-def _drops_axes(match: Match) -> bool:
-    inner, order, size = match["inner"], match["order"], match["size"]
-    if not _whole(inner) or not _whole(size) or len(inner) <= len(size):
+def _splits_batch(size: list[int], *terms: Value) -> bool:
+    """Whether a view splits the first of three axes, for all terms alike; the first one has the full shape."""
+    if not known_sizes(size) or len(size) < 4 or not all(term.is_static and term.rank == 3 for term in terms):
         return False
-    return [inner[axis] for axis in _wide(order, inner)] == [number for number in size if number != 1]
+    rows = math.prod(size[:-2])
+    return list(terms[0].shape) == [rows, *size[-2:]] and all(term.shape[0] == rows for term in terms)
+
+
+@_TABLE.define
+def split_sum(scores: Value, bias: Value, *, size: list[int], result_types: list[Attribute]) -> Value:
+    """view(scores) + view(bias)"""
+    right = viewed(bias, [*size[:-2], *bias.static_shape[-2:]])
+    return aten.build("aten.add.Tensor", result_types, self=viewed(scores, size), other=right)[0]
 
 
 @rule(stage="normalize", target=_TABLE, example={
-    "x": "8x3x8xf32", "y": "8x8x5xf32", "inner": [2, 4, 3, 1, 5], "order": [0, 2, 1, 4, 3], "size": [2, 3, 4, 5],
+    "x": "8x3x8xf32", "y": "8x8x5xf32", "bias": "8x3x5xf32", "factor": 0.5, "size": [2, 4, 3, 5],
 })  # fmt: skip
-def einsum_product(a: Any, c: Any, x: Any, y: Any, inner: Attr, order: Attr, size: Attr) -> Rewrite:
-    "view(permute(view(bmm))) to permute(view(bmm)), where einsum drops axes of size 1 from the product"
+def split_sum_of_scores(a: Any, c: Any, x: Any, y: Any, bias: Any, factor: Const, size: Attr) -> Rewrite:
+    "view(scores + bias) to view(scores) + view(bias), where the view parts batch and heads (Bloom, DeBERTa-v2)"
+    batched = a.bmm(x, y)
+    scores = any_of(batched * factor, batched, tag="scores", tags=("scaled", "plain"))
+    return Rewrite(
+        a.view(scores + bias, size=size),
+        to=c.split_sum(scores, bias, size=size),
+        where=[
+            check(
+                "the view parts batch and heads",
+                lambda match: _splits_batch(match["size"], match[scores], match["bias"]),
+            ),
+            (tag("scores") == "plain") | (factor.rank == 0),
+        ],
+    )
+
+
+@_TABLE.define
+def split_product(scores: Value, factor: Value, *, size: list[int], result_types: list[Attribute]) -> Value:
+    """view(scores) * number"""
+    return aten.build("aten.mul.Tensor", result_types, self=viewed(scores, size), other=factor)[0]
+
+
+@rule(stage="normalize", target=_TABLE, example={
+    "x": "8x3x8xf32", "y": "8x8x5xf32", "factor": 0.5, "size": [2, 4, 3, 5],
+})  # fmt: skip
+def split_scaled_scores(a: Any, c: Any, x: Any, y: Any, factor: Const, size: Attr) -> Rewrite:
+    "view(bmm(x, y) * number) to view(bmm(x, y)) * number, where the view parts batch and heads (Bloom)"
     batched = a.bmm(x, y)
     return Rewrite(
-        a.view(a.permute(a.view(batched, size=inner), dims=order), size=size),
-        to=c.product(batched, inner=inner, order=order, size=size),
-        where=[check("only axes of size 1 are dropped", _drops_axes)],
+        a.view(batched * factor, size=size),
+        to=c.split_product(batched, factor, size=size),
+        where=[
+            factor.rank == 0,
+            check("the view parts batch and heads", lambda match: _splits_batch(match["size"], match[batched])),
+        ],
     )

@@ -249,6 +249,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             max_position_embeddings=64,
         )
     ),
+    "bloom": Architecture(_decoder("Bloom", hidden_size=32, n_layer=2, n_head=4), ("eager",)),
     "llama": Architecture(_decoder("Llama", **_LLAMA)),
     "mistral": Architecture(_decoder("Mistral", **_LLAMA, sliding_window=5)),
     "qwen2": Architecture(_decoder("Qwen2", **_LLAMA)),

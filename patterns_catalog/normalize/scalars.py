@@ -1,0 +1,63 @@
+"""Numbers that a model computes from numbers, as constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from patcomp.ir import coreai
+from patcomp.ir.types import is_float, is_integer
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import CompositeTable, Const, OpView, Rewrite, example, normalization, rule
+from patterns_catalog.numbers import exact_fill
+
+_TABLE = CompositeTable("scalars")
+
+_FLOATS = ("f32", "f16", "bf16", "f64")
+
+
+@normalization("aten.full", "aten.scalar_tensor", name="normalize scalar", examples=[
+    example([], 2.5, dtype="f32"), example(2, dtype="f32", op="aten.scalar_tensor"),
+])  # fmt: skip
+def scalar(op: OpView, a: Any) -> Value | None:
+    "a tensor without dimensions as a constant, for instance the number that fills masked places"
+    op.ignore("dtype", because="the result type has it")
+    number = op.s if op.op_name == "aten.scalar_tensor" else op.fill_value
+    element = op.result.element_type
+    if op.result.rank or not isinstance(number, bool | int | float) or not (is_float(element) or is_integer(element)):
+        return None
+    op.ignore("size", because="there are no dimensions")
+    try:
+        return coreai.constant(exact_fill(number, element), element)
+    except OverflowError:
+        return None  # the lowering says why
+
+
+@_TABLE.define
+def multiplied(x: Value, y: Value, *, result_types: list[Attribute]) -> Value:
+    """The product of two constants, as a constant."""
+    assert x.constant is not None
+    assert y.constant is not None
+    return coreai.constant(float(x.constant) * float(y.constant), x.element_type)
+
+
+@rule(stage="normalize", target=_TABLE, example={"x": 8.0, "y": 3.0})
+def product_of_numbers(a: Any, c: Any, x: Const, y: Const) -> Rewrite:
+    "8. * 3. is 24., as in `scores / torch.sqrt(torch.tensor(8.) * 3)` (DeBERTa-v2)"
+    return Rewrite(
+        x * y, to=c.multiplied(x, y), where=[x.rank == 0, y.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype == x.dtype]
+    )
+
+
+@_TABLE.define
+def root(x: Value, *, result_types: list[Attribute]) -> Value:
+    """The square root of a constant, as a constant."""
+    assert x.constant is not None
+    return coreai.constant(math.sqrt(float(x.constant)), x.element_type)
+
+
+@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
+def root_of_number(a: Any, c: Any, x: Const) -> Rewrite:
+    "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
+    return Rewrite(a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), x.value >= 0])

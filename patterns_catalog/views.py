@@ -1,0 +1,29 @@
+"""Views and permutations of values, for rules that move them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from patcomp.ir import aten
+from patcomp.ir.types import tensor
+from patcomp.ir.value import Value
+
+
+def known_sizes(sizes: Sequence[Any]) -> bool:
+    """Whether all sizes are known numbers."""
+    return all(type(size) is int and size >= 0 for size in sizes)
+
+
+def viewed(x: Value, size: Sequence[int]) -> Value:
+    """`x` in another shape; `x` itself where that is its own."""
+    shape = tuple(size)
+    return x if x.shape == shape else aten.build("aten.view", tensor(shape, x.element_type), self=x, size=list(shape))
+
+
+def permuted(x: Value, order: Sequence[int]) -> Value:
+    """`x` with its axes in another order; `x` itself where that is its own."""
+    if list(order) == sorted(order):
+        return x
+    shape = tuple(x.shape[axis] for axis in order)
+    return aten.build("aten.permute", tensor(shape, x.element_type), self=x, dims=list(order))
