@@ -74,7 +74,7 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     seen: set[tuple[int, str]] = set()
     for variant in variants(rule):
         tests.append(SelfTest(f"{rule.name}: {variant.name}", lambda v=variant: _must_match(rule, v)))  # type: ignore[misc]
-        for node in _chosen(rule.root, variant.choices):
+        for node in chosen_nodes(rule.root, variant.choices):
             if not isinstance(node, OpNode):
                 continue
             for name, changed in _changed_literals(node):
@@ -104,7 +104,7 @@ def variants(rule: Rule) -> list[Variant]:
     found: dict[tuple[Any, ...], Variant] = {}
     for picks in _selection([len(node.alternatives) for node in alternatives]):
         choices = {id(node): pick for node, pick in zip(alternatives, picks, strict=True)}
-        live = list(_chosen(rule.root, choices))
+        live = list(chosen_nodes(rule.root, choices))
         taken = {id(node): (node, choices[id(node)]) for node in live if isinstance(node, AnyOf)}
         pairs = [node for node in live if isinstance(node, OpNode) and _swappable(node)]
         for swaps in _selection([2] * len(pairs)):
@@ -150,7 +150,7 @@ def _swappable(node: OpNode) -> bool:
     return commutes(node.spec, node.arguments)
 
 
-def _chosen(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
+def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
     """The nodes of a pattern that the chosen alternatives leave, each once."""
     seen: set[int] = set()
     stack = [node]
@@ -176,8 +176,8 @@ def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
 
 
 def parse_type(text: str) -> Attribute:
-    """A tensor type from a text such as `"2x?x8xf32"` or `"f32"`."""
-    *dims, element = text.split("x")
+    """A tensor type from a text such as `"2x?x8xf32"`, `"f32"` or, with a range of values, `"3xsi64[0,2]"`."""
+    *dims, element = text.partition("[")[0].split("x")
     shape: Shape = tuple(None if dim == "?" else int(dim) for dim in dims)
     return tensor(shape, element)
 

@@ -118,7 +118,7 @@ def _product(a: Any, left: Any, right: Any) -> Any:
     return any_of(a.bmm(left, right), a.matmul(left, right))
 
 
-_STACK = {"w": "3x4x5xf32", "i": "3xsi64", "axis": 0, "sizes": [3, 4, 5]}
+_STACK = {"w": "3x4x5xf32", "i": "3xsi64[0,2]", "axis": 0, "sizes": [3, 4, 5]}
 
 
 @rule(name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
@@ -150,7 +150,10 @@ def chosen_transposed_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, 
     return Rewrite(product, to=to, where=[*conditions, swapped, x.rank >= 2])
 
 
-@rule(name="gather_mm of both", example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64", "other": 0, "left_sizes": [3, 2, 4]})
+@rule(
+    name="gather_mm of both",
+    example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64[0,2]", "other": 0, "left_sizes": [3, 2, 4]},
+)
 def chosen_both(
     a: Any, c: Any, v: Any, j: Any, other: Attr, left_sizes: Attr, w: Any, i: Any, axis: Attr, sizes: Attr
 ) -> Rewrite:

@@ -114,9 +114,10 @@ def _whole_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any
     dim, end, place, join, flat, repeats = axes
     even, odd = _neighbours(a, x, dim, end)
     turned = _interleaved(a, _negative(a, odd), even, place, join, flat)
-    total = x * twice_in_pairs(a, cos, *repeats) + turned * twice_in_pairs(a, sin, *repeats)
+    names = ("cosine columns", "sine columns")
+    total = x * twice_in_pairs(a, cos, *repeats, names[0]) + turned * twice_in_pairs(a, sin, *repeats, names[1])
     conditions = _pairs(x, width, dim, end, place, join, flat, cos)
-    return total, [*conditions, *pairs_conditions(cos, *repeats), cos.rank == sin.rank]
+    return total, [*conditions, *pairs_conditions(cos, *repeats, names), cos.shape == sin.shape]
 
 
 def _half_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:

@@ -6,6 +6,7 @@ both copies. After these rules the repetition comes last, so that it shows in th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from patcomp.ir import aten
@@ -22,19 +23,31 @@ def twice_in_halves(a: Any, x: Any, axis: Any) -> Any:
     return a.escaping(a.cat([x, x], dim=axis))
 
 
-def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any) -> Any:
+def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any, name: str = "columns") -> Any:
     """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
-    elsewhere."""
+    elsewhere. `name` tells several in one rule apart."""
     column = a.escaping(a.unsqueeze(x, dim=place))
     again = a.escaping(a.unsqueeze(x, dim=place))
-    columns = any_of(a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=axis))
-    return a.escaping(a.op("view", a.escaping(columns), size=flat))
+    wide, stacked = a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=axis)
+    columns = any_of(wide, stacked, tag=name, tags=["expand", "cat"])
+    return a.escaping(a.view(a.escaping(columns), size=flat))
 
 
-def pairs_conditions(x: Any, place: Any, size: Any, axis: Any, flat: Any) -> list[Any]:
+def pairs_conditions(
+    x: Any, place: Any, size: Any, axis: Any, flat: Any, names: Sequence[str] = ("columns",)
+) -> list[Any]:
     """What `twice_in_pairs` leaves open: the new axis is the last one, is filled twice, and joins the one before."""
-    filled_twice = (size[-1] == 2) | (axis % (x.rank + 1) == x.rank)
-    return [place % (x.rank + 1) == x.rank, filled_twice, flat[:-1] == x.shape[:-1], flat[-1] == 2 * x.shape[-1]]
+    filled_twice = [
+        condition
+        for name in names
+        for condition in ((tag(name) != "expand") | (size[-1] == 2), (tag(name) != "cat") | _is_new(axis, x))
+    ]
+    return [_is_new(place, x), *filled_twice, flat[:-1] == x.shape[:-1], flat[-1] == 2 * x.shape[-1]]
+
+
+def _is_new(axis: Any, x: Any) -> Any:
+    """Whether an axis is the one that a value has after its last, once it is unsqueezed."""
+    return axis % (x.rank + 1) == x.rank
 
 
 def _elementwise(a: Any, x: Any, factor: Any, place: Any) -> Any:

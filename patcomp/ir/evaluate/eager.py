@@ -1,0 +1,72 @@
+"""ATen ops run by PyTorch itself: what a graph means before any rule has touched it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from patcomp.errors import EvaluationError
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.constants import BlobStore
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.evaluate.machine import decode_constant
+from patcomp.ir.types import BIT_WIDTHS, element_name, tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue
+
+_ELEMENTS = {dtype: name for name, dtype in TORCH_DTYPES.items() if BIT_WIDTHS.get(name) == 8 * dtype.itemsize}
+_ELEMENTS[torch.bool] = "i1"
+
+
+def overload_of(op: str) -> torch._ops.OpOverload:
+    """PyTorch's operator of a name in the `aten` dialect.
+
+    Raises:
+        AttributeError: there is none.
+    """
+    namespace, name, *overload = op.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
+
+
+def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) -> list[torch.Tensor]:
+    """The operands of a block's terminator, its ATen ops computed by eager PyTorch.
+
+    The results of the ops take the types that PyTorch gives them, because a graph that was made for a test has
+    guessed ones.
+
+    Raises:
+        EvaluationError: PyTorch refuses an op, lacks it, or one is of another dialect.
+    """
+    values: dict[SSAValue, torch.Tensor] = dict(zip(block.args, inputs, strict=True))
+    for op in block.ops:
+        if op is block.last_op:
+            return [values[operand] for operand in op.operands]
+        if op.name == "coreai.constant":
+            values[op.results[0]] = decode_constant(op.properties["value"], blobs)
+            continue
+        if not isinstance(op, AtenOp):
+            raise EvaluationError(f"{op.name} is not an ATen op")
+        arguments = {name: _argument(value, values) for name, value in op.arguments_by_name().items()}
+        try:
+            made = overload_of(op.name)(**arguments)
+        except (RuntimeError, IndexError, ValueError, TypeError, AttributeError) as error:
+            raise EvaluationError(f"{op.name}: {error}") from error
+        # values of the IR have no strides: a view there is any change of shape
+        listed = [value.contiguous() for value in (made if isinstance(made, tuple | list) else [made])]
+        if len(listed) < len(op.results):
+            raise EvaluationError(f"{op.name} has {len(listed)} results, not {len(op.results)}")
+        for result, value in zip(list(op.results), listed, strict=False):
+            type_ = tensor(tuple(value.shape), _ELEMENTS[value.dtype])
+            typed = result if result.type == type_ else Rewriter.replace_value_with_new_type(result, type_)
+            values[typed] = value
+    raise EvaluationError("a block has no terminator")
+
+
+def _argument(value: Any, values: dict[SSAValue, torch.Tensor]) -> Any:
+    if isinstance(value, Value):
+        return values[value.ssa]
+    if isinstance(value, list):
+        return [_argument(item, values) for item in value]
+    return TORCH_DTYPES[element_name(value)] if isinstance(value, Attribute) else value

@@ -1,0 +1,217 @@
+"""Draws programs of a rule's source: other sizes, element types, numbers, axes and alternatives than the example's.
+
+Whoever draws passes a function that chooses among options, the simplest of which stands first: `random.Random`'s
+`choice`, or one that asks a library for property-based tests. Sizes of an example are related (8 may be 2 x 4, or
+twice 4), so they change together: by a map of prime factors, which keeps products, or by one factor, which keeps
+sums. What the rule does not match after all is drawn in vain; the one who draws finds out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from patcomp.errors import RuleError
+from patcomp.patterns.language import ANY, Attr, OpNode, Pattern
+from patcomp.patterns.rule import Rule, children
+from patcomp.patterns.selftest import Sample, Variant, chosen_nodes, sample
+
+Choose = Callable[[Sequence[Any]], Any]
+"""Picks one of some options; the first is the simplest."""
+
+_TYPE = re.compile(r"(?P<dims>(?:\d+x)*)(?P<element>[a-z]+\d+)(?:\[(?P<low>[-\d.]+),(?P<high>[-\d.]+)\])?")
+_FLOATS = ("f32", "f16", "bf16")
+_AXES = ("dim", "dims", "axis")
+_LARGEST = 4096
+"""Sizes that maps make; what is larger already, the end of an open slice, stays."""
+
+ASPECTS = ((), ("elements",), ("numbers",), ("sizes",), ("axes",), ("sizes", "elements", "numbers"))
+"""What differs from the example at a time: with everything else a wrong axis seldom leaves a program that runs."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One program of a rule's source."""
+
+    rule: Rule
+    variant: Variant
+    example: Mapping[str, Any]
+    """A type, number or attribute for each capture, in place of the rule's own example."""
+    ignored: Mapping[tuple[int, str], Any]
+    """The values of arguments that the rule ignores, by identity of the op node and name."""
+
+    def sample(self) -> Sample:
+        """The graph, with guessed result types."""
+        return sample(replace(self.rule, example=self.example), self.variant, self.ignored)
+
+    def range_of(self, capture: str) -> tuple[float, float] | None:
+        """The least and the greatest value of a tensor, where its type says so: `"3xsi64[0,2]"`."""
+        match = _TYPE.fullmatch(self.example[capture])
+        return (float(match["low"]), float(match["high"])) if match and match["low"] else None
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self.example.items())
+        return f"{self.variant.name}, {given}"
+
+
+def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | None = None) -> Drawing:
+    """A program of one variant of a rule's source, which the rule need not match.
+
+    Args:
+        aspects: what differs from the example, of those in `ASPECTS`; by default that is drawn as well.
+
+    Raises:
+        RuleError: the rule has no example.
+    """
+    if rule.example is None:
+        raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
+    differing = choose(ASPECTS) if aspects is None else aspects
+    nodes = [node for node in chosen_nodes(rule.root, variant.choices) if isinstance(node, OpNode)]
+    axes = {part.name for node in nodes for name in _AXES for part in _attributes(node.arguments.get(name))}
+    example = dict(rule.example)
+    if "sizes" in differing:
+        resize = _resizing(list(_numbers(example, axes)), choose)
+        # alternatives may need sizes that differ where the example has equal ones
+        only = choose((None, None, None, *example))
+        for name, value in example.items():
+            if only in (None, name) and name not in axes:
+                example[name] = _resized(value, resize)
+    if "elements" in differing:
+        element = choose(_FLOATS[1:])
+        mixed = choose((False, False, False, True))
+        for name, value in example.items():
+            if isinstance(value, str):
+                example[name] = _of_element(value, choose((element, "f32")) if mixed else element)
+    if "numbers" in differing:
+        example = {name: _number(value, choose) for name, value in example.items()}
+    if "axes" in differing and axes & set(example):
+        name = choose(sorted(axes & set(example)))
+        example[name] = _axes(example[name], choose)
+    return Drawing(rule, variant, example, _ignored(nodes, choose))
+
+
+# ---- sizes ----------------------------------------------------------------------------------------
+
+
+def _attributes(argument: Any) -> Iterator[Attr]:
+    """The attribute captures in an argument of an op."""
+    if isinstance(argument, Attr):
+        yield argument
+    elif not isinstance(argument, Pattern):
+        for part in children(argument):
+            yield from _attributes(part)
+
+
+def _numbers(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
+    """The sizes in an example."""
+    for name, value in example.items():
+        if isinstance(value, str) and (match := _TYPE.fullmatch(value)):
+            yield from (int(size) for size in match["dims"].split("x") if size)
+        elif name not in axes:
+            yield from (item for item in (value if isinstance(value, list) else [value]) if _is_size(item))
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 1 < value <= _LARGEST
+
+
+def _resizing(sizes: Sequence[int], choose: Choose) -> Callable[[int], int]:
+    """A map of sizes that keeps how they are related, products or sums."""
+    distinct = sorted({size for size in sizes if _is_size(size)}) or [2]
+    kind = choose(("primes", "primes", "factor", "one size"))
+    if kind == "factor":
+        factor = choose((2, 3))
+        return lambda size: size * factor
+    if kind == "one size":
+        changed, instead = choose(distinct), choose((1, 2, 3, 5, 6, *distinct))
+        return lambda size: instead if size == changed else size
+    two = choose((2, 1, 3))
+    primes = {2: two, 3: choose((3, two + 1, 1, 2, 4, 5)), 5: choose((5, 1, 2, 3, 7)), 7: choose((7, 1, 3, 5))}
+    return lambda size: math.prod(primes.get(factor, factor) for factor in _prime_factors(size))
+
+
+def _prime_factors(number: int) -> Iterator[int]:
+    divisor = 2
+    while number > 1:
+        while number % divisor == 0:
+            yield divisor
+            number //= divisor
+        divisor += 1
+
+
+def _resized(value: Any, resize: Callable[[int], int]) -> Any:
+    if isinstance(value, str):
+        match = _TYPE.fullmatch(value)
+        if match is None:
+            return value
+        dims = "x".join(str(_resize(int(size), resize)) for size in match["dims"].split("x") if size)
+        text = f"{dims}x{match['element']}" if dims else match["element"]
+        if match["low"] is None:
+            return text
+        is_index = match["element"].startswith(("si", "ui")) and match["high"].isdigit()
+        high = _resize(int(match["high"]) + 1, resize) - 1 if is_index else match["high"]
+        return f"{text}[{match['low']},{high}]"
+    if isinstance(value, list):
+        return [_resize(item, resize) for item in value]
+    return _resize(value, resize)
+
+
+def _resize(value: Any, resize: Callable[[int], int]) -> Any:
+    return resize(value) if _is_size(value) else value
+
+
+# ---- element types, numbers, axes -----------------------------------------------------------------
+
+
+def _of_element(text: str, element: str) -> str:
+    match = _TYPE.fullmatch(text)
+    if match is None or match["element"] not in _FLOATS:
+        return text
+    return text[: match.start("element")] + element + text[match.end("element") :]
+
+
+def _number(value: Any, choose: Choose) -> Any:
+    """A number of the same sign that no tolerance overlooks, the other bool; anything else as it is."""
+    if isinstance(value, bool):
+        return choose((value, not value))
+    return (
+        choose((value, *(math.copysign(size, value) for size in (0.5, 1.5)), 3 * value))
+        if type(value) is float
+        else value
+    )
+
+
+def _axes(value: Any, choose: Choose) -> Any:
+    """Another axis, or the axes in another order."""
+    if type(value) is int:
+        return choose((value, -1, -2, 0, 1, 2))
+    if isinstance(value, list) and len(value) > 1:
+        return list(choose(list(itertools.permutations(value))[:24]))
+    return [_axes(item, choose) for item in value] if isinstance(value, list) else value
+
+
+def _ignored(nodes: Sequence[OpNode], choose: Choose) -> dict[tuple[int, str], Any]:
+    """Values for the arguments of which the rule says `ANY`, but for tensors."""
+    drawn: dict[tuple[int, str], Any] = {}
+    elements = choose(((None, "f32"), ("f32",), ("si64",), (None, "f32", "f16", "bf16", "si64")))
+    for node in nodes:
+        for name, pattern in node.arguments.items():
+            argument = node.spec.argument(name)
+            if pattern is ANY and argument.kind in ("attribute", "mixed"):
+                is_element = argument.type.startswith("ScalarType")
+                drawn[id(node), name] = choose(elements if is_element else _options(argument.type, argument.sample))
+            elif isinstance(pattern, list) and any(item is ANY for item in pattern):
+                drawn[id(node), name] = [choose((-1, 0, 1)) if item is ANY else item for item in pattern]
+    return drawn
+
+
+def _options(type_: str, sample: Any) -> Sequence[Any]:
+    if type_.startswith("bool"):
+        return (False, True)
+    if "[" in type_:
+        return ([-1], [0])  # of sizes, the first is that of a flat tensor
+    return (sample, 0, 1, -1) if type_ in ("int", "SymInt") else (sample,)
