@@ -4,6 +4,7 @@ from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.driver import run
 from patcomp.patterns.explain import explain, find, why_not
 from patcomp.patterns.expressions import check, compute, is_in, tag
+from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import ANY, Attr, Capture, Const, any_of
 from patcomp.patterns.procedural import (
@@ -29,6 +30,7 @@ __all__ = [
     "CompositeTable",
     "Const",
     "Example",
+    "Fragment",
     "Index",
     "OpRule",
     "OpView",
@@ -46,6 +48,7 @@ __all__ = [
     "example",
     "explain",
     "find",
+    "fragment",
     "is_in",
     "lowering",
     "normalization",

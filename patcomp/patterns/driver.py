@@ -178,12 +178,17 @@ class _Driver:
         assert block is not None
         if self.target is None:
             raise RuleError(f"rule {rule.name} ({rule.source}) is procedural: run needs target=, what it builds with")
-        builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, [op]))
         view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
+        builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, view.matched))
         values = _building(rule, op, builder, lambda: rule(view, self.target))
         if values is None:
             return None
-        return self._replace(rule, list(op.results), values, [op], builder, op.location)
+        if view.replaced and not _move_users(block, op, [old.ssa for old, _ in view.replaced], builder):
+            erase_created(builder)
+            return None
+        old = [*op.results, *(old.ssa for old, _ in view.replaced)]
+        new = [*values, *(new for _, new in view.replaced)]
+        return self._replace(rule, old, new, view.matched, builder, op.location)
 
     def _replace(
         self,
@@ -232,6 +237,24 @@ class _Driver:
                         self.states.forget(producer)
                         producer.detach()
                         producer.erase()
+
+
+def _move_users(block: Block, root: Operation, values: Sequence[SSAValue], builder: Builder) -> bool:
+    """Moves what depends on values behind the ops that were made before `root`; whether none of those depends on it."""
+    replaced, made = set(values), set(builder.created)
+    late: dict[Operation, None] = {}
+    for op in block.ops:
+        operands = (operand for inner in op.walk() for operand in inner.operands)
+        if any(operand in replaced or operand.owner in late for operand in operands):
+            if op in made or op is root:
+                return False
+            late[op] = None
+        if op is root:
+            break
+    for op in late:
+        op.detach()
+        block.insert_op_before(op, root)
+    return True
 
 
 def erase_created(builder: Builder) -> None:

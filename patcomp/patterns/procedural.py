@@ -50,6 +50,9 @@ class OpView:
 
     Attributes that are not arguments: `results` (the `TypeView` of each result), `result` (the only or
     first one), `name` of the op is `op_name`, and `operation`, the op itself.
+
+    A rule that matches more than its op names the other ops with `cover`, and the results of theirs that
+    it replaces with `replace`. Only the stages that rewrite in place (all but lower) can have such rules.
     """
 
     def __init__(
@@ -60,6 +63,22 @@ class OpView:
         self._unread = set(arguments)
         types = result_types if result_types is not None else [result.type for result in operation.results]
         self.results = [TypeView(type_) for type_ in types]
+        self.matched = [operation]
+        """The ops that the rewrite stands for: locations are fused from theirs, and dead ones are erased."""
+        self.replaced: list[tuple[Value, Value]] = []
+        """Results of other ops, and what takes their place."""
+
+    def cover(self, *operations: Operation) -> None:
+        """Declares further ops that the rewrite stands for, before anything is built."""
+        self.matched += [op for op in operations if op not in self.matched]
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Declares that a value of another op is replaced, besides the results of this one.
+
+        Its users may stand before what was built; the driver moves them behind it. Where something of what was
+        built depends on the old value, the rewrite does not happen.
+        """
+        self.replaced.append((old, new))
 
     def __getattr__(self, name: str) -> Any:
         return self[name]
@@ -154,7 +173,7 @@ class OpRule:
 
 
 def op_rule(
-    stage: str, *ops: str, examples: Iterable[Example] = (), name: str | None = None
+    stage: str, *ops: str, examples: Iterable[Example] = (), name: str | None = None, size: int = 1
 ) -> Callable[[RuleFunction], OpRule]:
     """Declares a procedural rule of a stage for the named ops; the decorated name becomes an `OpRule`.
 
@@ -163,6 +182,8 @@ def op_rule(
         stage: `normalize`, `recover`, `lower` or `optimize`.
         ops: names of ops in the source dialect, `"aten.addmm"`.
         examples: what the generated tests run the rule on.
+        size: how many ops the rule matches at least. One that matches several has no examples, which are calls of
+            one op, but tests of its own.
     """
 
     def declare(function: RuleFunction) -> OpRule:
@@ -176,6 +197,7 @@ def op_rule(
             (function.__doc__ or "").strip(),
             tuple(examples),
             f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
+            size,
         )
 
     return declare

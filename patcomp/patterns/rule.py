@@ -150,13 +150,13 @@ _KINDS: dict[Any, type] = {
 """What each annotation means; annotations are text in a module that postpones their evaluation."""
 
 
-def _captures(function: Callable[..., Any], source: SourceNamespace) -> dict[str, Any]:
-    """The captures of a rule's function by name: its parameters after the two namespaces."""
+def captures_of(function: Callable[..., Any], source: SourceNamespace, namespaces: int = 2) -> dict[str, Any]:
+    """The captures of a rule's function by name: its parameters after the namespaces, of source and target."""
     parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) < 2:
+    if len(parameters) < namespaces:
         raise RuleError("a rule's function takes the source namespace, the target namespace, and the captures")
     captures: dict[str, Any] = {}
-    for parameter in parameters[2:]:
+    for parameter in parameters[namespaces:]:
         annotation = parameter.annotation
         kind = _KINDS.get(annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation)
         if kind is None:
@@ -165,7 +165,7 @@ def _captures(function: Callable[..., Any], source: SourceNamespace) -> dict[str
     return captures
 
 
-def _checked(captures: Mapping[str, Any], rewrite: Rewrite, view: DialectView) -> Pattern:
+def checked_root(captures: Mapping[str, Any], rewrite: Rewrite, view: DialectView) -> Pattern:
     """The root, after the checks that need no IR.
 
     Raises:
@@ -257,11 +257,11 @@ def rule(
         spelled = name or function.__name__.strip("_")
         namespace = SourceNamespace(source)
         try:
-            captures = _captures(function, namespace)
+            captures = captures_of(function, namespace)
             rewrite = function(namespace, TargetNamespace(target), *captures.values())
             if not isinstance(rewrite, Rewrite):
                 raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")
-            root = _checked(captures, rewrite, source)
+            root = checked_root(captures, rewrite, source)
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
         except RuleError as error:

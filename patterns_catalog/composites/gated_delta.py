@@ -1,8 +1,4 @@
-"""The gated delta rule of linear attention as a composite.
-
-No rule recovers it yet. Models write it as a loop over the sequence, which export unrolls: its pattern has two results,
-the outputs and the last state, and grows with the length of the sequence.
-"""
+"""The gated delta rule of linear attention as a composite."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import composites
 
-_L2_EPSILON = 1e-6
+L2_EPSILON = 1e-6
 
 
 @composites.define
@@ -65,7 +61,7 @@ def gated_delta_update(
 
 def _normalized(c: Any, x: Value) -> Value:
     square = c.reduce_sum(c.broadcasting_mul(x, x), [3])
-    return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, _L2_EPSILON)))
+    return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, L2_EPSILON)))
 
 
 def _repeated(c: Any, x: Value, heads: int) -> Value:

@@ -34,7 +34,7 @@ EXAMPLES = [pytest.param(rule, example, id=_identifier(rule, example)) for rule 
 
 
 def test_every_rule_has_an_example() -> None:
-    assert [rule.name for rule in RULES if not rule.examples] == []
+    assert [rule.name for rule in RULES if not rule.examples and rule.size == 1] == []
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)

@@ -301,3 +301,40 @@ def test_constants_captured_by_the_rule():
 def test_nothing_to_do_on_an_empty_block():
     assert run(Block(), RuleSet([silu])).sweeps == 1
     assert Value(Graph().block.args[0]).rank == 2
+
+
+# ---- procedural rules that replace results of several ops --------------------------------------------
+
+
+@op_rule("recover", "aten.sin", size=2)
+def pair(op, c):
+    "exp(x) and sin(x) are made together"
+    x = op["self"]
+    (other,) = [use.operation for use in x.ssa.uses if use.operation.name == "aten.exp"]
+    op.cover(other)
+    made, again = TABLE.build("made", [x, x], {}, [MATRIX, MATRIX])
+    op.replace(Value(other.results[0]), again)
+    return made
+
+
+def test_users_of_values_that_a_rule_replaces_besides_its_op_are_moved_behind_it():
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.neg(g.mul(g.exp(x), y)), g.cos(y), g.sin(x))
+    statistics = run(g.block, RuleSet([pair]), target=TABLE)
+    assert statistics.fired == {"pair": 1}
+    assert g.names == ["aten.cos", MADE, "aten.mul.Tensor", "aten.neg", MADE]
+
+
+def test_a_rule_that_would_depend_on_what_it_replaces_does_not_happen():
+    @op_rule("recover", "aten.sin", size=2)
+    def circular(op, c):
+        x = op["self"]
+        op.replace(Value(x.ssa.owner.operands[0]), TABLE.build("made", [x], {}, [MATRIX]))
+        return x
+
+    g = Graph()
+    x, _ = g.inputs
+    g.use(g.sin(g.neg(g.exp(x))))
+    assert run(g.block, RuleSet([circular]), target=TABLE).fired == {}
+    assert g.names == ["aten.exp", "aten.neg", "aten.sin", MADE]
