@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from patcomp import AIProgram
     from patcomp.ir import IRModule
-    from patcomp.patterns.catalog import AnyRule
+    from patcomp.patterns.rule import Entry
 
 app = typer.Typer(
     help="Converts PyTorch programs to Core AI.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -132,8 +132,6 @@ def _load(path: Path, modules: Sequence[str]) -> ExportedProgram:
     """
     import torch
 
-    from patcomp import get_decomp_table
-
     _quiet()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -156,9 +154,6 @@ def _load(path: Path, modules: Sequence[str]) -> ExportedProgram:
     finally:
         for logger in loggers:
             logger.removeFilter(reasons)
-    table = get_decomp_table()
-    if any(node.target in table for node in program.graph.nodes):
-        program = program.run_decompositions(table)
     return program
 
 
@@ -187,9 +182,9 @@ def list_rules(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/catalog.md.")] = False,
 ) -> None:
     """Lists every rule: name, stage, what it matches, where it is declared, what it does."""
-    from patterns_catalog import default_rules
+    from patterns_catalog import default_decompositions, default_rules
 
-    rules = [rule for rule in default_rules() if stage in (None, rule.stage)]
+    rules = [rule for rule in default_decompositions() + default_rules() if stage in (None, rule.stage)]
     if not rules:
         raise PatcompError(f"no rule has the stage {stage!r}; there are {', '.join(_stage_names())}")
     if markdown:
@@ -229,7 +224,7 @@ def list_composites(
     console.print(table, markup=False)
 
 
-def catalog_page(rules: list[AnyRule]) -> str:
+def catalog_page(rules: list[Entry]) -> str:
     """The rules as a Markdown page, a table for each stage."""
     lines = ["# The rules", "", "Made by `patcomp catalog list --markdown > docs/catalog.md`."]
     for stage in _stage_names():
@@ -244,25 +239,25 @@ def catalog_page(rules: list[AnyRule]) -> str:
     return "\n".join(lines)
 
 
-def _subject(rule: AnyRule) -> str:
+def _subject(rule: Entry) -> str:
     """The ops that a procedural rule takes, or those in the pattern of a declarative one, its root first."""
-    from patcomp.patterns import OpRule
+    from patcomp.patterns import Rule
     from patcomp.patterns.rule import largest
 
-    if isinstance(rule, OpRule):
+    if not isinstance(rule, Rule):
         return ", ".join(rule.ops)
     names = [node.spec.name for node in largest(rule.root).values()]
     return " of ".join(dict.fromkeys(names))
 
 
-def _summary(rule: AnyRule) -> str:
+def _summary(rule: Entry) -> str:
     return rule.doc.partition("\n")[0]
 
 
 def _stage_names() -> list[str]:
     from patcomp.rewrites import STAGES
 
-    return [stage.name for stage in STAGES]
+    return ["import", *(stage.name for stage in STAGES)]
 
 
 # ---- text in, text out ----------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from typing import Any
 
 from patcomp.ir.composite import Composite
 from patcomp.patterns import OpRule, composites
-from patcomp.patterns.catalog import AnyRule
-from patcomp.patterns.rule import target_calls
+from patcomp.patterns.rule import AnyRule, Entry, Rule, target_calls
 
 
 def composite_table() -> list[Composite]:
@@ -17,9 +16,9 @@ def composite_table() -> list[Composite]:
     return sorted((item for item in composites if isinstance(item, Composite)), key=lambda item: item.name)
 
 
-def recovered_by(rules: Iterable[AnyRule]) -> dict[str, list[AnyRule]]:
+def recovered_by(rules: Iterable[Entry]) -> dict[str, list[AnyRule]]:
     """The rules that make each composite, by its name; read off their targets and functions, nothing is run."""
-    recovering = [rule for rule in rules if rule.stage == "recover"]
+    recovering = [rule for rule in rules if isinstance(rule, Rule | OpRule) and rule.stage == "recover"]
     takes = {op: rule for rule in recovering if isinstance(rule, OpRule) for op in rule.ops}
     found: dict[str, list[AnyRule]] = {}
     for rule in recovering:
@@ -67,7 +66,7 @@ class _Reader:
                     yield from self.made_by(self.takes[constant])
 
 
-def composites_page(rules: Iterable[AnyRule]) -> str:
+def composites_page(rules: Iterable[Entry]) -> str:
     """A Markdown page with a section for each composite."""
     rules_of = recovered_by(rules)
     lines = ["# The composites", "", "Made by `patcomp catalog composites --markdown > docs/composites.md`."]

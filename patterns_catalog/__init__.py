@@ -1,4 +1,4 @@
-"""The rules of patcomp, one family a file: normalize, composites, lowering, optimize."""
+"""The rules of patcomp, one family a file: decompositions, normalize, composites, lowering, optimize."""
 
 from functools import cache
 
@@ -8,6 +8,16 @@ from patterns_catalog import composites, lowering, normalize, optimize
 
 @cache
 def default_rules() -> RuleSet:
-    """Every rule of the catalog, in declared order."""
+    """Every rule that rewrites the IR, in declared order."""
     families = (*normalize.FAMILIES, *composites.FAMILIES, *lowering.FAMILIES, *optimize.FAMILIES)
     return collect(*families)
+
+
+@cache
+def default_decompositions() -> RuleSet:
+    """Every decomposition that import uses; none without PyTorch, in which they are written."""
+    try:
+        from patterns_catalog import decompositions
+    except ModuleNotFoundError:
+        return RuleSet()
+    return collect(*decompositions.FAMILIES)

@@ -22,7 +22,13 @@ MAY_IMPORT = {
 }
 """What each part imports besides itself; parts that are not listed are the front door and may import all."""
 
-USES_TORCH = ("patcomp/frontend_torch/", "patcomp/ir/evaluate/", "patcomp/cli.py", "patcomp/demo.py")
+USES_TORCH = (
+    "patcomp/frontend_torch/",
+    "patcomp/ir/evaluate/",
+    "patcomp/cli.py",
+    "patcomp/demo.py",
+    "patterns_catalog/decompositions/",
+)
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
     "patcomp/frontend_torch/",

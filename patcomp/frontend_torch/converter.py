@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from patcomp.emit.program import AIProgram, Stages
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError
+from patcomp.frontend_torch.decompose import Decomposer, functional
+from patcomp.frontend_torch.decompositions import get_decomp_table
 from patcomp.frontend_torch.importer import import_program, is_assertion, operator_name
 from patcomp.frontend_torch.provenance import origin_of
 from patcomp.frontend_torch.signature import Signature, check_names, signature_of
@@ -41,6 +44,7 @@ class EntrypointError(PatcompError, ValueError, RuntimeError):
 class _Staged:
     name: str
     program: ExportedProgram
+    expansions: dict[Node, GraphModule]
     signature: Signature
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
@@ -170,7 +174,8 @@ class TorchConverter:
                 f"expected a torch.export.ExportedProgram, got {type(program).__name__}; export the module with "
                 "torch.export.export(model, args), or use add_pytorch_module(model, export_fn=...)"
             )
-        problems = self._unconvertible(program)
+        program = functional(program)
+        expansions, problems = self._decomposed(program)
         signature = None
         try:
             signature = signature_of(program)
@@ -182,6 +187,7 @@ class TorchConverter:
         self._staged[name] = _Staged(
             name,
             program,
+            expansions,
             signature,
             check_names("input", input_names, signature.inputs),
             check_names("output", output_names, signature.outputs, unique_defaults=True),
@@ -189,18 +195,40 @@ class TorchConverter:
             is_module,
         )
 
-    def _unconvertible(self, program: ExportedProgram) -> list[Problem]:
-        decomposable = {aten.op_name(op.name()) for op in torch.export.default_decompositions()}
-        known = {op for rule in self.rules.procedural() for op in rule.ops}
-        known |= self.rules.pattern_ops() - decomposable  # what no pattern matches is reported when it is lowered
-        problems = []
+    def _decomposed(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
+        """What takes the place of nodes that no rule takes, and the nodes for which there is nothing."""
+        expansions: dict[Node, GraphModule] = {}
+        problems: list[Problem] = []
         for node in program.graph.nodes:
-            if node.op != "call_function" or node.target is operator.getitem or is_assertion(node):
+            if not self._unknown(node):
                 continue
-            name = operator_name(node)
-            if name not in known:
-                problems.append(_problem(node, name, name in decomposable))
-        return problems
+            inside = self._decomposer.graph_of(node) if isinstance(node.target, torch._ops.OpOverload) else None
+            if inside is None:
+                problems.append(_problem(node))
+            elif unknown := self._decomposer.unknown(inside):
+                problems.append(_problem(node, f"unsupported op, made of {', '.join(unknown)}"))
+            else:
+                expansions[node] = inside
+        return expansions, problems
+
+    def _unknown(self, node: Node) -> bool:
+        if node.op != "call_function" or node.target is operator.getitem or is_assertion(node):
+            return False
+        return operator_name(node) not in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        taken = {op for rule in self.rules.procedural() for op in rule.ops}
+        # what is only part of patterns may have to be decomposed; what cannot be is reported when it is lowered
+        decomposable = {aten.op_name(op.name()) for op in get_decomp_table()}
+        return frozenset(taken | (self.rules.pattern_ops() - decomposable))
+
+    @cached_property
+    def _decomposer(self) -> Decomposer:
+        from patterns_catalog import default_decompositions
+
+        declared = default_decompositions().decompositions() | self.rules.decompositions()
+        return Decomposer(self._known, {op: rule.function for op, rule in declared.items()})
 
     # ---- conversion -------------------------------------------------------------------------------
 
@@ -279,6 +307,7 @@ class TorchConverter:
                 import_program(
                     module, item.program, item.signature,
                     name=item.name, input_names=item.input_names, output_names=item.output_names,
+                    expansions=item.expansions,
                 )  # fmt: skip
             except UnsupportedError as error:
                 problems += error.problems
@@ -349,22 +378,15 @@ def _composites(recover: str | Iterable[str]) -> frozenset[str] | None:
 
 
 def _headline(problems: Sequence[Problem]) -> str:
-    undecomposed = sorted({p.op for p in problems if "not decomposed" in p.message})
     unsupported = sorted({p.op for p in problems if p.message.startswith("unsupported op")})
-    parts = [
-        f"non-decomposed ops: {', '.join(undecomposed)}" if undecomposed else "",
-        f"unsupported ATen ops: {', '.join(unsupported)}" if unsupported else "",
-    ]
-    return "the program cannot be converted" + "".join(f"; {part}" for part in parts if part) + ":"
+    named = f"; unsupported ATen ops: {', '.join(unsupported)}" if unsupported else ""
+    return f"the program cannot be converted{named}:"
 
 
-def _problem(node: Node, name: str, decomposable: bool) -> Problem:
+def _problem(node: Node, message: str = "unsupported op") -> Problem:
     origin = origin_of(node)
-    if decomposable:
-        message, advice = "not decomposed", "call exported.run_decompositions(patcomp.get_decomp_table()) first"
-    else:
-        message, advice = "unsupported op", "rewrite the model without it, or add a rule for it to a catalog"
-    return Problem(message, name, node.name, origin.module_path, origin.source, advice)
+    advice = "rewrite the model without it, or add a rule for it to a catalog"
+    return Problem(message, operator_name(node), node.name, origin.module_path, origin.source, advice)
 
 
 class _progress:  # noqa: N801  (a context manager used like a function)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.dtypes import element_of, storage_array, type_of
@@ -54,15 +56,19 @@ def import_program(
     name: str,
     input_names: tuple[str, ...],
     output_names: tuple[str, ...],
+    expansions: Mapping[Node, GraphModule] | None = None,
 ) -> None:
     """Appends the graph `@name` of an exported program to a module.
 
     Weights become blobs of the module without a copy; the program is not touched.
 
+    Args:
+        expansions: graphs to import in place of some nodes, with a placeholder for each of their input nodes.
+
     Raises:
         UnsupportedError: nodes that have no form in the IR, all of them listed.
     """
-    _Importer(module, program, signature).run(name, input_names, output_names)
+    _Importer(module, program, signature, expansions or {}).run(name, input_names, output_names)
 
 
 class _NotImportedError(Exception):
@@ -70,11 +76,20 @@ class _NotImportedError(Exception):
 
 
 class _Importer:
-    def __init__(self, module: IRModule, program: ExportedProgram, signature: Signature):
+    def __init__(
+        self,
+        module: IRModule,
+        program: ExportedProgram,
+        signature: Signature,
+        expansions: Mapping[Node, GraphModule],
+    ):
         self.module = module
         self.program = program
         self.signature = signature
-        self.values: dict[str, Value | list[Value]] = {}
+        self.expansions = expansions
+        self.expanded: Node | None = None
+        """The node whose expansion is being imported."""
+        self.values: dict[Node, Value | list[Value]] = {}
         self.problems: list[Problem] = []
         self.block = Block()
         self.builder = Builder(self.block, blobs=module.blobs)
@@ -85,7 +100,7 @@ class _Importer:
         for index, input_name in enumerate(self.signature.inputs):
             argument = self.block.insert_arg(type_of(placeholders[input_name].meta["val"]), index)
             set_name(argument, input_name)
-            self.values[input_name] = Value(argument)
+            self.values[placeholders[input_name]] = Value(argument)
         with self.builder:
             for node_name in placeholders:
                 if node_name in self.signature.constants and placeholders[node_name].users:
@@ -107,9 +122,9 @@ class _Importer:
         return next(node for node in self.program.graph.nodes if node.name == name)
 
     def _value(self, node: Node) -> Value:
-        if node.name not in self.values and node.name in self.signature.constants:
+        if node not in self.values and node.name in self.signature.constants:
             self._constant(node)
-        value = self.values.get(node.name)
+        value = self.values.get(node)
         if not isinstance(value, Value):
             raise _NotImportedError(node.name)
         return value
@@ -121,35 +136,77 @@ class _Importer:
         self.builder.location = origin_location(origin_of(node))
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
         set_name(op.results[0], node.name)
-        self.values[node.name] = Value(op.results[0])
+        self.values[node] = Value(op.results[0])
 
     def _problem(self, node: Node, message: str, advice: str = "") -> None:
-        origin = origin_of(node)
+        place = self.expanded or node
+        origin = origin_of(place)
         self.problems.append(
-            Problem(message, operator_name(node), node.name, origin.module_path, origin.source, advice)
+            Problem(message, operator_name(node), place.name, origin.module_path, origin.source, advice)
         )
+
+    def _name(self, node: Node) -> str:
+        return f"{self.expanded.name}_{node.name}" if self.expanded else node.name
+
+    def _expand(self, node: Node, inside: GraphModule) -> None:
+        """Imports the graph of an expansion in place of a node."""
+        self.expanded = node
+        try:
+            self._expanded(node, inside)
+        finally:
+            self.expanded = None
+
+    def _expanded(self, node: Node, inside: GraphModule) -> None:
+        sources = iter(node.all_input_nodes)
+        for inner in inside.graph.nodes:
+            if inner.op == "placeholder":
+                self.values[inner] = self._value(next(sources))
+            elif inner.op == "get_attr":
+                self._captured(inner, getattr(inside, str(inner.target)))
+            elif inner.op == "call_function" and not is_assertion(inner):
+                self._call(inner)
+            elif inner.op == "output":
+                results = inner.args[0]
+                if isinstance(results, Node):
+                    self.values[node] = self._value(results)
+                else:
+                    assert isinstance(results, list | tuple)
+                    self.values[node] = [self._value(result) for result in results]
+
+    def _captured(self, node: Node, value: torch.Tensor) -> None:
+        """A tensor that a decomposition makes of Python numbers."""
+        known = value.constant if isinstance(value, FakeTensor) else value
+        if known is None:
+            raise TypeError("a decomposition makes a tensor of numbers that cannot be known")
+        array = storage_array(known)
+        attribute = constant_attribute(array, element_of(known.dtype), self.module.blobs, self._name(node), known)
+        op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
+        self.values[node] = Value(op.results[0])
 
     def _call(self, node: Node) -> None:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, Node)
             assert isinstance(index, int)
-            results = self.values.get(source.name)
+            results = self.values.get(source)
             if isinstance(results, list):
-                self.values[node.name] = results[index]
+                self.values[node] = results[index]
             return
         if not isinstance(node.target, torch._ops.OpOverload):
             self._problem(node, f"{operator_name(node)} is not an operator that can be converted yet")
             return
         try:
-            self._operator(node, node.target)
+            if node in self.expansions:
+                self._expand(node, self.expansions[node])
+            else:
+                self._operator(node, node.target)
         except _NotImportedError:
             return  # what it depends on has been reported
         except (TypeError, KeyError, OverflowError) as error:
             self._problem(node, str(error))
 
     def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
-        self.builder.location = origin_location(origin_of(node))
+        self.builder.location = origin_location(origin_of(self.expanded or node))
         schema = aten.define(str(target._schema))
         arguments = self._arguments(node, target)
         result = node.meta["val"]
@@ -159,8 +216,8 @@ class _Importer:
             self._flatten_as_strided(node, arguments)
         made = aten.build(schema.name, types, **arguments)
         for index, value in enumerate(made):
-            set_name(value.ssa, f"{node.name}_{index}" if several else node.name)
-        self.values[node.name] = made if several else made[0]
+            set_name(value.ssa, f"{self._name(node)}_{index}" if several else self._name(node))
+        self.values[node] = made if several else made[0]
 
     def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:
         given: dict[str, Any] = {}

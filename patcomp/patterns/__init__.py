@@ -1,6 +1,7 @@
 """The pattern language and its machine; it knows no op of any dialect."""
 
 from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.decomposition import Decomposition, decomposition
 from patcomp.patterns.driver import run
 from patcomp.patterns.explain import explain, find, why_not
 from patcomp.patterns.expressions import check, compute, is_in, tag
@@ -29,6 +30,7 @@ __all__ = [
     "Capture",
     "CompositeTable",
     "Const",
+    "Decomposition",
     "Example",
     "Fragment",
     "Index",
@@ -45,6 +47,7 @@ __all__ = [
     "collect",
     "composites",
     "compute",
+    "decomposition",
     "example",
     "explain",
     "find",

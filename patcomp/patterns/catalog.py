@@ -7,10 +7,11 @@ from functools import cached_property
 from types import ModuleType
 
 from patcomp.errors import RuleError
+from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import OpNode
 from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import AnyRule, Rule, walk
+from patcomp.patterns.rule import Entry, Rule, walk
 
 
 class RuleSet:
@@ -20,8 +21,8 @@ class RuleSet:
         RuleError: two rules have one name.
     """
 
-    def __init__(self, rules: Iterable[AnyRule] = ()):
-        self._rules: dict[str, AnyRule] = {}
+    def __init__(self, rules: Iterable[Entry] = ()):
+        self._rules: dict[str, Entry] = {}
         for rule in rules:
             known = self._rules.get(rule.name)
             if known is not None and known is not rule:
@@ -34,7 +35,7 @@ class RuleSet:
         """The index of these rules, made once and kept with the states it has seen."""
         return Index(self)
 
-    def __iter__(self) -> Iterator[AnyRule]:
+    def __iter__(self) -> Iterator[Entry]:
         return iter(self._rules.values())
 
     def __len__(self) -> int:
@@ -43,7 +44,7 @@ class RuleSet:
     def __contains__(self, name: object) -> bool:
         return name in self._rules
 
-    def __getitem__(self, name: str) -> AnyRule:
+    def __getitem__(self, name: str) -> Entry:
         """The rule of a name.
 
         Raises:
@@ -63,7 +64,7 @@ class RuleSet:
             self._stages[name] = self.filter(lambda rule: rule.stage == name)
         return self._stages[name]
 
-    def filter(self, keep: Callable[[AnyRule], bool]) -> RuleSet:
+    def filter(self, keep: Callable[[Entry], bool]) -> RuleSet:
         """The rules for which `keep` is true."""
         return RuleSet(rule for rule in self if keep(rule))
 
@@ -77,7 +78,7 @@ class RuleSet:
             self[name]
         return self.filter(lambda rule: rule.name not in names)
 
-    def preceded_by(self, other: Iterable[AnyRule], *, override: bool = False) -> RuleSet:
+    def preceded_by(self, other: Iterable[Entry], *, override: bool = False) -> RuleSet:
         """These rules with others in front: among equals in priority and size, the others are tried first.
 
         Args:
@@ -91,7 +92,7 @@ class RuleSet:
         mine = [rule for rule in self if not (override and rule.name in front)]
         return RuleSet([*front, *mine])
 
-    def __add__(self, other: Iterable[AnyRule]) -> RuleSet:
+    def __add__(self, other: Iterable[Entry]) -> RuleSet:
         return RuleSet([*self, *other])
 
     def procedural(self) -> list[OpRule]:
@@ -101,6 +102,15 @@ class RuleSet:
     def declarative(self) -> list[Rule]:
         """The declarative rules alone."""
         return [rule for rule in self if isinstance(rule, Rule)]
+
+    def decompositions(self) -> dict[str, Decomposition]:
+        """The decompositions by op; of several for one op, the first."""
+        found: dict[str, Decomposition] = {}
+        for rule in self:
+            if isinstance(rule, Decomposition):
+                for op in rule.ops:
+                    found.setdefault(op, rule)
+        return found
 
     def pattern_ops(self) -> set[str]:
         """The names of all ops in the patterns of the declarative rules."""
@@ -125,11 +135,11 @@ def collect(*modules: ModuleType) -> RuleSet:
     Raises:
         RuleError: two rules have one name, or a target op does not exist.
     """
-    found: dict[int, AnyRule] = {}
+    found: dict[int, Entry] = {}
     for module in modules:
         for value in vars(module).values():
             for rule in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(rule, Rule | OpRule):
+                if isinstance(rule, Rule | OpRule | Decomposition):
                     found.setdefault(id(rule), rule)
     rules = RuleSet(found.values())
     rules.check()

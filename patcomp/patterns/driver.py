@@ -20,13 +20,13 @@ from patcomp.ir.locations import describe, describe_location, fused
 from patcomp.ir.namespaces import is_constant
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue
-from patcomp.patterns.catalog import AnyRule, RuleSet
+from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import Attr, Pattern
 from patcomp.patterns.match import FUEL, Match, Matcher
 from patcomp.patterns.procedural import OpRule, OpView, Rejected
-from patcomp.patterns.rule import Rule
+from patcomp.patterns.rule import AnyRule, Rule
 from patcomp.patterns.statistics import Overlap, Record, Statistics
 from patcomp.patterns.targets import TargetCall, TargetResult
 

@@ -10,11 +10,11 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import describe, origins, rules
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns.catalog import AnyRule
 from patcomp.patterns.driver import Scope, erase_created, walk
 from patcomp.patterns.language import AnyOf, OpNode, ResultNode
 from patcomp.patterns.match import Failure, Matcher
 from patcomp.patterns.procedural import OpRule, OpView, Rejected
+from patcomp.patterns.rule import AnyRule, Entry
 
 
 def name_of(op: Operation) -> str:
@@ -23,7 +23,7 @@ def name_of(op: Operation) -> str:
     return f"%{hint} = {op.name}" if hint else op.name
 
 
-def explain(op: Operation, catalog: Iterable[AnyRule] = ()) -> str:
+def explain(op: Operation, catalog: Iterable[Entry] = ()) -> str:
     """Which rules made an op, last one first, and which nodes and lines of the user's program it came from.
 
     Args:

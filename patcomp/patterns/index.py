@@ -17,7 +17,8 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, Pattern, ResultNode
 from patcomp.patterns.match import orders, same_literal
-from patcomp.patterns.rule import AnyRule, Rule
+from patcomp.patterns.procedural import OpRule
+from patcomp.patterns.rule import AnyRule, Entry, Rule
 
 WILD = ("wild",)
 """The test that everything passes. Tests are nested tuples, so that equal ones of two rules are one."""
@@ -58,7 +59,7 @@ class _Plan:
 class Index:
     """The automaton of a set of rules. Its tables grow with the states that occur, once for each."""
 
-    def __init__(self, rules: Iterable[AnyRule]):
+    def __init__(self, rules: Iterable[Entry]):
         self._plans: dict[str, _Plan] = {}
         self._tests: dict[int, tuple[Pattern, Any]] = {}
         self._op_tests: dict[Any, int] = {}
@@ -73,7 +74,7 @@ class Index:
             if isinstance(rule, Rule):
                 for test in self._alternatives(self._test(rule.root, rule.view)):
                     self._accepts.setdefault(test[1], []).append(rule)
-            else:
+            elif isinstance(rule, OpRule):
                 for name in rule.ops:
                     self._plans.setdefault(name, _Plan()).rules.append(rule)
         self._states: dict[tuple[frozenset[int], str], _State] = {}

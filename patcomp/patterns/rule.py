@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from patcomp.errors import RuleError
 from patcomp.ir.namespaces import DialectView, aten_namespace
+from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.expressions import Expression, Tag, lift
 from patcomp.patterns.language import (
     AnyOf,
@@ -74,6 +75,8 @@ class Rule:
 
 
 AnyRule = Rule | OpRule
+Entry = AnyRule | Decomposition
+"""What a catalog holds: rules, which rewrite the IR, and decompositions, which work before there is any."""
 
 
 def children(node: Any) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import parse_module
-from patcomp.patterns import RuleSet, find
+from patcomp.patterns import Decomposition, RuleSet, find
 from patcomp.patterns import explain as explain_op
 from patcomp.patterns import why_not as why_rule_not
 from patcomp.rewrites.pipeline import STAGES
@@ -42,6 +42,8 @@ def why_not(rules: RuleSet, stages: Mapping[str, str], name: str) -> str:
         KeyError: there is no such rule.
     """
     rule = rules[name]
+    if isinstance(rule, Decomposition):
+        return f"{name} takes {', '.join(rule.ops)} apart on import; the IR never has them"
     order = ["import", *(stage.name for stage in STAGES)]
     before = order[order.index(rule.stage) - 1]
     target = aten if rule.stage == "normalize" else coreai

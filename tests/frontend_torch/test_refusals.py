@@ -38,13 +38,14 @@ def test_a_module_instead_of_an_exported_program() -> None:
         assert isinstance(raised.value, TypeError)
 
 
-def test_a_program_that_was_not_decomposed_lists_every_op_with_its_place() -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).eval()
-    with pytest.raises(ValueError, match=r"non-decomposed ops: aten\.layer_norm, aten\.linear") as raised:
-        TorchConverter().add_exported_program(torch.export.export(model, (PAIR[0],)))
-    assert isinstance(raised.value, UnsupportedError)
-    assert [(p.op, p.module_path) for p in raised.value.problems] == [("aten.linear", "0"), ("aten.layer_norm", "1")]
-    assert "run_decompositions(patcomp.get_decomp_table())" in str(raised.value)
+def test_a_program_that_was_not_decomposed_is_taken_apart_on_import() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Dropout(), nn.ReLU(inplace=True)).eval()
+    exported = torch.export.export(model, (PAIR[0],))
+    before = str(exported.graph)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert str(exported.graph) == before
+    assert program.composites == {"layer_norm": 1}
+    assert program.verify_against(model, (PAIR[0],), backends=["evaluator"]).passed
 
 
 def test_unknown_ops_are_all_reported_with_module_and_source_line() -> None:

@@ -1,0 +1,1 @@
+"""PyTorch's own operator samples (OpInfo), converted and compared with eager PyTorch."""

@@ -1,0 +1,252 @@
+"""Converts OpInfo's samples and compares evaluator and runtime with eager PyTorch.
+
+    PYTHONPATH=.:tests python -m operators.sweep --dtype float32                  # everything, results in sweep.jsonl
+    PYTHONPATH=.:tests python -m operators.sweep --only cumsum --limit 5 --show   # some operators, failures printed
+
+Each sample ends as one of: `pass`; `refused`, with the compiler's reasons; `mismatch`, numbers other than eager's;
+`crash`, the runtime died; `error`, anything else; `not exported`, when `torch.export` does not take it.
+An operator passes when all samples that export do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import logging
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from native import Native, NativeError, ProcessDied
+from rich.console import Console
+from rich.progress import track
+from torch.testing._internal.opinfo.core import OpInfo
+
+from operators.samples import DTYPES, Sample, name_of, operators, samples
+from patcomp import TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.frontend_torch.importer import operator_name
+from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.evaluate.element_types import to_tensor
+
+SECONDS = 120
+"""How long one sample may take."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one sample ended."""
+
+    kind: str
+    message: str = ""
+    aten: tuple[str, ...] = ()
+    """The ATen ops of the exported program."""
+
+
+@dataclass
+class Row:
+    """An operator with one element type."""
+
+    op: str
+    dtype: str
+    counts: dict[str, int] = field(default_factory=dict)
+    """Number of samples by how they ended."""
+    failures: list[tuple[str, str, str]] = field(default_factory=list)
+    """Kind, sample and message; the first of each kind and message."""
+    aten: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def exported(self) -> int:
+        """The number of samples that count."""
+        return sum(number for kind, number in self.counts.items() if kind != "not exported")
+
+    @property
+    def passed(self) -> bool:
+        """Whether every sample that exports passes, and there is one."""
+        return 0 < self.exported == self.counts.get("pass", 0)
+
+
+class _TimeIsUp(Exception):  # noqa: N818
+    pass
+
+
+@contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise _TimeIsUp(f"not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@cache
+def _native() -> Native:
+    return Native()
+
+
+def run_sample(sample: Sample, native: Native, *, runtime: bool = True) -> Outcome:
+    """Exports, converts and runs one sample."""
+    try:
+        exported = torch.export.export(sample.program, sample.program.tensors, strict=False)
+        exported = exported.run_decompositions(get_decomp_table())
+    except _TimeIsUp:
+        raise
+    except Exception as error:  # PyTorch's exporter raises whatever its tracers raise
+        return Outcome("not exported", f"{type(error).__name__}: {error}"[:200])
+    aten = sorted({operator_name(node) for node in exported.graph.nodes if node.op == "call_function"})
+    try:
+        program = TorchConverter().add_exported_program(exported).to_coreai()
+        types = {name: argument.type for name, argument in zip(
+            program.input_names(), program.module.graph("main").regions[0].block.args, strict=True)}  # fmt: skip
+        inputs = {name: prepare_input(tensor, types[name], name)  # type: ignore[arg-type]
+                  for name, tensor in zip(types, sample.program.tensors, strict=True)}  # fmt: skip
+        outputs = program.run(inputs)
+        message = mismatch(sample, [outputs[name] for name in program.output_names()])
+        if message:
+            return Outcome("mismatch", f"evaluator: {message}", tuple(aten))
+        if runtime:
+            outputs = native.run(program.module, inputs)
+            message = mismatch(sample, [outputs[name] for name in program.output_names()])
+            if message:
+                return Outcome("mismatch", f"runtime: {message}", tuple(aten))
+    except UnsupportedError as error:
+        reasons = sorted({f"{problem.op}: {problem.message}" for problem in error.problems})
+        return Outcome("refused", "; ".join(reasons)[:600], tuple(aten))
+    except ProcessDied as error:
+        return Outcome("crash", f"{error}"[-400:], tuple(aten))
+    except NativeError as error:
+        return Outcome("error", f"runtime: {error}"[:600], tuple(aten))
+    except _TimeIsUp:
+        raise
+    except Exception as error:  # a defect: to be listed, not to end the sweep
+        return Outcome("error", f"{type(error).__name__}: {error}"[:600], tuple(aten))
+    return Outcome("pass", "", tuple(aten))
+
+
+TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Relative; float32 has 1e-4. Absolute: a tenth of it, and of the largest value."""
+
+_NARROW = {
+    torch.int64: torch.int32,
+    torch.uint64: torch.uint32,
+    torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}
+
+
+def mismatch(sample: Sample, outputs: list[Any]) -> str:
+    """What is other than eager's, or an empty text."""
+    if len(outputs) != len(sample.expected):
+        return f"{len(outputs)} outputs for {len(sample.expected)}"
+    inputs = [tensor.dtype for tensor in sample.program.tensors]
+    for index, (value, expected) in enumerate(zip(outputs, sample.expected, strict=True)):
+        given = to_tensor(np.asarray(value) if np.isscalar(value) else value)
+        wanted = expected.detach().to(_NARROW.get(expected.dtype, expected.dtype))
+        if given.shape != wanted.shape or given.dtype != wanted.dtype:
+            return f"output {index} is {given.dtype}{list(given.shape)} for {wanted.dtype}{list(wanted.shape)}"
+        exact = not (wanted.is_floating_point() or wanted.is_complex())
+        relative = 0.0 if exact else max(TOLERANCES.get(dtype, 1e-4) for dtype in (*inputs, expected.dtype))
+        finite = torch.zeros(1) if exact else wanted[torch.isfinite(wanted)].abs()
+        scale = max(1.0, float(finite.max())) if finite.numel() else 1.0
+        if not torch.allclose(given, wanted, rtol=relative, atol=relative * scale / 10, equal_nan=True):
+            return f"output {index}: {given.flatten()[:8].tolist()} for {wanted.flatten()[:8].tolist()}"
+    return ""
+
+
+def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True) -> Row:
+    """Runs the samples of an operator."""
+    row = Row(name_of(op), dtype)
+    counts: Counter[str] = Counter()
+    aten: set[str] = set()
+    started = time.perf_counter()
+    seen: set[tuple[str, str]] = set()
+    for sample in samples(op, DTYPES[dtype], limit):
+        try:
+            with _time_limit(SECONDS):
+                outcome = run_sample(sample, _native(), runtime=runtime)
+        except _TimeIsUp as error:
+            outcome = Outcome("error", str(error))
+            _native().close()
+            _native.cache_clear()
+        counts[outcome.kind] += 1
+        aten.update(outcome.aten)
+        key = (outcome.kind, outcome.message)
+        if outcome.kind != "pass" and key not in seen:
+            seen.add(key)
+            row.failures.append((outcome.kind, sample.text, outcome.message))
+    row.counts = dict(sorted(counts.items()))
+    row.aten = sorted(aten)
+    row.seconds = round(time.perf_counter() - started, 2)
+    return row
+
+
+def _job(name: str, dtype: str, limit: int | None, runtime: bool) -> Row:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    return sweep(next(op for op in operators(DTYPES[dtype]) if name_of(op) == name), dtype, limit, runtime=runtime)
+
+
+def summary(rows: list[Row]) -> str:
+    """The closing line: operators that pass fully, of those with a sample that exports."""
+    countable = [row for row in rows if row.exported]
+    passed = sum(row.passed for row in countable)
+    kinds = Counter(kind for row in rows for kind, number in row.counts.items() for _ in range(number))
+    share = 100 * passed / max(len(countable), 1)
+    samples_ = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    return f"{passed} of {len(countable)} operators pass fully ({share:.1f} %); samples: {samples_}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", nargs="+", default=["float32"], choices=list(DTYPES))
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="operators, as shell patterns such as 'fft.*'")
+    parser.add_argument("--limit", type=int, help="samples of each operator")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th operator")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--no-runtime", action="store_true", help="only the reference evaluator")
+    parser.add_argument("--output", type=Path, help="file for the rows, a JSON object a line")
+    parser.add_argument("--show", action="store_true", help="print every failure")
+    options = parser.parse_args()
+    console = Console(width=200)
+    for dtype in options.dtype:
+        names = [name_of(op) for op in operators(DTYPES[dtype])]
+        if options.only:
+            names = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in options.only)]
+        names = names[:: options.every]
+        rows: list[Row] = []
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+            jobs = [pool.submit(_job, name, dtype, options.limit, not options.no_runtime) for name in names]
+            for job in track(jobs, description=dtype, console=Console(stderr=True), disable=not sys.stderr.isatty()):
+                row = job.result()
+                rows.append(row)
+                if options.output:
+                    with options.output.open("a") as file:
+                        file.write(json.dumps(asdict(row)) + "\n")
+                if options.show and not row.passed:
+                    console.print(f"[bold]{row.op}[/] {dtype} {row.counts}", highlight=False)
+                    for failure in row.failures:
+                        console.print("   ", " | ".join(failure), markup=False, highlight=False)
+        console.print(f"{dtype}: {summary(rows)}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
