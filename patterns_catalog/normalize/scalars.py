@@ -7,9 +7,9 @@ from typing import Any
 
 from patcomp.ir import coreai
 from patcomp.ir.types import is_float, is_integer
-from patcomp.ir.value import Value
+from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import CompositeTable, Const, OpView, Rewrite, example, normalization, rule
+from patcomp.patterns import ANY, CompositeTable, Const, OpView, Rewrite, example, normalization, rule
 from patterns_catalog.numbers import exact_fill
 
 _TABLE = CompositeTable("scalars")
@@ -61,3 +61,17 @@ def root(x: Value, *, result_types: list[Attribute]) -> Value:
 def root_of_number(a: Any, c: Any, x: Const) -> Rewrite:
     "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
     return Rewrite(a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), x.value >= 0])
+
+
+@_TABLE.define
+def converted(x: Value, *, result_types: list[Attribute]) -> Value:
+    """A constant in another float type."""
+    assert x.constant is not None
+    return coreai.constant(float(x.constant), TypeView(result_types[0]).element_type)
+
+
+@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
+def cast_of_number(a: Any, c: Any, x: Const) -> Rewrite:
+    "64. of float32 in float16 is 64., as in `x / torch.sqrt(torch.tensor(64.)).to(x.dtype)` (DeBERTa-v2)"
+    y = a._to_copy(x, dtype=ANY)
+    return Rewrite(y, to=c.converted(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype.is_in(*_FLOATS)])
