@@ -10,7 +10,8 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpView, Rewrite, any_of, composites, example, op_rule, rule
+from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule
+from patcomp.patterns.match import Match
 
 
 @composites.define
@@ -143,3 +144,32 @@ def hard_sigmoid_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
 def hard_swish_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
     "x * relu6(x + 3) / 6 (PyTorch's default decomposition of hardswish)"
     return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hard_swish(x))
+
+
+# ---- log_softmax -----------------------------------------------------------------------------------
+
+
+@rule(name="log_softmax written out", example={"x": "2x5xf32", "axes": [1], "again": [1]})
+def recovered_log_softmax(a: Any, c: Any, x: Any, axes: Attr, again: Attr) -> Rewrite:
+    """x - logsumexp(x) or x - max - log(sum(exp(x - max))), in float32
+
+    They agree on finite numbers, up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax
+    underflows it is -inf and this is not. So does log(sum(exp(x))) without the maximum, which overflows. (softplus has
+    no op and no composite, and stays what PyTorch makes of it.)
+    """
+    largest = a.amax(x, dim=axes, keepdim=True)
+    finite = a.where(a.eq(a.abs(largest), math.inf), 0.0, largest)  # of PyTorch's logsumexp
+    shift = any_of(finite, largest)
+    shifted = x - shift
+    log = a.log(a.op("sum.dim_IntList", a.exp(shifted), dim=again, keepdim=True, dtype=None))
+
+    def one_axis(match: Match) -> bool:
+        rank = match["x"].rank
+        first, second = ([axis % rank for axis in match[name]] for name in ("axes", "again"))
+        return first == second and len(first) == 1
+
+    return Rewrite(
+        any_of(shifted - log, x - (log + shift)),
+        to=c.log_softmax(x, axis=again[0]),
+        where=[x.dtype == "f32", x.rank > 0, check("both are over the same axis", one_axis)],
+    )

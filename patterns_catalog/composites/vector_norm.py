@@ -8,7 +8,7 @@ from typing import Any
 from patcomp.ir.composite import composite
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, composites, example, op_rule
+from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
 from patterns_catalog.composites.normalization import compute_type
 
 
@@ -50,3 +50,24 @@ def aten_vector_norm(op: OpView, c: Any) -> Value:
         return linalg_vector_norm(c.reshape(x, [1]), ord=op.ord, axes=[0], keep_dim=False)
     axes = list(op.dim) if op.dim else list(range(x.rank))
     return linalg_vector_norm(x, ord=op.ord, axes=axes, keep_dim=op.keepdim)
+
+
+@rule(name="linalg_vector_norm written out", example={"x": "2x3x4xf32", "axes": [1], "keepdim": True})
+def recovered_vector_norm(a: Any, c: Any, x: Any, axes: Attr, keepdim: Attr) -> Rewrite:
+    "sqrt(sum(x ** 2)), sum(abs(x)), max(abs(x)) or min(abs(x)) over axes, in float32 (CLIP)"
+    square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=axes, keepdim=keepdim, dtype=None)
+    size = a.abs(x)
+    norm = any_of(
+        a.sqrt(square),
+        a.pow(square, 0.5),
+        a.op("sum.dim_IntList", size, dim=axes, keepdim=keepdim, dtype=None),
+        a.amax(size, dim=axes, keepdim=keepdim),
+        a.amin(size, dim=axes, keepdim=keepdim),
+        tag="order",
+        tags=(2.0, 2.0, 1.0, math.inf, -math.inf),
+    )
+    return Rewrite(
+        norm,
+        to=c.linalg_vector_norm(x, ord=tag("order"), axes=axes, keep_dim=keepdim),
+        where=[x.dtype == "f32", check("there are axes", lambda match: len(match["axes"]) > 0)],
+    )
