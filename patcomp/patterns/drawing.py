@@ -175,20 +175,19 @@ def _of_element(text: str, element: str) -> str:
 
 
 def _number(value: Any, choose: Choose) -> Any:
-    """A number of the same sign that no tolerance overlooks, the other bool; anything else as it is."""
+    """Another number of the same sign, which no tolerance overlooks; the other bool; anything else as it is."""
     if isinstance(value, bool):
         return choose((value, not value))
-    return (
-        choose((value, *(math.copysign(size, value) for size in (0.5, 1.5)), 3 * value))
-        if type(value) is float
-        else value
-    )
+    if type(value) is not float:
+        return value
+    near = () if abs(value) > 100 else (math.copysign(0.5, value), math.copysign(1.5, value))
+    return choose((*near, 2 * value, 3 * value))
 
 
 def _axes(value: Any, choose: Choose) -> Any:
     """Another axis, or the axes in another order."""
     if type(value) is int:
-        return choose((value, -1, -2, 0, 1, 2))
+        return choose([axis for axis in (-1, -2, 0, 1, 2) if axis != value])
     if isinstance(value, list) and len(value) > 1:
         return list(choose(list(itertools.permutations(value))[:24]))
     return [_axes(item, choose) for item in value] if isinstance(value, list) else value

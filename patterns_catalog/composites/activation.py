@@ -134,13 +134,13 @@ def _sixth(x: Any) -> Any:
     return any_of(x / 6.0, x * (1 / 6))
 
 
-@rule(name="hard_sigmoid of clamp", example={"x": "2x5xf32"})
+@rule(name="hard_sigmoid of clamp", example={"x": "2x5xf32[-5,5]"})
 def hard_sigmoid_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
     "relu6(x + 3) / 6 or clamp(x / 6 + 0.5, 0, 1) (MobileNetV3; PyTorch's default decomposition of hardsigmoid)"
     return Rewrite(any_of(_sixth(_clamped(a, x + 3.0, 6.0)), _clamped(a, _sixth(x) + 0.5, 1.0)), to=c.hard_sigmoid(x))
 
 
-@rule(name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32"})
+@rule(name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32[-5,5]"})
 def hard_swish_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
     "x * relu6(x + 3) / 6 (PyTorch's default decomposition of hardswish)"
     return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hard_swish(x))

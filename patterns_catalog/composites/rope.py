@@ -115,9 +115,14 @@ def _whole_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any
     even, odd = _neighbours(a, x, dim, end)
     turned = _interleaved(a, _negative(a, odd), even, place, join, flat)
     names = ("cosine columns", "sine columns")
-    total = x * twice_in_pairs(a, cos, *repeats, names[0]) + turned * twice_in_pairs(a, sin, *repeats, names[1])
+    wide_cos = twice_in_pairs(a, cos, *repeats, name=names[0])
+    wide_sin = twice_in_pairs(a, sin, *repeats, name=names[1])
     conditions = _pairs(x, width, dim, end, place, join, flat, cos)
-    return total, [*conditions, *pairs_conditions(cos, *repeats, names), cos.shape == sin.shape]
+    return x * wide_cos + turned * wide_sin, [
+        *conditions,
+        *pairs_conditions(cos, *repeats, names=names),
+        cos.shape == sin.shape,
+    ]
 
 
 def _half_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:

@@ -23,7 +23,7 @@ def twice_in_halves(a: Any, x: Any, axis: Any) -> Any:
     return a.escaping(a.cat([x, x], dim=axis))
 
 
-def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any, name: str = "columns") -> Any:
+def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any, *, name: str = "columns") -> Any:
     """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
     elsewhere. `name` tells several in one rule apart."""
     column = a.escaping(a.unsqueeze(x, dim=place))
@@ -34,7 +34,7 @@ def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any, 
 
 
 def pairs_conditions(
-    x: Any, place: Any, size: Any, axis: Any, flat: Any, names: Sequence[str] = ("columns",)
+    x: Any, place: Any, size: Any, axis: Any, flat: Any, *, names: Sequence[str] = ("columns",)
 ) -> list[Any]:
     """What `twice_in_pairs` leaves open: the new axis is the last one, is filled twice, and joins the one before."""
     filled_twice = [

@@ -24,6 +24,7 @@ from patcomp.frontend_torch.dtypes import dtype_of, type_of
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.evaluate import evaluate, prepare_input
+from patcomp.ir.evaluate.eager import overload_of
 from patcomp.ir.evaluate.element_types import to_tensor
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, element_type
@@ -77,12 +78,6 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     for item in value if isinstance(value, list | tuple) else [value]:
         if isinstance(item, torch.Tensor):
             yield item
-
-
-def overload_of(op: str) -> torch._ops.OpOverload:
-    """PyTorch's operator of a name in the `aten` dialect."""
-    _, name, *overload = op.split(".")
-    return getattr(getattr(torch.ops.aten, name), overload[0] if overload else "default")
 
 
 def make_case(

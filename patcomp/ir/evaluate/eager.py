@@ -1,4 +1,4 @@
-"""ATen ops run by PyTorch itself: what a graph means before any rule has touched it."""
+"""ATen ops run by PyTorch itself: what a graph means before any rule has touched it; and inputs for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.evaluate.machine import decode_constant
-from patcomp.ir.types import BIT_WIDTHS, element_name, tensor
+from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue
+from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue, TensorType
 
 _ELEMENTS = {dtype: name for name, dtype in TORCH_DTYPES.items() if BIT_WIDTHS.get(name) == 8 * dtype.itemsize}
 _ELEMENTS[torch.bool] = "i1"
@@ -40,9 +40,11 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
         EvaluationError: PyTorch refuses an op, lacks it, or one is of another dialect.
     """
     values: dict[SSAValue, torch.Tensor] = dict(zip(block.args, inputs, strict=True))
+    terminator = block.last_op
+    assert terminator is not None
     for op in block.ops:
-        if op is block.last_op:
-            return [values[operand] for operand in op.operands]
+        if op is terminator:
+            break
         if op.name == "coreai.constant":
             values[op.results[0]] = decode_constant(op.properties["value"], blobs)
             continue
@@ -61,7 +63,23 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
             type_ = tensor(tuple(value.shape), _ELEMENTS[value.dtype])
             typed = result if result.type == type_ else Rewriter.replace_value_with_new_type(result, type_)
             values[typed] = value
-    raise EvaluationError("a block has no terminator")
+    return [values[operand] for operand in terminator.operands]
+
+
+def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: int) -> torch.Tensor:
+    """A tensor of a static type: floats are normally distributed or between limits, integers between -9 (or 0) and 9
+    or the limits, both included, bools fair."""
+    assert isinstance(type_, TensorType)
+    shape, dtype = static_shape(type_), TORCH_DTYPES[element_name(type_.element_type)]
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if dtype.is_complex or (dtype.is_floating_point and limits is None):
+        return torch.randn(shape, generator=generator).to(dtype)
+    if dtype.is_floating_point and limits is not None:
+        return (torch.rand(shape, generator=generator) * (limits[1] - limits[0]) + limits[0]).to(dtype)
+    low, high = limits or (-9 if dtype.is_signed else 0, 9)
+    return torch.randint(int(low), int(high) + 1, shape, generator=generator).to(dtype)
 
 
 def _argument(value: Any, values: dict[SSAValue, torch.Tensor]) -> Any:
