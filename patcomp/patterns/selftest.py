@@ -101,7 +101,7 @@ def variants(rule: Rule) -> list[Variant]:
     """Every alternative and operand order of a rule's source; where there are more than `VARIANTS`, every
     single choice, and a fixed selection of their combinations."""
     alternatives = [node for node in walk(rule.root) if isinstance(node, AnyOf)]
-    found: dict[tuple[Any, ...], Variant] = {}
+    found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
     for picks in _selection([len(node.alternatives) for node in alternatives]):
         choices = {id(node): pick for node, pick in zip(alternatives, picks, strict=True)}
         live = list(chosen_nodes(rule.root, choices))
@@ -110,11 +110,16 @@ def variants(rule: Rule) -> list[Variant]:
         for swaps in _selection([2] * len(pairs)):
             swapped = [node for node, swap in zip(pairs, swaps, strict=True) if swap]
             key = (tuple((name, pick) for name, (_, pick) in taken.items()), tuple(map(id, swapped)))
-            name = _variant_name(rule, list(taken.values()), swapped)
-            picked = {name: pick for name, (_, pick) in taken.items()}
-            found.setdefault(key, Variant(picked, frozenset(map(id, swapped)), name))
-    listed = list(found.values())
-    return listed[:: -(-len(listed) // VARIANTS)]
+            found.setdefault(key, (list(taken.values()), swapped))
+    kept = list(found.values())[:: -(-len(found) // VARIANTS)]
+    return [
+        Variant(
+            {id(node): pick for node, pick in taken},
+            frozenset(map(id, swapped)),
+            _variant_name(rule, taken, swapped),
+        )
+        for taken, swapped in kept
+    ]
 
 
 def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
