@@ -1,0 +1,153 @@
+"""Values combined at places that may repeat: what every scatter and accumulation comes down to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.types import element_name, element_type, is_float
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
+from patterns_catalog.lowering.elementwise import convert
+from patterns_catalog.lowering.indexing import as_index
+from patterns_catalog.lowering.shapes import slice_axis
+
+_MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_WIDE = element_type("si32")
+_HALF = 1 << 16
+
+
+def filled(c: Any, value: float, shape: list[int], element: Any) -> Value:
+    """A tensor of one number."""
+    scalar = c.constant(value, element)
+    return c.broadcast_to(scalar, shape) if shape else scalar
+
+
+def combine(
+    c: Any, x: Value, axis: int, index: Value, source: Value, how: str = "update", *, include_self: bool = True
+) -> Value:
+    """`x` with each element of `source` combined into the place that `index` gives it along an axis.
+
+    As `torch.scatter_reduce`: the index has the shape of the part of the source that counts, and may be smaller
+    than `x` outside of the axis. `how` is `update` (the last of several stays), `sum`, `prod`, `mean`, `amax` or
+    `amin`; without `include_self` the old values do not count where new ones arrive.
+    """
+    if x.rank == 0 or index.rank == 0 or source.rank == 0:  # PyTorch takes 0-d tensors as those of one element
+        parts = [value if value.rank else c.reshape(value, [1]) for value in (x, index, source)]
+        result = combine(c, parts[0], 0, parts[1], parts[2], how, include_self=include_self)
+        return c.reshape(result, list(x.static_shape))
+    shape = index.static_shape
+    if 0 in shape:
+        return x
+    index, source = as_index(c, index), _corner(c, source, shape)
+    window = tuple(size if at == axis else shape[at] for at, size in enumerate(x.static_shape))
+    part = _combined(c, _Places(_corner(c, x, window), index, axis), source, how, include_self)
+    if window == x.static_shape:
+        return part
+    return c.slice_update(x, [0] * x.rank, list(window), [1] * x.rank, part)
+
+
+def _corner(c: Any, x: Value, sizes: tuple[int, ...]) -> Value:
+    return x if x.static_shape == sizes else c.slice_(x, [0] * x.rank, list(sizes), [1] * x.rank)
+
+
+class _Places(NamedTuple):
+    """A tensor, and where along an axis of it values arrive; all but the axis is as in `at`."""
+
+    x: Value
+    at: Value
+    axis: int
+
+    def scatter(self, c: Any, onto: Value, source: Value, mode: str) -> Value:
+        return c.scatter_along_axis(onto, self.at, source, self.axis, scatter_mode=mode)
+
+    def marked(self, c: Any, marks: Value) -> Value:
+        """Where one of the arriving bools is true."""
+        none = filled(c, 0, list(self.x.static_shape), "si32")
+        return c.broadcasting_greater(self.scatter(c, none, c.cast(marks, "si32"), "max"), 0)
+
+    def counted(self, c: Any, start: int) -> Value:
+        """The number of values that arrive, plus `start`."""
+        ones = filled(c, 1, list(self.at.static_shape), "si32")
+        return self.scatter(c, filled(c, start, list(self.x.static_shape), "si32"), ones, "add")
+
+
+def _combined(c: Any, places: _Places, source: Value, how: str, include_self: bool) -> Value:
+    x = places.x
+    if how == "update":
+        return places.scatter(c, x, source, "update")
+    if not include_self:
+        arrived = places.marked(c, filled(c, True, list(source.static_shape), "i1"))
+        neutral = c.constant(_neutral(x.element_type, how), x.element_type)
+        places = places._replace(x=c.broadcasting_where(arrived, neutral, x))
+    if how == "mean":
+        count = c.broadcasting_maximum(places.counted(c, int(include_self)), 1)
+        return _quotient(c, _combined(c, places, source, "sum", True), count)
+    if is_float(x.element_type):
+        combined = places.scatter(c, places.x, source, _MODES[how])
+        if how in ("amax", "amin"):  # the runtime's maximum passes over NaN
+            unordered = places.marked(c, c.broadcasting_not_equal(source, source))
+            combined = c.broadcasting_where(unordered, c.constant(np.nan, x.element_type), combined)
+        return combined
+    if x.dtype == "i1":  # bools add as `or` and multiply as `and`
+        how = {"sum": "amax", "prod": "amin"}.get(how, how)
+    places = places._replace(x=convert(c, places.x, _WIDE))
+    source = convert(c, source, _WIDE)
+    if how in ("amax", "amin"):
+        return convert(c, places.scatter(c, places.x, source, _MODES[how]), x.element_type)
+    return convert(c, (_wrapping_sum if how == "sum" else _wrapping_product)(c, places, source), x.element_type)
+
+
+def _neutral(element: Attribute, how: str) -> float:
+    """What changes nothing when it is combined with a value."""
+    if how in ("sum", "mean", "prod"):
+        return int(how == "prod")
+    if is_float(element):
+        return -np.inf if how == "amax" else np.inf
+    if element_name(element) == "i1":
+        return how == "amin"
+    limits = np.iinfo(numpy_dtype(element))
+    return int(limits.min if how == "amax" else limits.max)
+
+
+def _quotient(c: Any, x: Value, count: Value) -> Value:
+    """PyTorch rounds the means of integers down."""
+    if is_float(x.element_type):
+        return c.broadcasting_divide(x, c.cast(count, x.element_type))
+    return convert(c, c.broadcasting_floor_divide(convert(c, x, _WIDE), count), x.element_type)
+
+
+def _wrapping_sum(c: Any, places: _Places, source: Value) -> Value:
+    """Sums of integers that wrap, as PyTorch's do; the runtime aborts where its own sums overflow.
+
+    Upper and lower halves are summed apart, of so many values at a time that neither sum overflows.
+    """
+    total = places.x
+    count, axis = source.static_shape[places.axis], places.axis
+    none = filled(c, 0, list(total.static_shape), _WIDE)
+    for start in range(0, count, _HALF // 2 - 1):
+        end = min(count, start + _HALF // 2 - 1)
+        part = places._replace(at=slice_axis(c, places.at, axis, start, end))
+        values = slice_axis(c, source, axis, start, end)
+        low = part.scatter(c, none, c.broadcasting_bitwise_and(values, _HALF - 1), "add")
+        high = part.scatter(c, none, c.broadcasting_floor_divide(values, _HALF), "add")
+        total = c.broadcasting_add(total, c.broadcasting_add(low, c.broadcasting_mul(high, _HALF)))
+    return total
+
+
+def _wrapping_product(c: Any, places: _Places, source: Value) -> Value:
+    """Products of integers that wrap: one step along the axis at a time, in which no place repeats."""
+    axis = places.axis
+    order = [axis, *(other for other in range(source.rank) if other != axis)]
+    x, index, source = (c.transpose(value, order) for value in (places.x, places.at, source))
+
+    def body(step: Value, product: Value) -> list[Value]:
+        here, factor = (c.gather_nd(value, c.reshape(step, [1, 1])) for value in (index, source))
+        grown = c.broadcasting_mul(c.gather_along_axis(product, here, 0), factor)
+        return [c.broadcasting_add(step, 1), c.scatter_along_axis(product, here, grown, 0, scatter_mode="update")]
+
+    count = c.constant(index.static_shape[0])
+    _, product = c.while_([c.constant(0), x], lambda step, _: c.broadcasting_greater(count, step), body)
+    return c.transpose(product, np.argsort(order).tolist())
