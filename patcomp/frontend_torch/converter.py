@@ -22,13 +22,13 @@ from patcomp.emit.program import AIProgram, Stages
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError
 from patcomp.frontend_torch.decompose import Decomposer, functional
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.importer import import_program, is_assertion, operator_name
+from patcomp.frontend_torch.importer import import_program, operator_name
 from patcomp.frontend_torch.provenance import origin_of
 from patcomp.frontend_torch.signature import Signature, check_names, signature_of
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
-from patcomp.patterns import RuleSet, collect
+from patcomp.patterns import Rejected, RuleSet, collect
 from patcomp.rewrites import Dumps, explain, known_composites, run_pipeline, why_not
 
 
@@ -200,9 +200,13 @@ class TorchConverter:
         expansions: dict[Node, GraphModule] = {}
         problems: list[Problem] = []
         for node in program.graph.nodes:
-            if not self._unknown(node):
+            if not self._decomposer.takes(node):
                 continue
-            inside = self._decomposer.graph_of(node) if isinstance(node.target, torch._ops.OpOverload) else None
+            try:
+                inside = self._decomposer.graph_of(node) if isinstance(node.target, torch._ops.OpOverload) else None
+            except Rejected as rejection:
+                problems.append(_problem(node, str(rejection)))
+                continue
             if inside is None:
                 problems.append(_problem(node))
             elif unknown := self._decomposer.unknown(inside):
@@ -210,11 +214,6 @@ class TorchConverter:
             else:
                 expansions[node] = inside
         return expansions, problems
-
-    def _unknown(self, node: Node) -> bool:
-        if node.op != "call_function" or node.target is operator.getitem or is_assertion(node):
-            return False
-        return operator_name(node) not in self._known
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -227,8 +226,15 @@ class TorchConverter:
     def _decomposer(self) -> Decomposer:
         from patterns_catalog import default_decompositions
 
-        declared = default_decompositions().decompositions() | self.rules.decompositions()
-        return Decomposer(self._known, {op: rule.function for op, rule in declared.items()})
+        own, of_complex = (
+            {
+                op: rule.function
+                for rules in (default_decompositions(), self.rules)
+                for op, rule in rules.decompositions(of_complex=flag).items()
+            }
+            for flag in (False, True)
+        )
+        return Decomposer(self._known, own, of_complex)
 
     # ---- conversion -------------------------------------------------------------------------------
 

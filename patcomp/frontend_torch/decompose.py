@@ -3,6 +3,9 @@
 What takes an op apart is, in this order, a `@decomposition` of the catalog, PyTorch's default table for export,
 and every other decomposition that PyTorch has. So a program converts the same way whether its user decomposed it with
 `get_decomp_table()`, with another table, or not at all.
+
+Whatever computes with complex numbers is taken apart too: the catalog's decompositions `of_complex` end in real ops
+between `aten.view_as_real` and `aten.complex`, and the normalize stage cancels these two where they meet.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.importer import is_assertion, operator_name
+from patcomp.frontend_torch.importer import is_assertion, is_size, operator_name
 from patcomp.ir import aten
 
 
@@ -41,14 +44,23 @@ class Decomposer:
     Args:
         known: ops of the `aten` dialect that stay whole, since rules take them.
         own: the catalog's decompositions by op.
+        of_complex: those for complex numbers alone.
     """
 
-    def __init__(self, known: frozenset[str], own: Mapping[str, Callable[..., Any]]):
+    def __init__(
+        self,
+        known: frozenset[str],
+        own: Mapping[str, Callable[..., Any]],
+        of_complex: Mapping[str, Callable[..., Any]],
+    ):
         self._known = known
-        declared = {overload_of(name): function for name, function in own.items()}
+        declared, complex_ = (
+            {overload_of(name): function for name, function in table.items()} for table in (own, of_complex)
+        )
         usual = self._unknown_of(get_decomp_table() | declared)
         # the rest often ends in ops outside of ATen, so it only takes apart what is left
-        self._tables = (usual, self._unknown_of(global_decomposition_table["post_autograd"]) | usual)
+        rest = global_decomposition_table["post_autograd"]
+        self._tables = (_by_kind(usual, complex_), _by_kind(self._unknown_of(rest) | usual, rest | complex_))
         self._graphs: dict[Any, GraphModule | None] = {}
 
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -69,12 +81,16 @@ class Decomposer:
                     break
         return self._graphs[key]
 
+    def takes(self, node: Node) -> bool:
+        """Whether a node has to be taken apart."""
+        if node.op != "call_function" or node.target is operator.getitem or is_assertion(node) or is_size(node):
+            return False
+        name = operator_name(node)
+        return name not in self._known or (name not in COMPLEX_ENDS and _has_complex(node))
+
     def unknown(self, graph: GraphModule) -> list[str]:
-        """The ops in a graph that no rule takes."""
-        calls = {
-            node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem
-        }
-        return sorted({operator_name(node) for node in calls if not is_assertion(node)} - self._known)
+        """The ops in a graph that would have to be taken apart further."""
+        return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
     def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> GraphModule | None:
         inputs = node.all_input_nodes
@@ -91,10 +107,48 @@ class Decomposer:
             return None
         functional_call = torch.func.functionalize(call, remove="mutations")
         with fakes[0].fake_mode, torch.no_grad():
-            traced = make_fx(functional_call, decomposition_table=table)(*(n.meta["val"] for n in inputs))
+            samples = [_resolved(source.meta["val"]) for source in inputs]
+            traced = make_fx(functional_call, decomposition_table=table)(*samples)
         traced.graph.eliminate_dead_code()
-        calls = [inner for inner in traced.graph.nodes if inner.op == "call_function"]
-        return None if any(inner.target is target for inner in calls) else traced
+        return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
+
+
+COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
+"""The ops with complex tensors that stay: from real and imaginary parts, and to them."""
+
+
+def _is_complex(leaf: Any) -> bool:
+    if isinstance(leaf, torch.Tensor | torch.dtype):
+        return leaf.is_complex if isinstance(leaf, torch.dtype) else leaf.is_complex()
+    return isinstance(leaf, complex)
+
+
+def _has_complex(node: Node) -> bool:
+    values = [node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)]
+    return any(map(_is_complex, pytree.tree_leaves((values, node.args, node.kwargs))))
+
+
+def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:
+    """One table of two, of which the second goes before in calls with complex tensors, numbers or types."""
+
+    def chosen(op: Any) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            function = usual.get(op)
+            if any(map(_is_complex, pytree.tree_leaves((args, kwargs)))):
+                function = of_complex.get(op, function)
+            return NotImplemented if function is None else function(*args, **kwargs)
+
+        return call
+
+    return {op: chosen(op) if op in of_complex else usual[op] for op in (usual | of_complex)}
+
+
+def _resolved(value: Any) -> Any:
+    """A fake tensor without lazy conjugation and negation, which PyTorch would carry out once more: a value of the
+    IR has them done."""
+    if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return value
 
 
 def _key(node: Node) -> Any:

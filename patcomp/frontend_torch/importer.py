@@ -41,6 +41,11 @@ def is_assertion(node: Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
 
 
+def is_size(node: Node) -> bool:
+    """Whether a node computes a size that is only known when the program runs, or a condition on sizes."""
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat)
+
+
 def operator_name(node: Node) -> str:
     """The name of a node's op in the `aten` dialect, or Python's name of what is not an operator overload."""
     if isinstance(node.target, torch._ops.OpOverload):
@@ -106,7 +111,7 @@ class _Importer:
                 if node_name in self.signature.constants and placeholders[node_name].users:
                     self._constant(placeholders[node_name])
             for node in nodes:
-                if node.op == "call_function" and not is_assertion(node):
+                if node.op == "call_function" and not (is_assertion(node) or is_size(node)):
                     self._call(node)
                 elif node.op not in ("placeholder", "call_function", "output"):
                     self._problem(node, f"FX nodes of kind {node.op} are not supported")
@@ -131,12 +136,21 @@ class _Importer:
 
     def _constant(self, node: Node) -> None:
         path, value = self.signature.constants[node.name]
-        array = storage_array(value)
-        attribute = constant_attribute(array, element_of(value.dtype), self.module.blobs, path, value)
         self.builder.location = origin_location(origin_of(node))
+        self.values[node] = self._stored(path, value)
+        set_name(self.values[node].ssa, node.name)
+
+    def _stored(self, name: str, value: torch.Tensor) -> Value:
+        """A constant; of a complex tensor the parts are stored, since the runtime has no complex constants."""
+        if value.is_complex():
+            plain = value.detach().resolve_conj()
+            parts = (self._stored(f"{name}.{part}", getattr(plain, part).contiguous()) for part in ("real", "imag"))
+            return aten.build("aten.complex", type_of(plain), **dict(zip(("real", "imag"), parts, strict=True)))
+        attribute = constant_attribute(
+            storage_array(value), element_of(value.dtype), self.module.blobs, name, value
+        )  # fmt: skip
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
-        set_name(op.results[0], node.name)
-        self.values[node] = Value(op.results[0])
+        return Value(op.results[0])
 
     def _problem(self, node: Node, message: str, advice: str = "") -> None:
         place = self.expanded or node
@@ -163,7 +177,7 @@ class _Importer:
                 self.values[inner] = self._value(next(sources))
             elif inner.op == "get_attr":
                 self._captured(inner, getattr(inside, str(inner.target)))
-            elif inner.op == "call_function" and not is_assertion(inner):
+            elif inner.op == "call_function" and not (is_assertion(inner) or is_size(inner)):
                 self._call(inner)
             elif inner.op == "output":
                 results = inner.args[0]
@@ -178,10 +192,7 @@ class _Importer:
         known = value.constant if isinstance(value, FakeTensor) else value
         if known is None:
             raise TypeError("a decomposition makes a tensor of numbers that cannot be known")
-        array = storage_array(known)
-        attribute = constant_attribute(array, element_of(known.dtype), self.module.blobs, self._name(node), known)
-        op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
-        self.values[node] = Value(op.results[0])
+        self.values[node] = self._stored(self._name(node), known)
 
     def _call(self, node: Node) -> None:
         if node.target is operator.getitem:
@@ -237,6 +248,8 @@ class _Importer:
 
     def _argument(self, value: Any, length: int | None) -> Any:
         if isinstance(value, Node):
+            if is_size(value):
+                raise TypeError(f"the size {value.meta['val']} is only known when the program runs")
             if value.name in self.signature.fixed_inputs:
                 return self.signature.fixed_inputs[value.name]
             return self._value(value)

@@ -64,6 +64,8 @@ def _foldable(op: Operation) -> bool:
             operand.type, INLINE_LIMIT
         ):
             return False
+    if any(isinstance(result.type, TensorType) and None in shape_of(result.type) for result in op.results):
+        return False  # a constant has a static shape, and uses may rely on the dynamic one
     if op.name in ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile") and _small(op.operands[0].type, 2):
         return True  # a repeated value costs one element at any size
     return all(_small(result.type, INLINE_LIMIT) for result in op.results)

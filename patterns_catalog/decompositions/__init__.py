@@ -1,5 +1,5 @@
 """ATen ops written in PyTorch, which are taken apart so on import; see `patcomp.patterns.decomposition`."""
 
-from patterns_catalog.decompositions import matrix_products, normalization
+from patterns_catalog.decompositions import matrix_products, normalization, unique
 
-FAMILIES = (matrix_products, normalization)
+FAMILIES = (matrix_products, normalization, unique)

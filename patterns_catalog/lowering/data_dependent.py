@@ -1,0 +1,58 @@
+"""Ops whose number of results depends on the data: the first dimension of the result is dynamic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.infer import broadcast_shapes
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+@lowering("aten.nonzero", examples=[example("3x4xsi32[0,2]"), example("5xi1"), example("2x3xf32")])
+def nonzero(op: OpView, c: Any) -> Value:
+    "the places that are not zero, a row of indices for each"
+    x = op["self"]
+    op.expect(x.is_static, "nonzero of a tensor of dynamic shape")
+    if x.rank == 0:  # one row without indices, or none: nothing of it could be stored
+        op.reject("nonzero of a 0-d tensor")
+    return c.cast(c.non_zero(_truth(c, x)), op.result.element_type)
+
+
+@lowering("aten.masked_select", examples=[example("3x4xf32", "3x4xi1"), example("2x1xsi32", "3xi1")])
+def masked_select(op: OpView, c: Any) -> Value:
+    "the elements of `self` where `mask` holds, both broadcast, as one dimension"
+    x, mask = op["self"], op.mask
+    op.expect(x.is_static and mask.is_static, "masked_select of a tensor of dynamic shape")
+    shape = list(broadcast_shapes(x.static_shape, mask.static_shape)) or [1]
+    return c.gather_nd(_broadcast(c, x, shape), c.non_zero(_broadcast(c, mask, shape)))
+
+
+@lowering(
+    "aten.index.Tensor",
+    name="index by mask",
+    examples=[example("3x4x2xf32", ["3x4xi1"]), example("2x3x4x2xsi32", [None, "3x4xi1"])],
+)
+def index_by_mask(op: OpView, c: Any) -> Value:
+    "the slices of `self` where a mask over some of its dimensions holds"
+    x, indices = op["self"], op.indices
+    masks = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(masks) != 1 or masks[0][1].dtype != "i1":
+        op.reject("indices of which one is a mask, and there are others")
+    ((axis, mask),) = masks
+    op.expect(x.is_static and mask.is_static and mask.rank > 0, "a mask of dynamic shape, or without dimensions")
+    masked = [*range(axis, axis + mask.rank)]
+    order = [*masked, *(other for other in range(x.rank) if other not in masked)]
+    taken = c.gather_nd(c.transpose(x, order), c.non_zero(mask))
+    return c.transpose(taken, [*range(1, axis + 1), 0, *range(axis + 1, taken.rank)])
+
+
+def _broadcast(c: Any, x: Value, shape: list[int]) -> Value:
+    if list(x.shape) == shape:
+        return x
+    return c.broadcast_to(x if x.rank else c.reshape(x, [1]), shape)
+
+
+def _truth(c: Any, x: Value) -> Value:
+    """A float or integer as whether it is not zero; the runtime takes -0.0 for a number."""
+    return x if x.dtype == "i1" else c.broadcasting_not_equal(x, 0)
