@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from patcomp.ir.types import is_float
@@ -9,6 +10,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.composites.pooling import AveragePool
+from patterns_catalog.lowering.shapes import slice_axis
 
 
 @lowering("aten.avg_pool2d", "aten.avg_pool3d", name="avg_pool of integers", examples=[
@@ -38,19 +40,21 @@ def adaptive_average_pool(op: OpView, c: Any) -> Value:
     [floor(i * size / n), ceil((i + 1) * size / n))."""
     x, output = op["self"], list(op.output_size)
     op.expect(is_float(x.element_type), "an average pool of integers")
-    first = x.rank - len(output)
     op.expect(x.is_static, "an adaptive pool of dynamic sizes")
-    made = c.cast(x, compute_type(x))
-    for axis, count in enumerate(output, first):
+    return c.cast(per_window(c, c.reduce_mean, c.cast(x, compute_type(x)), output), x.element_type)
+
+
+def adaptive_windows(size: int, count: int) -> list[tuple[int, int]]:
+    """Start and end of the windows by which an axis is pooled to `count` results."""
+    return [(index * size // count, -(-(index + 1) * size // count)) for index in range(count)]
+
+
+def per_window(c: Any, function: Callable[..., Value], x: Value, output: Sequence[int]) -> Value:
+    """A reduction of each adaptive window of the last axes, one axis after the other."""
+    made = x
+    for axis, count in enumerate(output, x.rank - len(output)):
         size = x.static_shape[axis]
         if count != size:
-            windows = [(index * size // count, -(-(index + 1) * size // count)) for index in range(count)]
-            made = c.concat(axis, [c.reduce_mean(_part(c, made, axis, *window), [axis]) for window in windows])
-    return c.cast(made, x.element_type)
-
-
-def _part(c: Any, x: Value, axis: int, start: int, end: int) -> Value:
-    shape = x.static_shape
-    starts = [start if i == axis else 0 for i in range(x.rank)]
-    ends = [end if i == axis else size for i, size in enumerate(shape)]
-    return c.slice_(x, starts, ends, [1] * x.rank)
+            windows = adaptive_windows(size, count)
+            made = c.concat(axis, [function(slice_axis(c, made, axis, *window), [axis]) for window in windows])
+    return made

@@ -1,7 +1,10 @@
-"""Pooling and resizing of images."""
+"""Max pools, of fixed and of adaptive windows, with the positions of the maxima."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,68 +13,98 @@ from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.average_pooling import adaptive_windows, per_window
 from patterns_catalog.lowering.indexing import take
 
 
-@lowering("aten.max_pool2d_with_indices", examples=[
+@lowering("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", name="max_pool", examples=[
     example("1x2x7x8xf32", [3, 3], [2, 2], [1, 1]), example("1x2x7x8xf32", [2, 3], [], [0, 1], [2, 1], True),
     example("1x1x5x5xf32", [2, 2], [3, 3], [1, 1], [1, 1], True), example("2x6x6xf32", [2, 2]),
+    example("2x4x5x6xf32", [2, 3, 2], [2, 1, 2], [1], [1], True, op="aten.max_pool3d_with_indices"),
 ])  # fmt: skip
-def max_pool2d(op: OpView, c: Any) -> list[Value]:
+def max_pool(op: OpView, c: Any) -> list[Value]:
     """Pad with the smallest value so that the windows fit exactly, then pool.
 
     The right padding follows from PyTorch's result size, whose rounding rule (the last window starts
     inside the input or its left padding) differs from the runtime's.
     """
-    op.expect(not op.used(1), "the indices of max_pool2d")
     x = op["self"]
-    unbatched = x.rank == 3
-    if unbatched:
-        x = c.expand_dims(x, [0])
-    kernel, dilation, padding = op.kernel_size, op.dilation, op.padding
-    stride = op.stride or kernel
+    axes = 2 if op.op_name == "aten.max_pool2d_with_indices" else 3
     op.ignore("ceil_mode", because="the result type has the size that it gives")
     op.expect(x.is_static, "a pool of a dynamic shape")
-    output = op.result.static_shape[-2:]
+    kernel, stride, padding, dilation = (
+        list(given) * axes if len(given) == 1 else list(given)
+        for given in (op.kernel_size, op.stride or op.kernel_size, op.padding, op.dilation)
+    )
+    output, sizes = op.result.static_shape[-axes:], x.static_shape[-axes:]
+    if op.used(1):
+        starts = [np.arange(count) * step - before for count, step, before in zip(output, stride, padding, strict=True)]
+        windows = [
+            [[at for at in range(start, start + step * count, step) if 0 <= at < size] for start in of]
+            for of, step, count, size in zip(starts, dilation, kernel, sizes, strict=True)
+        ]
+        op.expect(all(itertools.chain(*windows)), "the position of the maximum of a window that holds nothing")
+        return _with_positions(op, c, x, windows)
+    unbatched = x.rank == axes + 1
+    if unbatched:
+        x = c.expand_dims(x, [0])
     amounts = [0, 0, 0, 0]
-    for axis in range(2):
+    for axis in range(axes):
         needed = (output[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1
-        amounts += [padding[axis], max(0, needed - x.static_shape[axis + 2] - padding[axis])]
+        amounts += [padding[axis], max(0, needed - sizes[axis] - padding[axis])]
     if any(amounts):
         lowest = -np.inf if is_float(x.element_type) else np.iinfo(numpy_dtype(x.element_type)).min
         x = c.pad(x, amounts, c.constant(lowest, x.element_type), padding_mode="constant")
-    y = c.maxpool2d(x, kernel, stride, dilation, False)
-    y = c.shrink_dims(y, [0]) if unbatched else y
-    # nobody reads the indices, but the op has them as a result
-    return [y, c.broadcast_to(c.constant(0, op.results[1].element_type), list(op.results[1].shape))]
+    y = (c.maxpool2d if axes == 2 else c.maxpool3d)(x, kernel, stride, dilation, False)
+    return [c.shrink_dims(y, [0]) if unbatched else y, _unread(op, c)]
 
 
-@lowering("aten.upsample_nearest2d.vec", examples=[
-    example("1x2x3x4xf32", None, [2.0, 2.0]), example("1x2x4x5xf32", [7, 9], None),
-    example("1x1x5x5xf32", None, [1.7, 0.8]),
+@lowering("aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d", examples=[
+    example("1x2x7x8xf32", [3, 3]), example("2x3x4xf32", [5, 2]),
+    example("1x2x4x5x3xf32", [3, 2, 3], op="aten.adaptive_max_pool3d"),
 ])  # fmt: skip
-def upsample_nearest2d(op: OpView, c: Any) -> Value:
-    "output pixel i is input pixel floor(i * scale), computed in float32 as PyTorch does"
-    x = op.input
-    op.ignore("output_size", because="the result type has it")
-    op.expect(x.is_static, "a resize of a dynamic shape")
-    for axis, size in ((2, op.result.static_shape[2]), (3, op.result.static_shape[3])):
-        given = op.scale_factors[axis - 2] if op.scale_factors else None
-        before = x.static_shape[axis]
-        scale = np.float32(1.0 / given) if given else np.float32(before) / np.float32(size)
-        source = np.minimum(np.floor(np.arange(size, dtype=np.float32) * scale), before - 1).astype(np.int32)
-        factor = size // before
-        if np.array_equal(source, np.repeat(np.arange(before), factor)):
-            x = _repeat(c, x, axis, factor)
-        else:
-            x = take(c, x, axis, source)
-    return x
+def adaptive_max_pool(op: OpView, c: Any) -> list[Value]:
+    "the windows of the adaptive average pool, one axis after the other"
+    x, output = op["self"], list(op.output_size)
+    op.expect(x.is_static, "an adaptive pool of dynamic sizes")
+    if op.used(1):
+        windows = [
+            [list(range(*window)) for window in adaptive_windows(size, count)]
+            for size, count in zip(x.static_shape[-len(output) :], output, strict=True)
+        ]
+        return _with_positions(op, c, x, windows)
+    return [per_window(c, c.reduce_max, x, output), _unread(op, c)]
 
 
-def _repeat(c: Any, x: Value, axis: int, factor: int) -> Value:
-    """Every slice along an axis `factor` times in a row."""
-    if factor == 1:
-        return x
-    shape = list(x.static_shape)
-    wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [factor], [axis + 1])
-    return c.reshape(wide, [*shape[:axis], shape[axis] * factor, *shape[axis + 1 :]])
+def _with_positions(op: OpView, c: Any, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value]:
+    """The maxima of windows, of which each axis has a list of positions for each result, and their places.
+
+    A place counts the elements of the plane or volume in row-major order. As in ATen's loops the first of equal
+    maxima counts, and the last NaN. All windows are gathered at once; shorter ones repeat an element of theirs.
+    """
+    axes, sizes, output = len(windows), x.static_shape[-len(windows) :], [len(of) for of in windows]
+    places = np.zeros([1] * (2 * axes), np.int32)  # the results, and the elements of the window of each
+    for axis, of in enumerate(windows):
+        longest = max(map(len, of))
+        positions = np.array([window + [window[0]] * (longest - len(window)) for window in of], np.int32)
+        shape = [1] * (2 * axes)
+        shape[axis], shape[axes + axis] = positions.shape
+        places = places + positions.reshape(shape) * math.prod(sizes[axis + 1 :])
+    places = places.reshape(math.prod(output), -1)
+    planes = math.prod(x.static_shape[:-axes])
+    values = take(c, c.reshape(x, [planes, math.prod(sizes)]), 1, places.reshape(-1))
+    values = c.reshape(values, [planes, *places.shape])
+    largest = c.reduce_max(values, [2])
+    nowhere, position = c.constant(np.int32(2**31 - 1)), c.constant(places)
+    place = c.reduce_min(c.broadcasting_where(c.broadcasting_equal(values, largest), position, nowhere), [2])
+    if is_float(x.element_type):
+        unordered = c.broadcasting_not_equal(values, values)
+        last = c.reduce_max(c.broadcasting_where(unordered, position, c.constant(np.int32(-1))), [2])
+        place = c.broadcasting_where(c.broadcasting_not_equal(largest, largest), last, place)
+    shape = list(op.result.static_shape)
+    return [c.reshape(largest, shape), c.reshape(c.cast(place, op.results[1].element_type), shape)]
+
+
+def _unread(op: OpView, c: Any) -> Value:
+    """Stands in for the places, which nobody reads."""
+    return c.broadcast_to(c.constant(0, op.results[1].element_type), list(op.results[1].shape))

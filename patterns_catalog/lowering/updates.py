@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.elementwise import convert
@@ -78,33 +77,3 @@ def own_value_pad(op: OpView, c: Any) -> Value:
         return x
     mode = "reflect" if "reflection" in op.op_name else "replicate"
     return c.pad(x, amounts, c.constant(0, x.element_type), padding_mode=mode)
-
-
-@lowering("aten.upsample_bilinear2d.vec", examples=[
-    example("1x2x4x5xf32", None, False, [2.0, 2.0]), example("1x2x4x5xf32", [7, 9], False, None),
-    example("1x2x4x5xf32", [7, 9], True, None), example("1x1x5x5xf32", None, False, [1.7, 0.6]),
-    example("1x1x1x5xf32", [3, 1], True, None),
-])  # fmt: skip
-def upsample_bilinear2d(op: OpView, c: Any) -> Value:
-    """Output position p reads `(p + 0.5 - offset) / scale - 0.5`, clamped.
-
-    The scale is the given one, else the quotient of the sizes; with `align_corners` the corners fall together.
-    """
-    x = op.input
-    op.ignore("output_size", because="the result type has it")
-    op.expect(x.is_static and is_float(x.element_type), "a linear resize of integers or of a dynamic shape")
-    scales, offsets = [1.0, 1.0], [0.0, 0.0]
-    for axis in (2, 3):
-        before, after = x.static_shape[axis], op.result.static_shape[axis]
-        if op.align_corners:
-            op.ignore("scale_factors", because="aligned corners fix the scale")
-            scale = (after - 1) / (before - 1) if min(before, after) > 1 else 1.0
-            offset = 0.5 * (1.0 - scale)
-        else:
-            scale, offset = op.scale_factors[axis - 2] if op.scale_factors else after / before, 0.0
-        scales.append(scale)
-        offsets.append(offset)
-    return c.interpolate(
-        x, list(op.result.static_shape), c.constant(scales, "f32"), c.constant(offsets, "f32"),
-        interpolation_mode="linear",
-    )  # fmt: skip

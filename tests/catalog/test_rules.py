@@ -115,7 +115,13 @@ REFUSED = {
     "aten.pow.Tensor_Tensor": "an integer power with an exponent that is no constant",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
     "aten.convolution": "a convolution of integers",
-    "aten.upsample_bilinear2d.vec": "a linear resize of integers or of a dynamic shape",
+    "aten.upsample_bilinear2d.vec": "a linear resize of integers",
+    "aten.upsample_linear1d": "a linear resize of integers",
+    "aten.upsample_trilinear3d": "a linear resize of integers",
+    "aten.upsample_bicubic2d": "a cubic resize of integers",
+    "aten.upsample_bicubic2d.vec": "a cubic resize of integers",
+    "aten._upsample_bilinear2d_aa": "an antialiased resize of integers",
+    "aten._upsample_bicubic2d_aa": "an antialiased resize of integers",
 }
 """The ops that some element types are refused for, and why; all else must agree."""
 
@@ -144,7 +150,7 @@ UNDEFINED = {
     "gelu": "eager's gelu of infinity is NaN, by accident",
     "to_copy": "integers have no infinities and no NaN",
     "scaled_dot_product_attention": "eager's kernels differ in where NaN makes a row NaN and where 0",
-    "upsample_bilinear2d": "eager's kernels differ in which infinities they multiply by zero",
+    "upsample_linear": "eager's kernels differ in which infinities they multiply by zero",
 }
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""
 
