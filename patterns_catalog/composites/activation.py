@@ -34,6 +34,7 @@ def log_softmax(c: Any, x: Value, *, axis: int) -> Value:
 
 @op_rule("recover", "aten.hardsigmoid", name="hard_sigmoid", examples=[example("2x9xf32[-5,5]")])
 def hardsigmoid(op: OpView, c: Any) -> Value:
+    "min(max(x + 3, 0), 6) / 6"
     return hard_sigmoid(op["self"])
 
 
@@ -51,6 +52,7 @@ def hardswish(op: OpView, c: Any) -> Value:
     examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False)],
 )
 def aten_log_softmax(op: OpView, c: Any) -> Value:
+    "x - max - log(sum(exp(x - max))) along one axis"
     x = op["self"]
     op.expect(x.rank > 0 and not op.half_to_float, "log_softmax of a 0-d tensor or with half_to_float")
     return log_softmax(x, axis=op.dim % x.rank)

@@ -100,6 +100,7 @@ def affine(c: Any, weight: Value | None, fill: float, size: Sequence[int | None]
     example("2x3x4xf32", [4], "4xf32", "4xf32", 1e-5), example("2x3x4xf32", [3, 4], None, None, 1e-3),
 ])  # fmt: skip
 def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
+    "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; ones and zeros where the layer has no weights"
     op.expect(not op.used(1) and not op.used(2), "the mean and deviation of native_layer_norm")
     x, size = op.input, list(op.normalized_shape)
     axes = list(range(x.rank - len(size), x.rank))
@@ -112,6 +113,7 @@ def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
     example("2x6x4x5xf32", "6xf32", "6xf32", 2, 6, 20, 3, 1e-5), example("2x4x5xf32", None, None, 2, 4, 5, 2, 1e-5),
 ])  # fmt: skip
 def native_group_norm(op: OpView, c: Any) -> list[Value]:
+    "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
     op.expect(not op.used(1) and not op.used(2), "the mean and deviation of native_group_norm")
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
@@ -126,6 +128,7 @@ def native_group_norm(op: OpView, c: Any) -> list[Value]:
     example("2x3xf32", None, None, "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
 ])  # fmt: skip
 def native_batch_norm(op: OpView, c: Any) -> list[Value]:
+    "(x - mean) / sqrt(var + eps) * weight + bias with the running statistics of each channel"
     op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
     op.ignore("momentum", because="it only concerns training")
     x, mean = op.input, op.running_mean

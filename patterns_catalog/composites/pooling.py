@@ -126,6 +126,7 @@ def _average_pool(axes: int, name: str) -> OpRule:
 
     @op_rule("recover", f"aten.avg_pool{axes}d", name=name, examples=examples)
     def rule(op: OpView, c: Any) -> Value:
+        "the mean of each window, the padding counted or not"
         op.expect(is_float(op["self"].element_type), "an average pool of integers")
         return AveragePool.of(op).apply(c, op["self"])
 

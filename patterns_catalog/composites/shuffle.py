@@ -24,6 +24,7 @@ def pixel_shuffle(c: Any, x: Value, *, upscale_factor: int) -> Value:
     "recover", "aten.pixel_shuffle", name="pixel_shuffle", examples=[example("1x8x3x4xf32", 2), example("9x2x2xf32", 3)]
 )
 def aten_pixel_shuffle(op: OpView, c: Any) -> Value:
+    "[..., C r r, H, W] to [..., C, H r, W r]"
     x = op["self"]
     op.expect(x.is_static, "a pixel shuffle of a dynamic shape")
     return pixel_shuffle(x, upscale_factor=op.upscale_factor)

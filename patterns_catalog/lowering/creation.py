@@ -29,6 +29,7 @@ def full(op: OpView, c: Any) -> Value:
 
 @lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
 def full_like(op: OpView, c: Any) -> Value:
+    "one number in the shape and type of the result"
     op.ignore("self", "dtype", because="the result type has shape and dtype")
     return _filled(op, c, op.fill_value)
 

@@ -35,6 +35,7 @@ def embedding(op: OpView, c: Any) -> Value:
 
 @lowering("aten.index_select", examples=[example("2x5xf32", 1, "3xsi64[0,4]")])
 def index_select(op: OpView, c: Any) -> Value:
+    "the slices at given positions of one axis"
     x = op["self"]
     op.expect(x.rank > 0 and op.index.rank == 1, "index_select of or with a 0-d tensor")
     return take(c, x, op.dim % x.rank, as_index(c, op.index))

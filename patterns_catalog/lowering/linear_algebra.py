@@ -15,6 +15,7 @@ from patterns_catalog.numbers import number_in
     "aten.mm", "aten.bmm", examples=[example("2x3xf32", "3x4xf32"), example("2x3x4xf32", "2x4x5xf32", op="aten.bmm")]
 )
 def matrix_product(op: OpView, c: Any) -> Value:
+    "a product of matrices, or of each pair in two batches"
     return _product(c, op["self"], op.mat2)
 
 

@@ -49,6 +49,7 @@ _EXAMPLES = [_ONE_AXIS, example("2x3x4xf32", [-1, 0], True), example("f32", [])]
 
 @lowering("aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)])
 def mean(op: OpView, c: Any) -> Value:
+    "the mean over some axes, NaN over nothing"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
     return reduce(c, c.reduce_mean, x, op.dim, op.keepdim, of_nothing=math.nan)
@@ -56,6 +57,7 @@ def mean(op: OpView, c: Any) -> Value:
 
 @lowering("aten.sum.dim_IntList", examples=[*_EXAMPLES, example("2x3xsi32[0,9]", [1]), example("2x3xi1", [0])])
 def sum_(op: OpView, c: Any) -> Value:
+    "the sum over some axes, 0 over nothing"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
     return reduce(c, c.reduce_sum, x, op.dim, op.keepdim, of_nothing=0)
@@ -64,6 +66,7 @@ def sum_(op: OpView, c: Any) -> Value:
 def _extreme(name: str) -> OpRule:
     @lowering(f"aten.{name}", name=name, examples=[*_EXAMPLES, example("2x3xsi32[-9,9]", [1])])
     def rule(op: OpView, c: Any) -> Value:
+        "the largest or smallest over some axes; of bools any or all"
         if op["self"].dtype == "i1":
             function = c.any_ if name == "amax" else c.all_
         else:
@@ -101,6 +104,7 @@ all_ = _quantifier("all")
 
 @lowering("aten._softmax", examples=[example("2x3x4xf32", -1, False), example("2x3x4xf32", 1, False)])
 def softmax(op: OpView, c: Any) -> Value:
+    "exp(x - max) / sum(exp(x - max)) along one axis"
     x = op["self"]
     op.ignore("half_to_float", because="the result type has it")
     op.expect(is_float(x.element_type), "softmax of integers")
@@ -113,6 +117,7 @@ def softmax(op: OpView, c: Any) -> Value:
 
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
 def cumsum(op: OpView, c: Any) -> Value:
+    "running sums along one axis; those of narrow integers wrap"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
     if x.rank == 0:

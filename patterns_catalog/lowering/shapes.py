@@ -19,6 +19,7 @@ _END = 2**31 - 1
     "aten.view", "aten.reshape", "aten._unsafe_view", examples=[example("2x6xf32", [3, 4]), example("6xf32", [-1, 2])]
 )
 def view(op: OpView, c: Any) -> Value:
+    "the same values in another shape"
     op.ignore("size" if "size" in op.arguments else "shape", because="the result type has it")
     op.expect(None not in op.result.shape, "a view with a dynamic shape")
     return c.reshape(op["self"], list(op.result.shape))
@@ -26,6 +27,7 @@ def view(op: OpView, c: Any) -> Value:
 
 @lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
 def permute(op: OpView, c: Any) -> Value:
+    "the axes in another order"
     x = op["self"]
     permutation = [dim % x.rank for dim in op.dims]
     return c.transpose(x, permutation) if permutation != sorted(permutation) else x
@@ -33,6 +35,7 @@ def permute(op: OpView, c: Any) -> Value:
 
 @lowering("aten.unsqueeze", examples=[example("2x3xf32", 1), example("2x3xf32", -1), example("f32", 0)])
 def unsqueeze(op: OpView, c: Any) -> Value:
+    "a new axis of size 1"
     return c.expand_dims(op["self"], [op.dim % (op["self"].rank + 1)])
 
 
@@ -50,6 +53,7 @@ def squeeze(op: OpView, c: Any) -> Value:
 
 @lowering("aten.expand", examples=[example("3x1xf32", [2, -1, 4]), example("1x3xf32", [2, 3])])
 def expand(op: OpView, c: Any) -> Value:
+    "axes of size 1 repeated, new ones in front"
     op.ignore("size", because="the result type has it")
     op.ignore("implicit", because="it only concerns functorch")
     op.expect(None not in op.result.shape, "an expand to a dynamic shape")
@@ -75,6 +79,7 @@ def repeat_interleave(op: OpView, c: Any) -> Value:
     example("8x3xf32", 0, 1, 6, 2), example("8x3xf32", -1, -2, 9223372036854775807), example("8xf32", 0, None, -1),
 ])  # fmt: skip
 def slice_(op: OpView, c: Any) -> Value:
+    "every step-th position of one axis between two bounds"
     x = op["self"]
     dim = op.dim % x.rank
     size = x.shape[dim]
@@ -96,6 +101,7 @@ def slice_axis(c: Any, x: Value, axis: int, start: int, end: int, step: int = 1)
 
 @lowering("aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
 def select(op: OpView, c: Any) -> Value:
+    "one position of an axis, which goes away"
     x = op["self"]
     dim = op.dim % x.rank
     op.expect(isinstance(op.index, int) and x.shape[dim] is not None, "a select at a position known only at run time")
@@ -116,6 +122,7 @@ def cat(op: OpView, c: Any) -> Value:
 
 @lowering("aten.split_with_sizes", examples=[example("7x2xf32", [3, 4]), example("2x6xf32", [1, 2, 3], -1)])
 def split_with_sizes(op: OpView, c: Any) -> list[Value]:
+    "consecutive parts of one axis"
     x = op["self"]
     dim = op.dim % x.rank
     if 0 in op.split_sizes:  # the runtime's split has no empty parts

@@ -64,6 +64,7 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
 
     @normalization(*sources, name=f"normalize {name}", examples=examples)
     def rule(op: OpView, a: Any) -> Value | None:
+        "scalars as constants, both operands cast to one type, alpha as a product"
         element = op.result.element_type
         alpha = op.alpha if "alpha" in op.arguments else 1
         if op.op_name == target and alpha == 1 and _is_normal(op, element, "self", "other"):
@@ -100,6 +101,7 @@ def _bitwise(name: str) -> OpRule:
         examples=[example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=f"aten.{name}.Scalar")],
     )  # fmt: skip
     def rule(op: OpView, a: Any) -> Value | None:
+        "scalars as constants, both operands cast to the type of the result"
         element = op.result.element_type
         if op.op_name == target and _is_normal(op, element, "self", "other"):
             return None
@@ -133,6 +135,7 @@ def rsub(op: OpView, a: Any) -> Value:
     example("4xsi32[0,5]", 2, op="aten.pow.Tensor_Scalar"),
 ])  # fmt: skip
 def power(op: OpView, a: Any) -> Value | None:
+    "base and exponent as tensors of the result's type"
     element = op.result.element_type
     if op.op_name == "aten.pow.Tensor_Tensor" and _is_normal(op, element, "self", "exponent"):
         return None
@@ -148,6 +151,7 @@ def _comparison(name: str) -> OpRule:
         example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=f"aten.{name}.Scalar"),
     ])  # fmt: skip
     def rule(op: OpView, a: Any) -> Value | None:
+        "both operands as tensors of the type that PyTorch compares in"
         element = result_element([op["self"], op.other])
         if op.op_name == target and _is_normal(op, element, "self", "other"):
             return None
@@ -169,6 +173,7 @@ ge = _comparison("ge")
     example("3xi1", "3xf32", 0.1, op="aten.where.ScalarOther"), example("3xi1", "3xf32", "3xsi64"),
 ])  # fmt: skip
 def where(op: OpView, a: Any) -> Value | None:
+    "both branches as tensors of the result's type"
     element = op.result.element_type
     if op.op_name == "aten.where.self" and _is_normal(op, element, "self", "other"):
         return None

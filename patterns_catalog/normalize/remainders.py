@@ -13,6 +13,7 @@ from patterns_catalog.normalize.arithmetic import as_tensor
     example("2x9xf32", "9xsi64[1,4]"), example("9xsi32", 4, op="aten.fmod.Scalar"),
 ])  # fmt: skip
 def fmod(op: OpView, a: Any) -> Value | None:
+    "both operands as tensors of the result's type"
     element = op.result.element_type
     operands = (op["self"], op.other)
     if all(isinstance(operand, Value) and operand.element_type == element for operand in operands):

@@ -22,6 +22,7 @@ def _variance(op: OpView, a: Any, x: Value, result: TypeView) -> Value:
 
 @normalization("aten.var.correction", examples=[example("2x3x4xf32", [-1], correction=0), example("2x3xf32")])
 def var(op: OpView, a: Any) -> Value | None:
+    "dimensions listed from the front, the correction written out"
     if op.correction is not None and op.dim == _dims(op):
         return None
     return _variance(op, a, op["self"], op.result)

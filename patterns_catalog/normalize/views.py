@@ -18,12 +18,14 @@ def drop_copy(op: OpView, a: Any) -> Value:
 
 @normalization("aten._to_copy", examples=[example("2x3xf32", dtype="f32")])
 def drop_identity_cast(op: OpView, a: Any) -> Value | None:
+    "a cast to the type that the value has is the value"
     op.ignore("dtype", because="the result type has it")
     return op["self"] if op["self"].type == op.result else None
 
 
 @normalization("aten.expand", examples=[example("2x3xf32", [2, -1])])
 def drop_identity_expand(op: OpView, a: Any) -> Value | None:
+    "an expand to the size that the value has is the value"
     op.ignore("size", "implicit", because="the result type has the size")
     return op["self"] if op["self"].type == op.result else None
 
@@ -67,6 +69,7 @@ def permute(op: OpView, a: Any) -> Value | None:
 
 @normalization("aten.slice.Tensor", examples=[example("4x3xf32", 0, 0, 9223372036854775807)])
 def drop_identity_slice(op: OpView, a: Any) -> Value | None:
+    "a slice that keeps everything is the value"
     x = op["self"]
     op.ignore("dim", "start", "end", because="a slice with step 1 that keeps the size keeps everything")
     return x if op.step == 1 and x.is_static and x.type == op.result else None

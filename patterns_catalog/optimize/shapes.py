@@ -18,6 +18,7 @@ def _producer(value: Value, *names: str) -> Operation | None:
 
 @optimization("coreai.cast")
 def drop_identity_cast(op: OpView, c: Any) -> Value | None:
+    "a cast to the type that the value has is the value"
     return op.input if op.input.type == op.result else None
 
 
