@@ -2,6 +2,8 @@
 
 from patterns_catalog.lowering import (
     average_pooling,
+    casts,
+    comparisons,
     creation,
     data_dependent,
     elementwise,
@@ -10,6 +12,7 @@ from patterns_catalog.lowering import (
     linear_algebra,
     ordering,
     pooling,
+    powers,
     reductions,
     resizing,
     rounding,
@@ -21,6 +24,8 @@ from patterns_catalog.lowering import (
 
 FAMILIES = (
     average_pooling,
+    casts,
+    comparisons,
     creation,
     data_dependent,
     elementwise,
@@ -29,6 +34,7 @@ FAMILIES = (
     linear_algebra,
     ordering,
     pooling,
+    powers,
     reductions,
     resizing,
     rounding,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import BIT_WIDTHS, element_name, is_float, is_integer
+from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpRule, OpView, Rejected, example, lowering
-from patterns_catalog.numbers import number_in
+from patcomp.patterns import OpRule, OpView, example, lowering
+from patterns_catalog.lowering.casts import convert, wrap  # noqa: F401  (imported from here by other families)
 
 _FLOATS = example("2x3xf32")
-_PAIR = example("2x3xf32", "3xf32")
+PAIR = example("2x3xf32", "3xf32")
 
 
 def _unary(aten_name: str, coreai_name: str, values: str = "2x3xf32") -> OpRule:
@@ -95,7 +94,8 @@ def logical_not(op: OpView, c: Any) -> Value:
 # ---- arithmetic -----------------------------------------------------------------------------------
 
 
-def _operands(op: OpView) -> tuple[Value, Value]:
+def same_typed(op: OpView) -> tuple[Value, Value]:
+    """Both operands of a binary op, which are of one type since normalize."""
     x, y = op["self"], op.other
     op.expect(x.dtype == y.dtype, f"operands of the different dtypes {x.dtype} and {y.dtype}")
     return x, y
@@ -103,12 +103,12 @@ def _operands(op: OpView) -> tuple[Value, Value]:
 
 def _arithmetic(aten_name: str, coreai_name: str, of_bools: str | None = None) -> OpRule:
     integers = example("4xsi32", "2x4xsi32")
-    examples = [integers] if "bitwise" in aten_name else [_PAIR, integers]
+    examples = [integers] if "bitwise" in aten_name else [PAIR, integers]
 
     @lowering(aten_name, name=aten_name.removeprefix("aten.").partition(".")[0], examples=examples)
     def rule(op: OpView, c: Any) -> Value:
         "the broadcasting op of Core AI; of bools the logic op that means the same, or a refusal"
-        x, y = _operands(op)
+        x, y = same_typed(op)
         if "alpha" in op.arguments:
             op.expect(op.alpha == 1, "alpha is made a product by the normalize stage")
         if x.dtype == "i1":  # the runtime has no arithmetic on bools
@@ -132,6 +132,6 @@ bitwise_xor = _arithmetic("aten.bitwise_xor.Tensor", "broadcasting_bitwise_xor",
 @lowering("aten.div.Tensor", examples=[example("2x3xf32", "3xf32[0.5,2]")])
 def div(op: OpView, c: Any) -> Value:
     "x / y of floats, broadcasting"
-    x, y = _operands(op)
+    x, y = same_typed(op)
     op.expect(is_float(x.element_type), "division of integers is made one of floats by the normalize stage")
     return c.broadcasting_divide(x, y)

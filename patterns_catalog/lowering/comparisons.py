@@ -1,0 +1,82 @@
+"""Comparisons, logic and choice. After normalize, both sides of a comparison have one element type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.types import is_float
+from patcomp.ir.value import Value
+from patcomp.patterns import OpRule, OpView, example, lowering
+from patterns_catalog.lowering.casts import convert
+from patterns_catalog.lowering.elementwise import PAIR, same_typed
+from patterns_catalog.numbers import number_in
+
+
+def _comparison(name: str, build: Any) -> OpRule:
+    @lowering(
+        f"aten.{name}.Tensor",
+        name=name,
+        examples=[PAIR, example("9xsi32[0,3]", "9xsi32[0,3]"), example("4xi1", "4xi1")],
+    )
+    def rule(op: OpView, c: Any) -> Value:
+        "the broadcasting comparison, false of NaN but for `ne`; an order of bools is that of 0 and 1"
+        x, y = same_typed(op)
+        if x.dtype == "i1" and name not in ("eq", "ne"):
+            x, y = c.cast(x, "si32"), c.cast(y, "si32")  # the runtime orders no bools
+        return build(c, x, y)
+
+    return rule
+
+
+eq = _comparison("eq", lambda c, x, y: c.broadcasting_equal(x, y))
+ne = _comparison("ne", lambda c, x, y: c.broadcasting_not_equal(x, y))
+gt = _comparison("gt", lambda c, x, y: c.broadcasting_greater(x, y))
+lt = _comparison("lt", lambda c, x, y: c.broadcasting_greater(y, x))
+# not(x < y) would be true of NaN
+ge = _comparison("ge", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(x, y), c.broadcasting_equal(x, y)))
+le = _comparison("le", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(y, x), c.broadcasting_equal(x, y)))
+
+
+_LOGIC = [example("4xi1", "4xi1"), example("2x5xf32[0,1]", "5xsi32[0,1]")]
+
+
+@lowering("aten.logical_and", examples=_LOGIC)
+def logical_and(op: OpView, c: Any) -> Value:
+    "both are not zero"
+    element = op.result.element_type
+    return c.broadcasting_and(convert(c, op["self"], element), convert(c, op.other, element))
+
+
+@lowering("aten.logical_or", examples=_LOGIC)
+def logical_or(op: OpView, c: Any) -> Value:
+    "one of them is not zero"
+    element = op.result.element_type
+    return c.broadcasting_or(convert(c, op["self"], element), convert(c, op.other, element))
+
+
+@lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])
+def where(op: OpView, c: Any) -> Value:
+    "a choice for each element, broadcasting"
+    op.expect(op.condition.dtype == "i1", "a condition that is not bool")
+    op.expect(op["self"].dtype == op.other.dtype, "branches of different dtypes")
+    return c.broadcasting_where(op.condition, op["self"], op.other)
+
+
+@lowering(
+    "aten.clamp",
+    examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32", None, 0.5), example("5xsi32[-9,9]", -3, 3)],
+)
+def clamp(op: OpView, c: Any) -> Value:
+    "min(max(x, low), high), so that NaN stays NaN and low > high gives high"
+    x, low, high = op["self"], op.min, op.max
+    element = op.result.element_type
+    op.expect(
+        is_float(element) or all(bound is None or isinstance(bound, int) for bound in (low, high)),
+        "float bounds for an integer result",
+    )
+    x = c.cast(x, element)
+    if low is not None:
+        x = c.broadcasting_maximum(x, c.constant(number_in(low, element), element))
+    if high is not None:
+        x = c.broadcasting_minimum(x, c.constant(number_in(high, element), element))
+    return x

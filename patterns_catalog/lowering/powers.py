@@ -1,0 +1,57 @@
+"""Powers. Constant exponents are products and roots, as PyTorch computes them; those of integers wrap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.types import is_integer
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+@lowering(
+    "aten.pow.Tensor_Tensor",
+    examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar"),
+              example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar")],
+)  # fmt: skip
+def power(op: OpView, c: Any) -> Value:
+    "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
+    x, y = op["self"], op.exponent
+    op.expect(x.dtype == y.dtype, "operands of different dtypes")
+    exponent = y.constant if y.rank <= x.rank else None
+    if is_integer(x.element_type):
+        # the runtime computes integer powers as floats, and aborts where they do not fit
+        if exponent is None or exponent.size != 1:
+            op.reject("an integer power with an exponent that is no constant")
+        return _integer_power(op, c, x, int(exponent.reshape(())))
+    if exponent is not None and exponent.size == 1:
+        match float(exponent.reshape(())):
+            case 0.5:
+                return c.sqrt(x)
+            case -0.5:
+                return c.rsqrt(x)
+            case -1.0:
+                return c.broadcasting_divide(1.0, x)
+            case 2.0:
+                return c.broadcasting_mul(x, x)
+            case -2.0:
+                return c.broadcasting_divide(1.0, c.broadcasting_mul(x, x))
+            case 3.0:
+                return c.broadcasting_mul(c.broadcasting_mul(x, x), x)
+    return c.broadcasting_pow(x, y)
+
+
+def _integer_power(op: OpView, c: Any, x: Value, exponent: int) -> Value:
+    """Products of squares, which wrap as PyTorch's powers do."""
+    op.expect(0 <= exponent < 64, f"an integer to the power of {exponent}")
+    if exponent == 0:
+        return c.broadcast_to(c.constant(1, x.element_type), list(x.shape)) if x.rank else c.constant(1, x.element_type)
+    power, square = None, x
+    while exponent:
+        if exponent & 1:
+            power = square if power is None else c.broadcasting_mul(power, square)
+        exponent >>= 1
+        if exponent:
+            square = c.broadcasting_mul(square, square)
+    assert power is not None
+    return power
