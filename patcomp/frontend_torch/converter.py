@@ -29,7 +29,7 @@ from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.patterns import Rejected, RuleSet, collect
-from patcomp.rewrites import Dumps, explain, known_composites, run_pipeline, why_not
+from patcomp.rewrites import Dumps, Widths, explain, known_composites, run_pipeline, why_not
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -61,6 +61,12 @@ class TorchConverter:
         mode: `Mode.DEBUG` keeps on every op where it comes from; `Mode.RELEASE` drops that.
         catalog: Python modules of rules that are tried before patcomp's own; a rule of the same name as
             one of patcomp's replaces it.
+        int64: what becomes of 64-bit integers, which indices cannot be: `"narrow"`, 32 bits, where constants and
+            inputs that do not fit are errors; `"keep"`, 64 bits but for indices; `"error"`, they are refused.
+        float64: the same for 64-bit floats.
+
+    Raises:
+        ValueError: another choice for 64-bit numbers.
     """
 
     class Mode(Enum):
@@ -69,10 +75,18 @@ class TorchConverter:
         DEBUG = "debug"
         RELEASE = "release"
 
-    def __init__(self, *, mode: TorchConverter.Mode = Mode.DEBUG, catalog: Iterable[ModuleType] = ()):
+    def __init__(
+        self,
+        *,
+        mode: TorchConverter.Mode = Mode.DEBUG,
+        catalog: Iterable[ModuleType] = (),
+        int64: str = "narrow",
+        float64: str = "narrow",
+    ):
         from patterns_catalog import default_rules
 
         self.mode = self.Mode(mode)
+        self.widths = Widths(int64, float64)
         self.rules: RuleSet = default_rules()
         if catalog := list(catalog):
             self.rules = self.rules.preceded_by(collect(*catalog), override=True)
@@ -277,7 +291,9 @@ class TorchConverter:
 
             try:
                 module = self._imported(staged)
-                compilation = run_pipeline(module, self.rules, after_stage=after_stage, composites=composites)
+                compilation = run_pipeline(
+                    module, self.rules, after_stage=after_stage, composites=composites, widths=self.widths
+                )
             except StageError as error:
                 place = self._dump_before(error, staged, dumps, composites)
                 raise StageError(f"{error}\n{place}", error.stage) from error
@@ -327,7 +343,9 @@ class TorchConverter:
         def keep(stage: str, module: IRModule) -> None:
             texts[stage] = module.text()
 
-        compilation = run_pipeline(self._imported(staged), self.rules, after_stage=keep, composites=composites)
+        compilation = run_pipeline(
+            self._imported(staged), self.rules, after_stage=keep, composites=composites, widths=self.widths
+        )
         texts["emit"] = compilation.module.text()
         return texts
 
@@ -344,6 +362,7 @@ class TorchConverter:
                 after_stage=dumps.write,
                 only_before=failed,
                 composites=composites,
+                widths=self.widths,
             )
         before = dumps.NAMES[dumps.NAMES.index(failed) - 1]
         return f"the IR before this stage is in {dumps.path(before)}"

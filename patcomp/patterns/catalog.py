@@ -103,11 +103,11 @@ class RuleSet:
         """The declarative rules alone."""
         return [rule for rule in self if isinstance(rule, Rule)]
 
-    def decompositions(self) -> dict[str, Decomposition]:
-        """The decompositions by op; of several for one op, the first."""
+    def decompositions(self, *, of_complex: bool = False) -> dict[str, Decomposition]:
+        """The decompositions by op, of any call or `of_complex` ones; of several for one op, the first."""
         found: dict[str, Decomposition] = {}
         for rule in self:
-            if isinstance(rule, Decomposition):
+            if isinstance(rule, Decomposition) and rule.of_complex == of_complex:
                 for op in rule.ops:
                     found.setdefault(op, rule)
         return found

@@ -7,7 +7,10 @@
 
 The function has the op's own signature and is traced with the shapes and types of the node at hand, so it may branch
 on shapes, dtypes and options, but not on values. It is for ops that are sums of others; what the target dialect can
-say better is a lowering.
+say better is a lowering. It may raise `Rejected` with a reason.
+
+With `of_complex` it is for calls with a complex tensor or number alone, and goes before all other ways, lowerings
+included: the target has no complex arithmetic.
 """
 
 from __future__ import annotations
@@ -31,13 +34,15 @@ class Decomposition:
     examples: tuple[Example, ...] = ()
     source: str = ""
     """File and line of the declaration."""
+    of_complex: bool = False
+    """Whether it takes only calls with complex tensors or numbers."""
     stage: str = "import"
     size: int = 1
     priority: int = 0
 
 
 def decomposition(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None
+    *ops: str, examples: Iterable[Example] = (), name: str | None = None, of_complex: bool = False
 ) -> Callable[[Callable[..., Any]], Decomposition]:
     """Declares how the named ops of the `aten` dialect are taken apart; the decorated name becomes a `Decomposition`.
 
@@ -45,17 +50,19 @@ def decomposition(
         ops: names such as `"aten.addbmm"`, all with the function's signature.
         examples: what the generated tests run it on.
         name: the rule's name, where it is not the function's.
+        of_complex: whether it takes only calls with complex tensors or numbers.
     """
 
     def declare(function: Callable[..., Any]) -> Decomposition:
         code = function.__code__
         return Decomposition(
-            name or f"decompose {function.__name__.strip('_')}",
+            name or f"decompose {'complex ' * of_complex}{function.__name__.strip('_')}",
             ops,
             function,
             (function.__doc__ or "").strip(),
             tuple(examples),
             f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
+            of_complex,
         )
 
     return declare

@@ -20,21 +20,25 @@ from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import fused, origins
 from patcomp.ir.module import IRModule, signature_of
 from patcomp.ir.region import RegionOp
-from patcomp.ir.types import TensorType, element_name, runtime_type, shape_of
+from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns import OpRule, OpView, Rejected
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.widths import Widths
 
 
-def lower(module: IRModule, rules: Sequence[OpRule]) -> Statistics:
+def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statistics:
     """Rewrites every graph of the module into `coreai` ops.
+
+    Args:
+        widths: what becomes of 64-bit numbers.
 
     Raises:
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
         RuleError: a rule gave values of the wrong type, or did not account for an argument.
     """
-    lowering = _Lowering(module, rules)
+    lowering = _Lowering(module, rules, widths)
     for graph in list(module.graphs):
         block = graph.regions[0].block
         lowered = lowering.block(block, {})
@@ -46,9 +50,13 @@ def lower(module: IRModule, rules: Sequence[OpRule]) -> Statistics:
     return lowering.statistics
 
 
+COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag"})
+"""The ops with complex tensors that the lower stage has: at the borders of the program."""
+
+
 class _Lowering:
-    def __init__(self, module: IRModule, rules: Sequence[OpRule]):
-        self.module = module
+    def __init__(self, module: IRModule, rules: Sequence[OpRule], widths: Widths):
+        self.module, self.widths = module, widths
         self.rules: dict[str, list[OpRule]] = {}
         for rule in rules:
             for name in rule.ops:
@@ -59,7 +67,7 @@ class _Lowering:
 
     def block(self, block: Block, outer: dict[SSAValue, SSAValue]) -> Block:
         values = dict(outer)
-        new = Block(arg_types=[runtime_type(argument.type) for argument in block.args])
+        new = Block(arg_types=[self.widths.of(argument.type) for argument in block.args])
         for old, made in zip(block.args, new.args, strict=True):
             set_name(made, old.name_hint)
             made.location = old.location
@@ -83,7 +91,7 @@ class _Lowering:
         regions = [Region([self.block(block, values) for block in region.blocks]) for region in op.regions]
         made = type(op).create(
             operands=[values[operand] for operand in op.operands],
-            result_types=[runtime_type(result.type) for result in op.results],
+            result_types=[self.widths.of(result.type) for result in op.results],
             properties=dict(op.properties),
             attributes=dict(op.attributes),
             regions=regions,
@@ -94,7 +102,7 @@ class _Lowering:
     def constant(self, op: Operation, builder: Builder) -> Sequence[SSAValue]:
         attribute = op.properties["value"]
         type_ = op.results[0].type
-        wanted = runtime_type(type_)
+        wanted = self.widths.of(type_)
         if wanted != type_:
             if attribute not in self.weights:
                 values = attribute_values(attribute, self.module.blobs)
@@ -130,9 +138,12 @@ class _Lowering:
 
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         reasons = []
-        types = [runtime_type(result.type) for result in op.results]
-        if any(_is_complex(value.type) for value in (*op.operands, *op.results)):
-            self.report(op, "complex tensors are not converted", "compute with real and imaginary parts apart")
+        types = [self.widths.of(result.type) for result in op.results]
+        if op.name not in COMPLEX_PARTS and any(_is_complex(value.type) for value in (*op.operands, *op.results)):
+            self.report(op, "complex numbers reached an op of the IR; only import takes them apart")
+            return self.stand_in(types, builder)
+        if refused := [result.type for result in op.results if self.widths.choice(result.type) == "error"]:
+            self.report(op, f"its result is {refused[0]}, and 64-bit numbers were asked to be errors")
             return self.stand_in(types, builder)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         for rule in self.rules.get(op.name, ()):
@@ -169,7 +180,7 @@ class _Lowering:
         return builder.insert(UnrealizedConversionCastOp.create(result_types=types)).results
 
     def _checked(self, rule: OpRule, op: AtenOp, index: int, value: Value) -> SSAValue:
-        wanted, given = runtime_type(op.results[index].type), value.ssa.type
+        wanted, given = self.widths.of(op.results[index].type), value.ssa.type
         if wanted != given:
             same_element = isinstance(given, TensorType) and given.element_type == wanted.element_type  # type: ignore[attr-defined]
             if not same_element or not compatible(shape_of(given), shape_of(wanted)):

@@ -3,6 +3,7 @@
 from patterns_catalog.normalize import (
     arithmetic,
     attention_views,
+    complex_parts,
     einsum,
     reductions,
     remainders,
@@ -12,4 +13,15 @@ from patterns_catalog.normalize import (
     views,
 )
 
-FAMILIES = (arithmetic, attention_views, einsum, reductions, remainders, repeats, scalars, statistics, views)
+FAMILIES = (
+    arithmetic,
+    attention_views,
+    complex_parts,
+    einsum,
+    reductions,
+    remainders,
+    repeats,
+    scalars,
+    statistics,
+    views,
+)

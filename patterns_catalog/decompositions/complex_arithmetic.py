@@ -1,0 +1,194 @@
+"""Complex arithmetic in real parts, by the formulas of eager PyTorch (c10/util/complex.h)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from patcomp.patterns import Decomposition, decomposition, example
+from patterns_catalog.decompositions.complex_parts import Number, joined, nonzero, parts, real_dtype, tensors
+
+_Z = "2x3xcomplex<f32>"
+_PAIR = example(_Z, "3xcomplex<f32>")
+
+
+@decomposition("aten.view_as_complex", examples=[example("3x2xf32")])
+def view_as_complex(self: Tensor) -> Tensor:
+    "x[..., 0] + i x[..., 1]"
+    return torch.complex(self.select(-1, 0), self.select(-1, 1))
+
+
+@decomposition("aten.polar", examples=[example("2x3xf32", "3xf32")])
+def polar(abs: Tensor, angle: Tensor) -> Tensor:  # noqa: A002  (the name in the schema)
+    "abs (cos angle + i sin angle)"
+    return torch.complex(abs * torch.cos(angle), abs * torch.sin(angle))
+
+
+def _sum(name: str) -> Decomposition:
+    """`add`, `sub`: self +- alpha * other, part by part."""
+    op = getattr(operator, name)
+
+    @decomposition(
+        f"aten.{name}.Tensor", f"aten.{name}.Scalar", name=f"decompose complex {name}", of_complex=True,
+        examples=[_PAIR, example(_Z, "3xf32", alpha=2), example(_Z, 1.5)],
+    )  # fmt: skip
+    def total(self: Tensor, other: Tensor | Number, alpha: Number = 1) -> Tensor:
+        "part by part"
+        if alpha != 1:
+            other = other * alpha
+        return joined(*(op(x, y) for x, y in zip(parts(self), parts(other), strict=True)))
+
+    return total
+
+
+add = _sum("add")
+sub = _sum("sub")
+
+
+@decomposition("aten.rsub.Tensor", "aten.rsub.Scalar", examples=[_PAIR], of_complex=True)
+def rsub(self: Tensor, other: Tensor | Number, alpha: Number = 1) -> Tensor:
+    "other - alpha * self"
+    return other - self * alpha
+
+
+@decomposition("aten.mul.Tensor", "aten.mul.Scalar", of_complex=True, examples=[
+    _PAIR, example(_Z, "3xf32"), example(_Z, "3xsi32"), example(_Z, 2.0),
+])  # fmt: skip
+def mul(self: Tensor, other: Tensor | Number) -> Tensor:
+    "(a + ib)(c + id) = ac - bd + i (ad + bc)"
+    (a, b), (c, d) = parts(self), parts(other)
+    return joined(a * c - b * d, a * d + b * c)
+
+
+@decomposition("aten.div.Tensor", "aten.div.Scalar", of_complex=True, examples=[
+    _PAIR, example(_Z, "3xf32"), example(_Z, 4.0), example("3xf32", "3xcomplex<f32>"),
+])  # fmt: skip
+def div(self: Tensor, other: Tensor | Number) -> Tensor:
+    "self conj(other) / |other|², scaled by the larger part of the divisor so that its square is in range"
+    dtype = real_dtype(self, other)
+    (a, b), (c, d) = tensors(self, dtype), tensors(other, dtype)
+    scale = torch.maximum(c.abs(), d.abs())
+    a, b, c, d = a / scale, b / scale, c / scale, d / scale
+    square = c * c + d * d
+    return torch.complex((a * c + b * d) / square, (b * c - a * d) / square)
+
+
+@decomposition("aten.reciprocal", examples=[example(_Z)], of_complex=True)
+def reciprocal(self: Tensor) -> Tensor:
+    "1 / z"
+    return torch.div(torch.ones((), dtype=self.dtype), self)
+
+
+@decomposition("aten.neg", "aten._neg_view", examples=[example(_Z)], of_complex=True)
+def neg(self: Tensor) -> Tensor:
+    "both parts negated"
+    return torch.complex(-torch.real(self), -torch.imag(self))
+
+
+@decomposition("aten._conj", "aten._conj_physical", "aten.conj_physical", examples=[example(_Z)], of_complex=True)
+def conj(self: Tensor) -> Tensor:
+    "a - ib"
+    return torch.complex(torch.real(self), -torch.imag(self))
+
+
+@decomposition("aten.abs", examples=[example(_Z)], of_complex=True)
+def abs_(self: Tensor) -> Tensor:
+    "sqrt(a² + b²), scaled by the larger part so that the squares are in range"
+    a, b = torch.real(self).abs(), torch.imag(self).abs()
+    large, small = torch.maximum(a, b), torch.minimum(a, b)
+    ratio = torch.where(large > 0, small / large, 0.0)
+    finite = large * torch.sqrt(1 + ratio * ratio)
+    infinite = (a == torch.inf) | (b == torch.inf)
+    return torch.where(infinite, torch.inf, torch.where(torch.isnan(large), large, finite))
+
+
+@decomposition("aten.angle", examples=[example(_Z)], of_complex=True)
+def angle(self: Tensor) -> Tensor:
+    "atan2(b, a)"
+    return torch.atan2(torch.imag(self), torch.real(self))
+
+
+@decomposition("aten.sgn", examples=[example(_Z)], of_complex=True)
+def sgn(self: Tensor) -> Tensor:
+    "z / |z|; of zero, zero"
+    length = self.abs()
+    return joined(*(torch.where(length == 0, 0.0, part / length) for part in (torch.real(self), torch.imag(self))))
+
+
+@decomposition("aten.addcmul", examples=[example(_Z, _Z, _Z, value=0.5)], of_complex=True)
+def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    "self + value * tensor1 * tensor2"
+    return self + value * (tensor1 * tensor2)
+
+
+@decomposition("aten.addcdiv", examples=[example(_Z, _Z, _Z, value=0.5)], of_complex=True)
+def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    "self + value * tensor1 / tensor2"
+    return self + value * (tensor1 / tensor2)
+
+
+# ---- comparison and logic --------------------------------------------------------------------------
+
+
+@decomposition("aten.eq.Tensor", "aten.eq.Scalar", examples=[_PAIR, example(_Z, 1.0)], of_complex=True)
+def eq(self: Tensor, other: Tensor | Number) -> Tensor:
+    "both parts equal"
+    (a, b), (c, d) = parts(self), parts(other)
+    return torch.as_tensor(a == c) & torch.as_tensor(b == d)
+
+
+@decomposition("aten.ne.Tensor", "aten.ne.Scalar", examples=[_PAIR, example(_Z, 1.0)], of_complex=True)
+def ne(self: Tensor, other: Tensor | Number) -> Tensor:
+    "not equal"
+    return torch.logical_not(torch.eq(self, other))
+
+
+def _test(name: str, join: Callable[[Tensor, Tensor], Tensor], doc: str) -> Decomposition:
+    op = getattr(torch, name)
+
+    def test(self: Tensor) -> Tensor:
+        return join(op(torch.real(self)), op(torch.imag(self)))
+
+    test.__doc__ = doc
+    return decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=[example(_Z)], of_complex=True)(
+        test
+    )
+
+
+isnan = _test("isnan", torch.logical_or, "NaN in either part")
+isinf = _test("isinf", torch.logical_or, "an infinity in either part")
+isfinite = _test("isfinite", torch.logical_and, "both parts finite")
+
+
+def _logic(name: str, *examples: Any) -> Decomposition:
+    overload = getattr(torch, name)
+
+    @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=examples, of_complex=True)
+    def logic(self: Tensor, *other: Tensor) -> Tensor:
+        "of what is not zero"
+        return overload(nonzero(self), *map(nonzero, other))
+
+    return logic
+
+
+LOGIC = [
+    _logic("logical_not", example(_Z)),
+    *(_logic(name, _PAIR) for name in ("logical_and", "logical_or", "logical_xor")),
+]
+
+
+@decomposition("aten._to_copy", of_complex=True, examples=[
+    example(_Z, dtype="f32"), example("3xsi32", dtype="complex<f32>"), example(_Z, dtype="i1"),
+])  # fmt: skip
+def to_copy(self: Tensor, *, dtype: torch.dtype | None = None, **memory: Any) -> Tensor:
+    "to a real type the real part alone; to bool, whether it is not zero"
+    target = dtype or self.dtype
+    if target == torch.bool:
+        return nonzero(self)
+    if not target.is_complex:
+        return torch.real(self).to(target)
+    return torch.complex(*tensors(self, target.to_real()))

@@ -1,0 +1,56 @@
+"""Complex numbers as pairs of real ones: what the decompositions of complex ops are written with.
+
+Import takes a complex op apart into real ops between `view_as_real` and `complex`; where two of them meet, the
+normalize stage cancels both (`normalize/complex_parts.py`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Number = bool | int | float | complex
+Part = Tensor | float
+"""A real or imaginary part: of a tensor, or of a Python number."""
+
+
+def parts(z: Tensor | Number) -> tuple[Part, Part]:
+    """Real and imaginary part. The imaginary part of a real operand is a zero, which still takes part: as in PyTorch,
+    infinities times it are NaN."""
+    if isinstance(z, Tensor):
+        return (torch.real(z), torch.imag(z)) if z.is_complex() else (z, 0.0)
+    return complex(z).real, complex(z).imag
+
+
+def joined(real: Part, imag: Part) -> Tensor:
+    """The complex tensor of two parts, of which one at least is a tensor; the parts broadcast."""
+    dtype = torch.result_type(real, imag)
+    if not dtype.is_floating_point:
+        dtype = torch.get_default_dtype()
+    return torch.complex(*(_tensor(part, dtype) for part in (real, imag)))
+
+
+def _tensor(part: Part, dtype: torch.dtype) -> Tensor:
+    return part.to(dtype) if isinstance(part, Tensor) else torch.full((), part, dtype=dtype)
+
+
+def real_dtype(*operands: Tensor | Number) -> torch.dtype:
+    """The type of the parts of what PyTorch computes from operands."""
+    dtype = operands[0].dtype if isinstance(operands[0], Tensor) else torch.result_type(0.0, operands[0])
+    if len(operands) == 2:
+        dtype = torch.result_type(*operands)
+    return dtype.to_real()
+
+
+def tensors(z: Tensor | Number, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Both parts as tensors of a real type."""
+    real, imag = parts(z)
+    return _tensor(real, dtype), _tensor(imag, dtype)
+
+
+def nonzero(z: Tensor | Number) -> Tensor:
+    """Where a value is not zero, as bools."""
+    if isinstance(z, Tensor) and not z.is_complex():
+        return z != 0
+    real, imag = tensors(z, real_dtype(z))
+    return (real != 0) | (imag != 0)

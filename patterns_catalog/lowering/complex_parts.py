@@ -1,0 +1,28 @@
+"""Complex tensors at the borders of a program; what lies between is real (`decompositions/complex_arithmetic.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+@lowering("aten.complex", examples=[example("2x3xf32", "3xf32"), example("f32", "f32")])
+def complex_(op: OpView, c: Any) -> Value:
+    "real + i imag, broadcast"
+    shape = list(op.result.shape)
+    parts = [part if list(part.shape) == shape else c.broadcast_to(part, shape) for part in (op.real, op.imag)]
+    return c.create_complex(*parts)
+
+
+@lowering("aten.real", examples=[example("2x3xcomplex<f32>")])
+def real(op: OpView, c: Any) -> Value:
+    "the real part"
+    return c.real_part(op["self"])
+
+
+@lowering("aten.imag", examples=[example("2x3xcomplex<f32>")])
+def imag(op: OpView, c: Any) -> Value:
+    "the imaginary part"
+    return c.imaginary_part(op["self"])

@@ -1,0 +1,61 @@
+"""Complex numbers put together and taken apart: what import leaves of complex arithmetic (`decompositions/complex_*`).
+
+Afterwards complex tensors are only at the borders of the program: its inputs are taken apart, its outputs put together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir import aten
+from patcomp.ir.types import tensor
+from patcomp.ir.value import TypeView, Value
+from patcomp.patterns import OpView, example, normalization, op_rule
+
+_PARTS = ("real", "imag")
+
+
+def _maker(x: Value, name: str) -> aten.AtenOp | None:
+    """The op of a name that made a value."""
+    owner = x.ssa.owner
+    return owner if isinstance(owner, aten.AtenOp) and owner.name == name else None
+
+
+def _part(a: Any, z: Value, index: int, result: TypeView) -> Value:
+    """The real (0) or imaginary (1) part of a complex value."""
+    made = _maker(z, "aten.complex")
+    if made is None:
+        return a.build(f"aten.{_PARTS[index]}", result, self=z)
+    part: Value = made.arguments_by_name()[_PARTS[index]]
+    if part.type == result:
+        return part
+    return a.build("aten.expand", result, self=part, size=list(result.shape))  # complex(x, y) broadcasts
+
+
+@op_rule("normalize", "aten.select.int", name="normalize part of view_as_real", size=2)
+def selected_part(op: OpView, a: Any) -> Value | None:
+    "select(view_as_real(z), -1, 0 or 1) is a part of z"
+    pairs = op["self"]
+    viewed = _maker(pairs, "aten.view_as_real")
+    if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
+        return None
+    return _part(a, viewed.arguments_by_name()["self"], op.index % 2, op.result)
+
+
+@op_rule("normalize", "aten.real", "aten.imag", name="normalize part of complex", size=2)
+def part(op: OpView, a: Any) -> Value | None:
+    "real(complex(x, y)) is x, imag(complex(x, y)) is y"
+    z = op["self"]
+    return None if _maker(z, "aten.complex") is None else _part(a, z, int(op.op_name == "aten.imag"), op.result)
+
+
+@normalization("aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])
+def view_as_real(op: OpView, a: Any) -> Value:
+    "the parts of z side by side"
+    z = op["self"]
+    element = op.result.element_type
+    parts = [_part(a, z, index, TypeView(tensor(z.shape, element))) for index in (0, 1)]
+    columns = [
+        a.build("aten.unsqueeze", tensor((*z.shape, 1), element), self=part, dim=z.rank) for part in parts
+    ]  # fmt: skip
+    return a.build("aten.cat", op.result, tensors=columns, dim=z.rank)
