@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -54,12 +54,10 @@ class Decomposer:
         of_complex: Mapping[str, Callable[..., Any]],
     ):
         self._known = known
-        declared, complex_ = (
-            {overload_of(name): function for name, function in table.items()} for table in (own, of_complex)
-        )
+        declared, complex_ = (_by_overload(table) for table in (own, of_complex))
         usual = self._unknown_of(get_decomp_table() | declared)
         # the rest often ends in ops outside of ATen, so it only takes apart what is left
-        rest = global_decomposition_table["post_autograd"]
+        rest = dict(global_decomposition_table["post_autograd"])
         self._tables = (_by_kind(usual, complex_), _by_kind(self._unknown_of(rest) | usual, rest | complex_))
         self._graphs: dict[Any, GraphModule | None] = {}
 
@@ -157,6 +155,17 @@ def _key(node: Node) -> Any:
     fakes = [source.meta["val"] for source in node.all_input_nodes]
     kinds = [(fake.dtype, tuple(fake.shape), fake.stride()) for fake in fakes if isinstance(fake, torch.Tensor)]
     return node.target, repr(args), repr(kwargs), repr(kinds)
+
+
+def _by_overload(table: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """A table by operator; those that the running PyTorch has not registered are in no program."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for name, function in table.items():
+        try:
+            found[overload_of(name)] = function
+        except AttributeError:
+            continue
+    return found
 
 
 def overload_of(name: str) -> torch._ops.OpOverload:

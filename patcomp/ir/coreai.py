@@ -160,7 +160,7 @@ def _partner_element(row: Row, slot: Slot, arguments: dict[str, Any]) -> Attribu
 
 def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[str, Any]) -> SSAValue:
     if isinstance(given, Value | SSAValue):
-        return _ssa(given)
+        return _index(given) if slot.types[0] in ("IDX", "UIDX") else _ssa(given)
     families = set(slot.types)
     element: Attribute | None = None
     if families & {"UIDX", "IDX"} and slot.types[0] in ("UIDX", "IDX"):
@@ -182,6 +182,14 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
     if slot.ranks == (1,) and array.ndim == 0:
         array = array.reshape(1)
     return builder.constant(array, element).ssa
+
+
+def _index(given: Value | SSAValue) -> SSAValue:
+    """A value that stands for indices, which have 32 bits at most; the cast saturates, so far ones stay outside."""
+    type_ = _ssa(given).type
+    if isinstance(type_, TensorType) and element_name(type_.element_type) in ("si64", "ui64"):
+        return cast(Value(_ssa(given)), "si32").ssa
+    return _ssa(given)
 
 
 def _properties(row: Row, given: dict[str, Any]) -> dict[str, Attribute]:

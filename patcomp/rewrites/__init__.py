@@ -3,5 +3,16 @@
 from patcomp.rewrites.pipeline import STAGES, Compilation, Dumps, StageReport, run_pipeline
 from patcomp.rewrites.questions import explain, why_not
 from patcomp.rewrites.recover import known_composites
+from patcomp.rewrites.widths import Widths
 
-__all__ = ["STAGES", "Compilation", "Dumps", "StageReport", "explain", "known_composites", "run_pipeline", "why_not"]
+__all__ = [
+    "STAGES",
+    "Compilation",
+    "Dumps",
+    "StageReport",
+    "Widths",
+    "explain",
+    "known_composites",
+    "run_pipeline",
+    "why_not",
+]

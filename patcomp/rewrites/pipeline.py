@@ -20,6 +20,7 @@ from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
 from patcomp.rewrites.state import state
+from patcomp.rewrites.widths import Widths
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Stage:
 STAGES: tuple[Stage, ...] = (
     Stage("normalize", normalize, False),
     Stage("recover", recover, False),
-    Stage("lower", lambda module, rules: lower(module, rules.procedural()), True),
+    Stage("lower", lambda module, rules: lower(module, rules.procedural(), Widths()), True),
     Stage("outline", lambda module, rules: outline(module), True),
     Stage("state", lambda module, rules: state(module), True),
     Stage("optimize", optimize, True),
@@ -89,6 +90,7 @@ def run_pipeline(
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
     composites: Collection[str] | None = None,
+    widths: Widths | None = None,
 ) -> Compilation:
     """Runs the stages on an imported module, in place.
 
@@ -98,6 +100,7 @@ def run_pipeline(
         after_stage: called with the name of each stage, `import` first, and the module after it.
         only_before: stop before the stage of this name.
         composites: names of the composites that may be recovered; all by default.
+        widths: what becomes of 64-bit numbers; they are narrowed by default.
 
     Raises:
         UnsupportedError: the program holds ops that cannot be converted; all of them listed.
@@ -114,6 +117,8 @@ def run_pipeline(
             try:
                 if stage.run is recover:
                     statistics = recover(module, rules.stage(stage.name), composites)
+                elif stage.name == "lower":
+                    statistics = lower(module, rules.stage(stage.name).procedural(), widths or Widths())
                 else:
                     statistics = stage.run(module, rules.stage(stage.name))
                 verify(module, runtime=stage.lowered)

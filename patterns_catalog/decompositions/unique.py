@@ -51,13 +51,3 @@ def unique_consecutive(
     selected, inverse, counts = _distinct(self.flatten(), None, self.shape)
     nothing = torch.empty(0, dtype=torch.int64)
     return selected, inverse if return_inverse else nothing, counts if return_counts else nothing
-
-
-@decomposition("aten.repeat_interleave.Tensor", examples=[example("5xsi32[1,1]", output_size=5)])
-def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
-    "each place as often as `repeats` says: the number of sums of repeats that are not above the position"
-    if output_size is None or not isinstance(output_size, int):
-        return NotImplemented
-    ends = repeats.cumsum(0)
-    positions = torch.arange(output_size, dtype=ends.dtype)
-    return (ends.unsqueeze(0) <= positions.unsqueeze(1)).sum(1).to(repeats.dtype)

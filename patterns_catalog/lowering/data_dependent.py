@@ -24,7 +24,7 @@ def masked_select(op: OpView, c: Any) -> Value:
     "the elements of `self` where `mask` holds, both broadcast, as one dimension"
     x, mask = op["self"], op.mask
     op.expect(x.is_static and mask.is_static, "masked_select of a tensor of dynamic shape")
-    shape = list(broadcast_shapes(x.static_shape, mask.static_shape)) or [1]
+    shape = [size for size in broadcast_shapes(x.static_shape, mask.static_shape) if size is not None] or [1]
     return c.gather_nd(_broadcast(c, x, shape), c.non_zero(_broadcast(c, mask, shape)))
 
 

@@ -102,8 +102,8 @@ def _native() -> Native:
     return Native()
 
 
-def run_sample(sample: Sample, native: Native, *, runtime: bool = True) -> Outcome:
-    """Exports, converts and runs one sample."""
+def run_sample(sample: Sample, native: Native, *, runtime: bool = True, wide: str = "narrow") -> Outcome:
+    """Exports, converts and runs one sample; `wide` is the choice for 64-bit numbers."""
     try:
         exported = torch.export.export(sample.program, sample.program.tensors, strict=False)
         exported = exported.run_decompositions(get_decomp_table())
@@ -113,18 +113,19 @@ def run_sample(sample: Sample, native: Native, *, runtime: bool = True) -> Outco
         return Outcome("not exported", f"{type(error).__name__}: {error}"[:200])
     aten = sorted({operator_name(node) for node in exported.graph.nodes if node.op == "call_function"})
     try:
-        program = TorchConverter().add_exported_program(exported).to_coreai()
+        converter = TorchConverter(int64=wide, float64=wide)
+        program = converter.add_exported_program(exported).to_coreai()
         types = {name: argument.type for name, argument in zip(
             program.input_names(), program.module.graph("main").regions[0].block.args, strict=True)}  # fmt: skip
         inputs = {name: prepare_input(tensor, types[name], name)  # type: ignore[arg-type]
                   for name, tensor in zip(types, sample.program.tensors, strict=True)}  # fmt: skip
         outputs = program.run(inputs)
-        message = mismatch(sample, [outputs[name] for name in program.output_names()])
+        message = mismatch(sample, [outputs[name] for name in program.output_names()], wide)
         if message:
             return Outcome("mismatch", f"evaluator: {message}", tuple(aten))
         if runtime:
             outputs = native.run(program.module, inputs)
-            message = mismatch(sample, [outputs[name] for name in program.output_names()])
+            message = mismatch(sample, [outputs[name] for name in program.output_names()], wide)
             if message:
                 return Outcome("mismatch", f"runtime: {message}", tuple(aten))
     except UnsupportedError as error:
@@ -152,14 +153,16 @@ _NARROW = {
 }
 
 
-def mismatch(sample: Sample, outputs: list[Any]) -> str:
+def mismatch(sample: Sample, outputs: list[Any], wide: str = "narrow") -> str:
     """What is other than eager's, or an empty text."""
     if len(outputs) != len(sample.expected):
         return f"{len(outputs)} outputs for {len(sample.expected)}"
     inputs = [tensor.dtype for tensor in sample.program.tensors]
     for index, (value, expected) in enumerate(zip(outputs, sample.expected, strict=True)):
         given = to_tensor(np.asarray(value) if np.isscalar(value) else value)
-        wanted = expected.detach().to(_NARROW.get(expected.dtype, expected.dtype))
+        wanted = expected.detach()
+        if wide == "narrow":
+            wanted = wanted.to(_NARROW.get(wanted.dtype, wanted.dtype))
         if given.shape != wanted.shape or given.dtype != wanted.dtype:
             return f"output {index} is {given.dtype}{list(given.shape)} for {wanted.dtype}{list(wanted.shape)}"
         exact = not (wanted.is_floating_point() or wanted.is_complex())
@@ -171,7 +174,7 @@ def mismatch(sample: Sample, outputs: list[Any]) -> str:
     return ""
 
 
-def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True) -> Row:
+def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True, wide: str = "narrow") -> Row:
     """Runs the samples of an operator."""
     row = Row(name_of(op), dtype)
     counts: Counter[str] = Counter()
@@ -181,7 +184,7 @@ def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True) ->
     for sample in samples(op, DTYPES[dtype], limit):
         try:
             with _time_limit(SECONDS):
-                outcome = run_sample(sample, _native(), runtime=runtime)
+                outcome = run_sample(sample, _native(), runtime=runtime, wide=wide)
         except _TimeIsUp as error:
             outcome = Outcome("error", str(error))
             _native().close()
@@ -198,11 +201,12 @@ def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True) ->
     return row
 
 
-def _job(name: str, dtype: str, limit: int | None, runtime: bool) -> Row:
+def _job(name: str, dtype: str, limit: int | None, runtime: bool, wide: str) -> Row:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    return sweep(next(op for op in operators(DTYPES[dtype]) if name_of(op) == name), dtype, limit, runtime=runtime)
+    op = next(op for op in operators(DTYPES[dtype]) if name_of(op) == name)
+    return sweep(op, dtype, limit, runtime=runtime, wide=wide)
 
 
 def summary(rows: list[Row]) -> str:
@@ -221,6 +225,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="operators, as shell patterns such as 'fft.*'")
     parser.add_argument("--limit", type=int, help="samples of each operator")
     parser.add_argument("--every", type=int, default=1, help="only every n-th operator")
+    parser.add_argument("--wide", choices=["narrow", "keep"], default="narrow", help="the choice for 64-bit numbers")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--no-runtime", action="store_true", help="only the reference evaluator")
     parser.add_argument("--output", type=Path, help="file for the rows, a JSON object a line")
@@ -234,7 +239,9 @@ def main() -> None:
         names = names[:: options.every]
         rows: list[Row] = []
         with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-            jobs = [pool.submit(_job, name, dtype, options.limit, not options.no_runtime) for name in names]
+            jobs = [
+                pool.submit(_job, name, dtype, options.limit, not options.no_runtime, options.wide) for name in names
+            ]
             for job in track(jobs, description=dtype, console=Console(stderr=True), disable=not sys.stderr.isatty()):
                 row = job.result()
                 rows.append(row)
