@@ -1,0 +1,173 @@
+"""Experts that are alike but for their weights, computed once for each token with the experts that it goes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values
+from patcomp.ir.types import tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation, OpResult
+from patcomp.patterns import OpView
+from patterns_catalog.composites.experts import grouped_product
+from patterns_catalog.lowering.indexing import as_index
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which experts the tokens go to, and with which weights; both `[..., k]`."""
+
+    indices: Value
+    weights: Value
+
+
+def arguments_of(value: Value, *names: str) -> dict[str, Any] | None:
+    """The arguments of the op that makes a value, where it is one of the named ones."""
+    owner = value.ssa.owner
+    if not isinstance(owner, Operation) or owner.name not in names:
+        return None
+    arguments: dict[str, Any] = owner.arguments_by_name()  # type: ignore[attr-defined]
+    return arguments
+
+
+_ELEMENTWISE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "mul.Tensor", "add.Tensor", "sub.Tensor", "div.Tensor", "silu", "gelu", "relu", "sigmoid", "tanh", "exp", "erf",
+        "pow.Tensor_Tensor", "clamp", "neg", "hardswish", "hardsigmoid", "leaky_relu", "elu", "_to_copy",
+    )
+)  # fmt: skip
+"""Ops that compute each element from those at its place, and broadcast."""
+
+
+class GatheredExperts:
+    """Experts that are alike, computed for the rows `[tokens * k, features]` of the tokens with their chosen experts.
+
+    Each method takes corresponding values of all experts and gives what stands for them.
+    """
+
+    def __init__(self, op: OpView, routing: Routing):
+        self.op = op
+        *lead, self.k = routing.indices.static_shape
+        self.tokens = math.prod(lead)
+        self.count = self.tokens * self.k
+        self.expert_of_row = coreai.reshape(routing.indices, [self.count])
+        self.known: dict[tuple[Value, ...], Value] = {}
+
+    def rows(self, values: tuple[Value, ...]) -> Value:
+        """Values that have a row for each token."""
+        if values not in self.known:
+            self.known[values] = self._rows(values)
+        return self.known[values]
+
+    def _rows(self, values: tuple[Value, ...]) -> Value:
+        first = values[0]
+        self.op.expect(self._has_rows(first), "an expert that mixes tokens")
+        if all(value == first for value in values):
+            table = coreai.reshape(first, [self.tokens, 1, first.static_shape[-1]])
+            repeated = coreai.broadcast_to(table, [self.tokens, self.k, first.static_shape[-1]])
+            return coreai.reshape(repeated, [self.count, first.static_shape[-1]])
+        name, arguments = self._alike(values)
+        if name == "aten.view":
+            return self.rows(arguments["self"])
+        if name == "aten.mm":
+            return self._product(arguments["self"], arguments["mat2"])
+        if name == "aten.addmm":
+            self.op.expect(arguments["beta"] == arguments["alpha"] == 1, "an expert with a scaled product")
+            product = self._product(arguments["mat1"], arguments["mat2"])
+            return coreai.broadcasting_add(product, self._vector(arguments["self"]))
+        if name in ("aten.slice.Tensor", "aten.split_with_sizes"):
+            self.op.expect(arguments["dim"] % first.rank == first.rank - 1, "an expert that takes tokens apart")
+            return self._built(values, name, {**arguments, "self": self.rows(arguments["self"]), "dim": 1})
+        self.op.expect(name in _ELEMENTWISE, f"an expert with {name}")
+        given = {key: self._operand(part) if isinstance(part, tuple) else part for key, part in arguments.items()}
+        return self._built(values, name, given)
+
+    def _has_rows(self, value: Value) -> bool:
+        return value.is_static and value.rank > 1 and math.prod(value.static_shape[:-1]) == self.tokens
+
+    def _alike(self, values: Sequence[Value]) -> tuple[str, dict[str, Any]]:
+        """The op that makes each of the values, and its arguments; those that are tensors as a tuple of all."""
+        owners = [value.ssa.owner for value in values]
+        first = owners[0]
+        if not isinstance(first, Operation) or not first.name.startswith("aten."):
+            self.op.reject("an expert that is not computed from the tokens")
+        results = {value.ssa.index for value in values if isinstance(value.ssa, OpResult)}
+        same = all(isinstance(owner, Operation) and owner.name == first.name for owner in owners)
+        self.op.expect(same and len(results) == 1, "experts that compute different things")
+        each = [owner.arguments_by_name() for owner in owners]  # type: ignore[union-attr]
+        arguments: dict[str, Any] = {}
+        for name, argument in each[0].items():
+            others = [given[name] for given in each]
+            tensors = isinstance(argument, Value)
+            self.op.expect(
+                all(isinstance(other, Value) if tensors else other == argument for other in others),
+                "experts with different arguments",
+            )
+            alike = not tensors or all(other.type == argument.type for other in others)
+            self.op.expect(alike, "experts of different shapes")
+            arguments[name] = tuple(others) if tensors else argument
+        return first.name, arguments
+
+    def _built(self, values: Sequence[Value], name: str, arguments: dict[str, Any]) -> Value:
+        result = values[0].ssa
+        assert isinstance(result, OpResult)
+        shapes = [Value(other) for other in result.op.results]
+        types = [tensor((self.count, other.static_shape[-1]), other.element_type) for other in shapes]
+        made: Value = aten.build(name, types, **arguments)[result.index]
+        return made
+
+    def _operand(self, values: tuple[Value, ...]) -> Value:
+        """An operand of an elementwise op: rows, a vector for each expert, or what is the same for all."""
+        first = values[0]
+        if self._has_rows(first):
+            return self.rows(values)
+        if first.rank == 0 and (
+            all(value == first for value in values)
+            or (first.constant is not None and all(_equal(value.constant, first.constant) for value in values))
+        ):
+            return first
+        return self._vector(values)
+
+    def _vector(self, values: tuple[Value, ...]) -> Value:
+        """A vector for each expert as one for each row."""
+        self.op.expect(values[0].rank == 1, "an expert with a weight that is no vector")
+        if all(value == values[0] for value in values):
+            return values[0]
+        at = coreai.expand_dims(as_index(coreai, self.expert_of_row), [1])
+        return coreai.gather_nd(self._stack(values), at)
+
+    def _product(self, left: tuple[Value, ...], right: tuple[Value, ...]) -> Value:
+        """Rows times the matrices of their experts."""
+        rows = self.rows(left)
+        permuted = [arguments_of(value, "aten.permute") for value in right]
+        stored = "plain"
+        if all(arguments is not None and list(arguments["dims"]) == [1, 0] for arguments in permuted):
+            right, stored = tuple(arguments["self"] for arguments in permuted if arguments is not None), "transposed"
+        return grouped_product(rows, self._stack(right), self.expert_of_row, stored=stored)
+
+    def _stack(self, values: tuple[Value, ...]) -> Value:
+        """The weights of all experts as one tensor: of which they are the parts, or a new constant."""
+        parts = [arguments_of(value, "aten.select.int") for value in values]
+        if parts[0] is not None and parts[0]["self"].shape[:1] == (len(values),):
+            whole: Value = parts[0]["self"]
+            if all(
+                part is not None and part["self"] == whole and part["dim"] == 0 and part["index"] == expert
+                for expert, part in enumerate(parts)
+            ):
+                return whole
+        builder = Builder.current()
+        arrays = [constant_values(value.ssa, builder.blobs) for value in values]
+        self.op.expect(all(array is not None for array in arrays), "experts whose weights are no constants")
+        return coreai.constant(np.stack([array for array in arrays if array is not None]), values[0].element_type)
+
+
+def _equal(left: np.ndarray | None, right: np.ndarray) -> bool:
+    return left is not None and left.dtype == right.dtype and left.tobytes() == right.tobytes()
