@@ -86,8 +86,8 @@ def _chosen(a: Any, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) 
         tag=name,
         tags=["first axis", "given axis"],
     )
-    again = a.op("view", a.op("view", taken, size=ANY), size=sizes)
-    shaped = any_of(taken, a.op("view", taken, size=sizes), again)
+    again = a.view(a.view(taken, size=ANY), size=sizes)
+    shaped = any_of(taken, a.view(taken, size=sizes), again)
 
     def keeps_the_stack(match: Match) -> bool:
         before, after, whole = match.value_of(taken), match.value_of(shaped), match.value_of(stack)
@@ -194,7 +194,7 @@ def grouped(a: Any, c: Any, x: Any, w: Any, scores: Any, flat: Attr, count: Attr
     of the largest scores of each token, sorted; the ends of the groups are their cumulated histogram.
     """
     chosen = a.escaping(a.topk(scores, k=count, dim=-1, largest=True, sorted=ANY)[1])
-    experts = a.escaping(a.op("sort", a.escaping(a.op("view", chosen, size=flat)), dim=-1, descending=False)[0])
+    experts = a.escaping(a.op("sort", a.escaping(a.view(chosen, size=flat)), dim=-1, descending=False)[0])
     counts = a.escaping(a.histc(a.escaping(a._to_copy(experts, dtype=ANY)), bins=bins, min=0, max=last))
     ends = a.escaping(a.cumsum(counts, dim=0, dtype="si32"))
     matrices = any_of(a.permute(w, dims=[0, 2, 1]), w, tag="stored", tags=["transposed", "plain"])

@@ -22,7 +22,7 @@ from patterns_catalog.lowering.shapes import slice_axis
 def _reshaped(a: Any, x: Any) -> Any:
     """x with dimensions of size 1 added; a condition on the shape says where."""
     once = a.unsqueeze(x, dim=ANY)
-    return any_of(a.unsqueeze(once, dim=ANY), once, a.op("view", x, size=ANY))
+    return any_of(a.unsqueeze(once, dim=ANY), once, a.view(x, size=ANY))
 
 
 def _sum_over_keys(a: Any, x: Any) -> Any:
@@ -122,7 +122,7 @@ def _scaled(a: Any, x: Any, factor: Const, divisor: Const) -> Any:
 @fragment
 def _written(a: Any, before: Any, part: Any, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
     "before, with part at an index of a dimension: what PyTorch makes of `before[:, :, index] = part`"
-    positions = a.op("view", a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
+    positions = a.view(a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
     copied = any_of(a.copy(a.op("select.int", before, dim=ANY, index=ANY), part), part)
     single = a.unsqueeze(copied, dim=dim)
     put = any_of(a.expand(single, size=ANY, implicit=ANY), single)

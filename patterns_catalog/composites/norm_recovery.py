@@ -249,7 +249,7 @@ def _tiled(a: Any, w: Any) -> AnyOf:
 def instance_norm_of_batch(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Attr, flat: Attr, shape: Attr) -> Rewrite:
     """A batch norm with statistics of its own of x as one instance of N * C channels, which is how PyTorch's default
     table takes instance_norm apart."""
-    source = any_of(a.op("view", x, size=flat), x)
+    source = any_of(a.view(x, size=flat), x)
     weight, bias = _tiled(a, w), _tiled(a, b)
     name = "_native_batch_norm_legit.no_stats"
     made = any_of(
@@ -258,7 +258,7 @@ def instance_norm_of_batch(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Attr, fl
         tag="weights",
         tags=("both", "none"),
     )
-    result = any_of(a.op("view", made, size=shape), made)
+    result = any_of(a.view(made, size=shape), made)
 
     def one_instance(match: Match) -> bool:
         instances, channels, *positions = match["x"].shape
@@ -323,9 +323,9 @@ def recovered_group_norm(
 ) -> Rewrite:
     """view(normal(view(x, [N, groups, ...])), x.shape) * w + b, with w and b for each channel: hand-written group norms
     of diffusion models and vision transformers."""
-    split = a.op("view", _cast_or(a, x), size=grouped)
+    split = a.view(_cast_or(a, x), size=grouped)
     standardized = _Standardized(a, split, eps, axes)
-    back = a.op("view", _cast_or(a, standardized.value), size=shape)
+    back = a.view(_cast_or(a, standardized.value), size=shape)
     affine_ = _Affine(a, x, back, w, b)
     return Rewrite(
         affine_.value,

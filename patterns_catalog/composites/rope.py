@@ -141,7 +141,7 @@ def _neighbours(a: Any, x: Any, dim: Any, end: Any) -> tuple[Any, Any]:
 def _interleaved(a: Any, first: Any, second: Any, place: Any, join: Any, flat: Any) -> Any:
     """stack([first, second], -1).flatten(-2)"""
     columns = [a.unsqueeze(value, dim=place) for value in (first, second)]
-    return a.op("view", a.cat(columns, dim=join), size=flat)
+    return a.view(a.cat(columns, dim=join), size=flat)
 
 
 def _pairs(x: Any, width: Any, dim: Any, end: Any, place: Any, join: Any, flat: Any, cos: Any) -> list[Any]:

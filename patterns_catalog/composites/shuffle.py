@@ -54,9 +54,9 @@ def _upscale_factor(match: Any) -> int | None:
 def pixel_shuffle_of_views(a: Any, c: Any, x: Any, split: Attr, order: Attr, merged: Attr) -> Rewrite:
     """x.view(..., C, r, r, H, W).permute(..., C, H, r, W, r).view(..., C, H r, W r) (super-resolution networks;
     PyTorch's default decomposition of pixel_shuffle)"""
-    cut = a.op("view", x, size=split)
+    cut = a.view(x, size=split)
     return Rewrite(
-        a.op("view", a.permute(cut, dims=order), size=merged),
+        a.view(a.permute(cut, dims=order), size=merged),
         to=c.pixel_shuffle(x, upscale_factor=compute("the factor", _upscale_factor)),
         where=[check("the views and the permutation are a pixel shuffle", _upscale_factor)],
     )

@@ -220,3 +220,11 @@ def test_rules_of_the_other_dialect():
         return Rewrite(a.relu(SourceNamespace(coreai_namespace).relu(x)), to=c.made(x))
 
     assert "coreai.relu is not an op of aten" in _error(mixed)
+
+
+def test_no_attribute_of_a_namespace_hides_an_op():
+    for view in (aten_namespace, coreai_namespace):
+        own = [name for name in dir(SourceNamespace(view)) if not name.startswith("_")]
+        assert "op" in own
+        assert [name for name in own if view.candidates(name)] == []
+    assert a.view(a.relu(ANY), size=ANY).spec.name == "aten.view"
