@@ -26,18 +26,3 @@ def sort(op: OpView, c: Any) -> list[Value]:
     numbers = c.cast(x, "si32") if x.dtype == "i1" else x
     order = order_of(c, numbers, axis, op.descending)
     return [c.gather_along_axis(x, order, axis), c.cast(order, positions)]
-
-
-@lowering("aten.div.Tensor_mode", examples=[
-    example("9xsi32[-9,9]", "9xsi32[1,4]", rounding_mode="floor"),
-    example("2x9xsi32[-9,9]", "si32[-3,-2]", rounding_mode="floor"),
-])  # fmt: skip
-def floor_divide(op: OpView, c: Any) -> Value:
-    "the quotient of integers, rounded down"
-    x, y = op["self"], op.other
-    y = y if isinstance(y, Value) else c.constant(y, "si32") if type(y) is int else op.reject("a division by a float")
-    op.expect(
-        op.rounding_mode == "floor" and x.dtype == y.dtype == "si32",
-        "a rounded division of other than 32- or 64-bit integers",
-    )
-    return c.broadcasting_floor_divide(x, y)

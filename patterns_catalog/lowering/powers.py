@@ -7,12 +7,13 @@ from typing import Any
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.integers import is_anywhere
 
 
 @lowering(
     "aten.pow.Tensor_Tensor",
     examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar"),
-              example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar")],
+              example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar"), example("2x9xsi32[-9,9]", "9xsi32[-3,9]")],
 )  # fmt: skip
 def power(op: OpView, c: Any) -> Value:
     "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
@@ -22,7 +23,7 @@ def power(op: OpView, c: Any) -> Value:
     if is_integer(x.element_type):
         # the runtime computes integer powers as floats, and aborts where they do not fit
         if exponent is None or exponent.size != 1:
-            op.reject("an integer power with an exponent that is no constant")
+            return _power_by_squaring(c, x, y)
         return _integer_power(op, c, x, int(exponent.reshape(())))
     if exponent is not None and exponent.size == 1:
         match float(exponent.reshape(())):
@@ -55,3 +56,26 @@ def _integer_power(op: OpView, c: Any, x: Value, exponent: int) -> Value:
             square = c.broadcasting_mul(square, square)
     assert power is not None
     return power
+
+
+def _power_by_squaring(c: Any, x: Value, exponent: Value) -> Value:
+    """Powers with exponents known only at run time, bit by bit of the exponent; they wrap.
+
+    With a negative exponent only 1 and -1 have a power that is not 0.
+    """
+    base = c.broadcasting_add(x, c.broadcasting_mul(exponent, 0))
+    exponent = c.broadcasting_add(exponent, c.broadcasting_mul(x, 0))
+    one = c.broadcasting_add(c.broadcasting_mul(base, 0), 1)
+
+    def body(power: Value, square: Value, rest: Value) -> list[Value]:
+        odd = c.broadcasting_not_equal(c.broadcasting_bitwise_and(rest, 1), 0)
+        power = c.broadcasting_where(odd, c.broadcasting_mul(power, square), power)
+        # a division cuts toward zero, so that negative exponents end there too
+        return [power, c.broadcasting_mul(square, square), c.broadcasting_divide(rest, 2)]
+
+    power, _, _ = c.while_([one, base, exponent], lambda _power, _square, rest: is_anywhere(c, rest), body)
+    if x.dtype[0] == "u":
+        return power
+    small = c.broadcasting_equal(c.broadcasting_mul(base, base), 1)
+    gone = c.broadcasting_and(c.broadcasting_greater(0, exponent), c.not_(small))
+    return c.broadcasting_where(gone, 0, power)

@@ -109,10 +109,9 @@ VARIANTS = [
 
 
 REFUSED = {
-    "aten.div.Tensor_mode": "a rounded division of other than 32- or 64-bit integers",
+    "aten.div.Tensor_mode": "a division of bools or of different dtypes",
     "aten.where.ScalarOther": "a condition that is not bool",
     "aten.where.self": "a condition that is not bool",
-    "aten.pow.Tensor_Tensor": "an integer power with an exponent that is no constant",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
     "aten.convolution": "a convolution of integers",
     "aten.upsample_bilinear2d.vec": "a linear resize of integers",

@@ -1,0 +1,85 @@
+"""Exponentials and logarithms in other bases, and those that are exact near zero.
+
+Half precision is computed in float32, as PyTorch does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from patcomp.ir.types import BIT_WIDTHS, element_name, element_type
+from patcomp.ir.value import Value
+from patcomp.patterns import OpRule, OpView, example, lowering
+
+Function = Callable[[Any, Value], Value]
+
+
+def _function(aten_name: str, function: Function, *values: str) -> OpRule:
+    def rule(op: OpView, c: Any) -> Value:
+        element = op.result.element_type
+        wide = element_type("f32") if BIT_WIDTHS[element_name(element)] < 32 else element
+        return c.cast(function(c, c.cast(op["self"], wide)), element)
+
+    rule.__doc__ = function.__doc__
+    examples = [example(value) for value in values]
+    return lowering(aten_name, name=aten_name.removeprefix("aten."), examples=examples)(rule)
+
+
+def _divided_or_one(c: Any, x: Value, y: Value, where: Value) -> Value:
+    """x / y, or 1 where the condition holds."""
+    one = c.constant(1.0, x.element_type)
+    return c.broadcasting_divide(c.broadcasting_where(where, one, x), c.broadcasting_where(where, one, y))
+
+
+def _log1p(c: Any, x: Value) -> Value:
+    """log(u) * x / (u - 1) with u = 1 + x rounded: exact to the last digits for small x too (Kahan).
+
+    Where u - 1 is x, infinities included, the quotient is 1; where u is 1, the result is x. (D. Goldberg, What Every
+    Computer Scientist Should Know About Floating-Point Arithmetic, 1991, theorem 4.)
+    """
+    shifted = c.broadcasting_add(x, 1.0)
+    back = c.broadcasting_sub(shifted, 1.0)
+    unchanged = c.broadcasting_equal(shifted, 1.0)
+    exact = c.broadcasting_or(c.broadcasting_equal(back, x), unchanged)
+    quotient = _divided_or_one(c, x, back, exact)
+    return c.broadcasting_where(unchanged, x, c.broadcasting_mul(c.log(shifted), quotient))
+
+
+def _expm1(c: Any, x: Value) -> Value:
+    """(u - 1) * x / log(u) with u = exp(x) rounded: exact to the last digits for small x too (Kahan).
+
+    Where u is 1, the result is x. Away from zero, where u - 1 loses nothing, it is u - 1. (N. J. Higham, Accuracy
+    and Stability of Numerical Algorithms, 2002, section 1.14.1.)
+    """
+    power = c.exp(x)
+    difference = c.broadcasting_sub(power, 1.0)
+    unchanged = c.broadcasting_equal(power, 1.0)
+    near = c.broadcasting_greater(1.0, c.abs_(x))
+    plain = c.broadcasting_or(unchanged, c.not_(near))
+    product = c.broadcasting_mul(difference, _divided_or_one(c, x, c.log(power), plain))
+    return c.broadcasting_where(unchanged, x, product)
+
+
+def _exp2(c: Any, x: Value) -> Value:
+    "2 ** x"
+    return c.broadcasting_pow(c.constant(2.0, x.element_type), x)
+
+
+def _logarithm(base: float) -> Function:
+    def logarithm(c: Any, x: Value) -> Value:
+        "log(x) / log(base), rounded where that gives exactly x as a power"
+        quotient = c.broadcasting_mul(c.log(x), 1.0 / math.log(base))
+        whole = c.round_(quotient)
+        power = c.broadcasting_pow(c.constant(base, x.element_type), whole)
+        return c.broadcasting_where(c.broadcasting_equal(power, x), whole, quotient)
+
+    return logarithm
+
+
+log1p = _function("aten.log1p", _log1p, "2x3xf32[-0.9,4]", "2x3xf32[-0.0001,0.0001]")
+expm1 = _function("aten.expm1", _expm1, "2x9xf32[-3,3]", "2x9xf32[-0.0001,0.0001]")
+exp2 = _function("aten.exp2", _exp2, "2x3xf32")
+log2 = _function("aten.log2", _logarithm(2.0), "2x3xf32[0.1,9]")
+log10 = _function("aten.log10", _logarithm(10.0), "2x3xf32[0.1,99]")
