@@ -5,7 +5,7 @@ From the pattern and the example's types and values come
   (b) one for every literal changed, in which it must not match there;
   (c) one for every inner value used once more outside, in which it must not match there.
 In (b) and (c) another alternative may still match, as long as it leaves the changed op alone.
-Agreement in numbers is checked by whoever can run programs: `Sample` gives them source graphs.
+Agreement in numbers is checked by `patcomp.rewrites.equivalence`, which makes programs of the source graphs.
 """
 
 from __future__ import annotations
