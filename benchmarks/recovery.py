@@ -3,7 +3,8 @@
     python -m benchmarks.recovery [--markdown] [--only NAME ...] [--jobs 2]
 
 Each architecture is converted with each of its attention implementations, and compared with eager PyTorch on the
-evaluator and on the Core AI runtime. With `--markdown`, the table is written to `docs/recovered-composites.md`.
+evaluator and on the Core AI runtime; then it is converted from every other form of export. With `--markdown`, the
+table is written to `docs/recovered-composites.md`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +28,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from models.zoo import Example
+    from torch.export import ExportedProgram
 
     from patcomp import AIProgram
 
@@ -48,6 +50,8 @@ class Row:
     runtime_error: float | None = None
     misses: tuple[str, ...] = ()
     """What was not recovered, and why."""
+    differences: tuple[str, ...] = ()
+    """In which forms other composites are found, and which."""
 
     @property
     def title(self) -> str:
@@ -57,7 +61,7 @@ class Row:
 def measure(name: str, attention: str) -> Row:
     """Converts and runs one architecture."""
     _prepare()
-    from models.architectures import build, export
+    from models.architectures import FORMS, build, export
     from models.expected import expected, recovered
 
     from patcomp import TorchConverter
@@ -78,7 +82,38 @@ def measure(name: str, attention: str) -> Row:
     return Row(
         name, attention, wanted, found, seconds, errors["evaluator"], errors["runtime"],
         tuple(_misses(name, attention, program, wanted, found)),
+        tuple(filter(None, (_difference(form, export(example, form), found) for form in FORMS[1:]))),
     )  # fmt: skip
+
+
+def _difference(form: str, exported: ExportedProgram, found: dict[str, int]) -> str:
+    """What another form of a program has instead of the composites found; empty where it has the same."""
+    from models.expected import recovered
+
+    from patcomp import TorchConverter
+    from patcomp.errors import UnsupportedError
+
+    try:
+        other = recovered(TorchConverter().add_exported_program(exported).to_coreai())
+    except UnsupportedError as error:
+        return f"{form}: {', '.join(sorted({problem.op for problem in error.problems}))} cannot be converted"
+    return _compared(form, other, found)
+
+
+def _compared(form: str, other: dict[str, int], found: dict[str, int]) -> str:
+    names = [name for name in sorted(other.keys() | found.keys()) if other.get(name, 0) != found.get(name, 0)]
+    return f"{form}: {', '.join(f'{other.get(name, 0)} {name}' for name in names)}" if names else ""
+
+
+def with_attentions_compared(rows: list[Row]) -> list[Row]:
+    """The rows, with the differences between the attentions of an architecture."""
+    first = {row.name: row for row in reversed(rows)}
+    return [
+        replace(row, differences=(*row.differences, difference))
+        if (difference := _compared(f"{row.attention} attention", row.recovered, first[row.name].recovered))
+        else row
+        for row in rows
+    ]
 
 
 def _prepare() -> None:
@@ -150,6 +185,10 @@ def _cells(row: Row) -> list[str]:
     return cells
 
 
+def _same(row: Row) -> str:
+    return "no" if row.differences else "yes"
+
+
 def _error(value: float | None) -> str:
     return "" if value is None else f"{value:.0e}"
 
@@ -165,40 +204,49 @@ def _totals(rows: list[Row]) -> list[str]:
 def terminal_table(rows: list[Row]) -> Table:
     """The table for the terminal."""
     table = Table(title="Composites recovered from unmodified models, of those that their modules have")
-    for heading in ("model", *columns(), "seconds", "evaluator", "runtime"):
+    for heading in ("model", *columns(), "same in all forms", "seconds", "evaluator", "runtime"):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=heading == "model")
     for row in rows:
         errors = (_error(row.evaluator_error), _error(row.runtime_error))
-        table.add_row(row.title, *_cells(row), f"{row.seconds:.2f}", *errors, style="yellow" if row.misses else None)
+        cells = (row.title, *_cells(row), _same(row), f"{row.seconds:.2f}", *errors)
+        table.add_row(*cells, style="yellow" if row.misses or row.differences else None)
     table.add_section()
-    table.add_row("all", *_totals(rows), f"{sum(row.seconds for row in rows):.2f}")
+    table.add_row("all", *_totals(rows), "", f"{sum(row.seconds for row in rows):.2f}")
     return table
 
 
 def markdown(rows: list[Row]) -> str:
     """The document."""
-    headings = ["model", "attention", *columns(), "seconds", "evaluator", "runtime"]
+    headings = ["model", "attention", *columns(), "same in all forms", "seconds", "evaluator", "runtime"]
     lines = [
         "# Composites recovered from unmodified models",
         "",
         "Written by `python -m benchmarks.recovery --markdown`. Each cell is what the compiler recovered, and what the",
         "model has by its modules; `tests/models/expected.py` has the counting rule. Seconds are those of",
         "`to_coreai()`; the last columns are the largest errors against eager PyTorch, relative to its largest value.",
+        "The forms of a program: decomposed with `get_decomp_table()`, with PyTorch's default table or not at all, and",
+        "with either attention.",
         "",
         "| " + " | ".join(headings) + " |",
         "|---|---|" + "---:|" * (len(headings) - 2),
     ]
     for row in rows:
         numbers = [f"{row.seconds:.2f}", _error(row.evaluator_error), _error(row.runtime_error)]
-        lines.append("| " + " | ".join([row.name, row.attention, *_cells(row), *numbers]) + " |")
-    lines.append("| **all** | | " + " | ".join(_totals(rows)) + " | | | |")
-    misses: dict[str, list[str]] = {}
-    for row in rows:
-        for miss in row.misses:
-            misses.setdefault(miss, []).append(row.title)
-    lines += ["", "## Not recovered", ""]
-    lines += [f"- {miss.replace('|', chr(92) + '|')} — {', '.join(titles)}" for miss, titles in sorted(misses.items())]
-    return "\n".join([*lines, *([] if misses else ["Nothing."])]) + "\n"
+        lines.append("| " + " | ".join([row.name, row.attention, *_cells(row), _same(row), *numbers]) + " |")
+    lines.append("| **all** | | " + " | ".join(_totals(rows)) + " | | | | |")
+    lines += ["", "## Not recovered", "", *_listed((miss, row.title) for row in rows for miss in row.misses)]
+    lines += ["", "## Different in some form", ""]
+    lines += _listed((difference, row.title) for row in rows for difference in row.differences)
+    return "\n".join(lines) + "\n"
+
+
+def _listed(found: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each text, with the models that it is about."""
+    titles: dict[str, list[str]] = {}
+    for text, title in found:
+        titles.setdefault(text, []).append(title)
+    lines = [f"- {text.replace('|', chr(92) + '|')} — {', '.join(models)}" for text, models in sorted(titles.items())]
+    return lines or ["Nothing."]
 
 
 def main() -> None:
@@ -213,12 +261,12 @@ def main() -> None:
 
     variants = [variant for variant in VARIANTS if not options.only or variant[0] in options.only]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        rows = list(pool.map(measure, *zip(*variants, strict=True)))
+        rows = with_attentions_compared(list(pool.map(measure, *zip(*variants, strict=True))))
     console = Console(width=max(Console().width, 120))  # also where the output is no terminal
     console.print(terminal_table(rows))
     for row in rows:
-        for miss in row.misses:
-            console.print(f"{row.title}: {miss}", highlight=False)
+        for text in (*row.misses, *row.differences):
+            console.print(f"{row.title}: {text}", highlight=False)
     if options.markdown:
         DOCUMENT.write_text(markdown(rows))
         console.print(f"written: {DOCUMENT.relative_to(ROOT)}")

@@ -323,6 +323,13 @@ def build(name: str, attention: str) -> Example:
     return ARCHITECTURES[name].make(attention)
 
 
-def export(example: Example) -> torch.export.ExportedProgram:
-    """The exported and decomposed program."""
-    return torch.export.export(example.model, example.args).run_decompositions(get_decomp_table())
+FORMS = ("patcomp's table", "PyTorch's table", "not decomposed")
+"""What a program may be decomposed with before it is converted."""
+
+
+def export(example: Example, form: str = FORMS[0]) -> torch.export.ExportedProgram:
+    """The exported program in one of `FORMS`."""
+    exported = torch.export.export(example.model, example.args)
+    if form == "not decomposed":
+        return exported
+    return exported.run_decompositions(get_decomp_table() if form == "patcomp's table" else None)
