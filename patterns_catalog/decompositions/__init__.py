@@ -11,6 +11,9 @@ from patterns_catalog.decompositions import (
     matrix_products,
     normalization,
     number_classes,
+    ordering,
+    scans,
+    searching,
     unique,
 )
 
@@ -25,5 +28,8 @@ FAMILIES = (
     matrix_products,
     normalization,
     number_classes,
+    ordering,
+    scans,
+    searching,
     unique,
 )

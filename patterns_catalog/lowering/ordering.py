@@ -1,62 +1,134 @@
-"""Positions of the largest values."""
+"""Positions of the largest and smallest values, and sorting.
+
+In PyTorch's orders NaN is larger than infinity, and of what is looked for the first NaN is found first.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import is_float
+from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpRule, OpView, example, lowering
+from patterns_catalog.lowering.reductions import extreme, reduce
 from patterns_catalog.lowering.shapes import slice_axis
 
 
-@lowering("aten.argmax", examples=[
-    example("2x5xf32", 1), example("2x5xf32", -2, True), example("2x5xf32"), example("2x9xsi32[0,3]", 1),
-])  # fmt: skip
-def argmax(op: OpView, c: Any) -> Value:
-    "the first of equals, and the first NaN where there is one; over the flat tensor without a dimension"
-    x = op["self"]
-    op.expect(x.is_static, "argmax of a dynamic shape")
-    op.ignore("keepdim", because="the result type has the rank")
-    flat = op.dim is None or x.rank == 0
-    axis = 0 if flat else op.dim % x.rank
-    x = c.reshape(x, [-1]) if flat else x
-    position = c.cast(c.argmax(x, axis), op.result.element_type)
+def _position_of_extreme(name: str) -> OpRule:
+    @lowering(f"aten.{name}", name=name, examples=[
+        example("2x5xf32", 1), example("2x5xf32", -2, True), example("2x5xf32"), example("2x9xsi32[0,3]", 1),
+    ])  # fmt: skip
+    def rule(op: OpView, c: Any) -> Value:
+        "the first of equals, and the first NaN where there is one; over the flat tensor without a dimension"
+        x = op["self"]
+        op.expect(x.is_static, f"{name} of a dynamic shape")
+        op.ignore("keepdim", because="the result type has the rank")
+        flat = op.dim is None or x.rank == 0
+        axis = 0 if flat else op.dim % x.rank
+        position = first_extreme(c, c.reshape(x, [-1]) if flat else x, axis, largest=name == "argmax")
+        return c.reshape(c.cast(position, op.result.element_type), list(op.result.static_shape))
+
+    return rule
+
+
+argmax = _position_of_extreme("argmax")
+argmin = _position_of_extreme("argmin")
+
+
+def _extreme_with_position(name: str) -> OpRule:
+    @lowering(f"aten.{name}.dim", name=f"{name} of a dimension", examples=[
+        example("2x5xf32", 1), example("3x2x4xsi32[0,2]", 0, True), example("2x5xi1", -1), example("f32", 0),
+    ])  # fmt: skip
+    def rule(op: OpView, c: Any) -> list[Value]:
+        "the value, and the position of the first of equals or of the first NaN"
+        x, positions = op["self"], op.results[1].element_type
+        if x.rank == 0:
+            op.ignore("dim", "keepdim", because="a 0-d tensor has one value")
+            return [x, c.constant(0, positions)]
+        axis = op.dim % x.rank
+        position = c.cast(first_extreme(c, x, axis, largest=name == "max"), positions)
+        value = reduce(c, extreme(c, x, largest=name == "max"), x, [axis], op.keepdim)
+        return [value, position if op.keepdim else c.shrink_dims(position, [axis])]
+
+    return rule
+
+
+max_of_dimension = _extreme_with_position("max")
+min_of_dimension = _extreme_with_position("min")
+
+
+def first_extreme(c: Any, x: Value, axis: int, *, largest: bool) -> Value:
+    """Where the first of the largest or smallest values of an axis is, NaN before all others; the axis stays as 1."""
+    x = _sortable(c, x)
+    if not largest:
+        x = _reversed(c, x)
+    position = c.cast(c.argmax(x, axis), "si32")
     if is_float(x.element_type):
         unordered = _is_nan(c, x)
-        first = c.cast(c.argmax(c.cast(unordered, "si32"), axis), op.result.element_type)
+        first = c.cast(c.argmax(c.cast(unordered, "si32"), axis), "si32")
         position = c.broadcasting_where(c.any_(unordered, [axis]), first, position)
-    return c.reshape(position, list(op.result.static_shape))
+    return position
+
+
+def _sortable(c: Any, x: Value) -> Value:
+    """Bools as numbers: the runtime orders none."""
+    return c.cast(x, "si32") if x.dtype == "i1" else x
+
+
+def _reversed(c: Any, x: Value) -> Value:
+    """Values in the opposite order; for integers the complement, which cannot overflow."""
+    if is_float(x.element_type):
+        return c.broadcasting_mul(x, -1.0)
+    ones = (1 << BIT_WIDTHS[x.dtype]) - 1 if x.dtype[0] == "u" else -1
+    return c.broadcasting_bitwise_xor(x, c.constant(ones, x.element_type))
 
 
 def _is_nan(c: Any, x: Value) -> Value:
     return c.broadcasting_not_equal(x, x)
 
 
+@lowering("aten.sort", "aten.sort.stable", examples=[
+    example("2x9xf32"), example("2x9x2xf32", 1, True), example("9xsi32[-3,3]"), example("f32"),
+    example("3x9xi1", stable=True, descending=True, op="aten.sort.stable"),
+])  # fmt: skip
+def sort(op: OpView, c: Any) -> list[Value]:
+    "always stable; NaN counts as larger than infinity"
+    x = op["self"]
+    if "stable" in op.arguments:
+        op.ignore("stable", because="every sort is")
+    return _first_sorted(op, c, x, op.descending)
+
+
 @lowering("aten.topk", examples=[
     example("2x9xf32", 3), example("2x9x2xf32", 4, 1, False), example("9xsi32[-99,99]", 9), example("f32", 1),
 ])  # fmt: skip
 def topk(op: OpView, c: Any) -> list[Value]:
-    """The first `k` of a stable sort; which of equals come first PyTorch leaves open.
-
-    NaN counts as larger than infinity, so floats are sorted as if NaN were that, and then by being NaN.
-    """
-    x = op["self"]
+    "the first `k` of a stable sort; which of equals come first PyTorch leaves open"
     op.ignore("sorted", because="any order will do where it is False")
     op.ignore("k", because="the result type has it")
+    return _first_sorted(op, c, op["self"], op.largest)
+
+
+def _first_sorted(op: OpView, c: Any, x: Value, descending: bool) -> list[Value]:
+    """As many sorted values as the result has, and where they were."""
     positions = op.results[1].element_type
     if x.rank == 0:
-        op.ignore("dim", "largest", because="a 0-d tensor has one value")
+        op.ignore("dim", because="a 0-d tensor has one value")
         return [x, c.constant(0, positions)]
     axis = op.dim % x.rank
-    op.expect(x.is_static, "topk of a dynamic shape")
-    order = order_of(c, x, axis, op.largest)
-    order = slice_axis(c, order, axis, 0, op.result.static_shape[axis])
+    op.expect(x.is_static, "sorting a dynamic shape")
+    order = order_of(c, x, axis, descending)
+    if op.result.static_shape[axis] < x.static_shape[axis]:
+        order = slice_axis(c, order, axis, 0, op.result.static_shape[axis])
     return [c.gather_along_axis(x, order, axis), c.cast(order, positions)]
 
 
 def order_of(c: Any, x: Value, axis: int, descending: bool) -> Value:
-    """The positions that sort an axis, equal values in their order; NaN counts as larger than infinity."""
+    """The positions that sort an axis, equal values in their order; NaN counts as larger than infinity.
+
+    The runtime's sort puts NaN last in both directions: floats are sorted as if NaN were infinity, then by being NaN.
+    """
+    x = _sortable(c, x)
     if not is_float(x.element_type):
         return c.argsort(x, axis, descending, True)
     unordered = _is_nan(c, x)

@@ -1,4 +1,4 @@
-"""Reductions, softmax and scans."""
+"""Reductions and softmax."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from patcomp.ir.types import BIT_WIDTHS, is_float, is_integer
+from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, Rejected, example, lowering
-from patterns_catalog.lowering.elementwise import convert, wrap
+from patterns_catalog.lowering.casts import convert
 
 
 def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
@@ -63,21 +63,42 @@ def sum_(op: OpView, c: Any) -> Value:
     return reduce(c, c.reduce_sum, x, op.dim, op.keepdim, of_nothing=0)
 
 
+def extreme(c: Any, x: Value, *, largest: bool) -> Callable[..., Value]:
+    """The reduction to the largest or smallest value; NaN wins, and of bools it is a quantifier."""
+    if x.dtype == "i1":
+        return c.any_ if largest else c.all_
+    return c.reduce_max if largest else c.reduce_min
+
+
 def _extreme(name: str) -> OpRule:
-    @lowering(f"aten.{name}", name=name, examples=[*_EXAMPLES, example("2x3xsi32[-9,9]", [1])])
+    @lowering(f"aten.a{name}", f"aten.{name}", name=f"a{name}", examples=[
+        *_EXAMPLES, example("2x3xsi32[-9,9]", [1]), example("2x3xf32", op=f"aten.{name}"),
+    ])  # fmt: skip
     def rule(op: OpView, c: Any) -> Value:
-        "the largest or smallest over some axes; of bools any or all"
-        if op["self"].dtype == "i1":
-            function = c.any_ if name == "amax" else c.all_
-        else:
-            function = c.reduce_max if name == "amax" else c.reduce_min
-        return reduce(c, function, op["self"], op.dim, op.keepdim)
+        "the largest or smallest over some axes, or over all; of bools any or all"
+        x = op["self"]
+        function = extreme(c, x, largest=name == "max")
+        if "dim" not in op.arguments:
+            return reduce(c, function, x, None, False)
+        return reduce(c, function, x, op.dim, op.keepdim)
 
     return rule
 
 
-amax = _extreme("amax")
-amin = _extreme("amin")
+amax = _extreme("max")
+amin = _extreme("min")
+
+
+@lowering("aten.prod", "aten.prod.dim_int", examples=[
+    example("2x3x4xf32"), example("2x3x4xf32", 1, op="aten.prod.dim_int"), example("f32"),
+    example("2x4xsi32[-9,9]", -1, True, op="aten.prod.dim_int"), example("2x3xi1", 0, op="aten.prod.dim_int"),
+])  # fmt: skip
+def prod(op: OpView, c: Any) -> Value:
+    "the product over one dimension, or over all"
+    op.ignore("dtype", because="the result type has it")
+    x = convert(c, op["self"], op.result.element_type)
+    dims, keepdim = ([op.dim], op.keepdim) if "dim" in op.arguments else (None, False)
+    return reduce(c, c.reduce_product, x, dims, keepdim, of_nothing=1)
 
 
 def _quantifier(name: str) -> OpRule:
@@ -113,18 +134,3 @@ def softmax(op: OpView, c: Any) -> Value:
         op.ignore("dim", because="a 0-d tensor has one value")
         return c.reshape(c.softmax(c.reshape(x, [1]), 0), [])
     return c.softmax(x, op.dim % x.rank)
-
-
-@lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
-def cumsum(op: OpView, c: Any) -> Value:
-    "running sums along one axis; those of narrow integers wrap"
-    op.ignore("dtype", because="the result type has it")
-    x = convert(c, op["self"], op.result.element_type)
-    if x.rank == 0:
-        op.ignore("dim", because="a 0-d tensor has one value")
-        return x
-    dim = op.dim % x.rank
-    if is_integer(x.element_type) and BIT_WIDTHS[x.dtype] < 32:
-        # sums of narrow integers wrap in PyTorch; the runtime's scan of them aborts
-        return wrap(c, c.scan(c.cast(x, "si32"), dim, False, scan_op="sum"), x.dtype)
-    return c.scan(x, dim, False, scan_op="sum")

@@ -1,0 +1,125 @@
+"""Searches in sorted sequences, and histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from patcomp.patterns import decomposition, example
+
+_RISING = torch.tensor([-1.5, -0.5, -0.5, 0.0, 0.25, 1.0, 2.0])
+
+
+def _insertion_points(sequence: Tensor, values: Tensor, right: bool, sorter: Tensor | None = None) -> Tensor:
+    """How many elements of each sequence stand before a value: a binary search by steps that halve.
+
+    Elements stand before a value where they are less, or with `right`, not greater; NaN is greater than any.
+    """
+    size = sequence.size(-1)
+    shape = values.shape
+    if sequence.dim() == 1:
+        values = values.reshape(-1)
+    found = torch.zeros_like(values, dtype=torch.int64)
+    step = 1 << size.bit_length() >> 1
+    while step:
+        candidate = found + step
+        position = (candidate - 1).clamp(max=size - 1)
+        element = sequence.gather(-1, position if sorter is None else sorter.gather(-1, position))
+        after = element > values if right else element >= values
+        found = torch.where(after | (candidate > size), found, candidate)
+        step >>= 1
+    return found.reshape(shape)
+
+
+@decomposition("aten.searchsorted.Tensor", examples=[
+    example(_RISING, "2x3xf32"), example(torch.stack([_RISING, _RISING + 1]), "2x5xf32", right=True),
+    example("4xsi32[3,3]", "3xsi32[2,4]", side="right", out_int32=True), example("0xf32", "4xf32"),
+    example(_RISING.flip(0), "4xf32", sorter=torch.arange(6, -1, -1)),
+])  # fmt: skip
+def searchsorted(
+    sorted_sequence: Tensor, self: Tensor, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    "a binary search, unrolled; of a sequence that is not sorted the result means nothing, as in PyTorch"
+    found = _insertion_points(sorted_sequence, self, right or side == "right", sorter)
+    return found.to(torch.int32) if out_int32 else found
+
+
+@decomposition("aten.searchsorted.Scalar", examples=[example(_RISING, 0), example("3xsi32[2,2]", 2.5, right=True)])
+def searchsorted_number(
+    sorted_sequence: Tensor, self: float, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    "the search for one number"
+    value = torch.full((), self, device=sorted_sequence.device)
+    found = _insertion_points(sorted_sequence, value, right or side == "right", sorter)
+    return found.to(torch.int32) if out_int32 else found
+
+
+@decomposition("aten.bucketize.Tensor", examples=[
+    example("2x3xf32", _RISING), example("4xsi32[1,3]", "3xsi32[2,2]", out_int32=True, right=True),
+])  # fmt: skip
+def bucketize(self: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    "the search of values in boundaries"
+    found = _insertion_points(boundaries, self, right)
+    return found.to(torch.int32) if out_int32 else found
+
+
+@decomposition("aten.bucketize.Scalar", examples=[example(0.5, _RISING)])
+def bucketize_number(self: float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    "the search of one number in boundaries"
+    found = _insertion_points(boundaries, torch.full((), self, device=boundaries.device), right)
+    return found.to(torch.int32) if out_int32 else found
+
+
+def _range_of(x: Tensor, given: Sequence[float] | None) -> tuple[Tensor, Tensor]:
+    """The outer edges of bins: the given ones, or the smallest and largest value; apart where they are equal."""
+    low, high = given or (0.0, 0.0)
+    if low == high and x.numel():
+        lowest, highest = x.min(), x.max()
+    else:
+        lowest, highest = x.new_full((), low), x.new_full((), high)
+    equal = lowest == highest
+    return torch.where(equal, lowest - 1, lowest), torch.where(equal, highest + 1, highest)
+
+
+def _counts(position: Tensor, inside: Tensor, bins: int, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """How many elements, or how much weight, each bin has."""
+    amount = inside.to(torch.float32)
+    if weight is not None:
+        amount = torch.where(inside, weight.to(torch.float32), 0.0)
+    return torch.zeros(bins, device=position.device).scatter_add(0, position, amount).to(dtype)
+
+
+def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -> Tensor:
+    """An element is in the last bin whose lower edge it reaches; the last upper edge is inside too."""
+    bins = edges.size(0) - 1
+    x = x.reshape(-1)
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    position = (_insertion_points(edges, x, right=True) - 1).clamp(min=0, max=bins - 1)
+    counts = _counts(position, inside, bins, None if weight is None else weight.reshape(-1), x.dtype)
+    return counts / (counts.sum() * (edges[1:] - edges[:-1])) if density else counts
+
+
+@decomposition("aten.histogram.bin_ct", examples=[
+    example("2x9xf32", 4), example("9xf32", 3, range=[-1.0, 1.0], weight="9xf32[0,1]", density=True),
+])  # fmt: skip
+def histogram(
+    self: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    "how many elements each of equal bins has, or which share of the weight; and the edges of the bins"
+    low, high = _range_of(self.reshape(-1), range)
+    share = torch.linspace(0, 1, bins + 1, dtype=self.dtype, device=self.device)
+    edges = torch.where(share <= 0.5, low + (high - low) * share, high - (high - low) * (1 - share))
+    return _histogram(self, edges, weight, density), edges
+
+
+@decomposition("aten.histogram.bins_tensor", examples=[example("2x9xf32", torch.tensor([-1.0, 0.0, 0.5]))])
+def histogram_of_edges(
+    self: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
+) -> tuple[Tensor, Tensor]:
+    "a histogram with given edges"
+    return _histogram(self, bins, weight, density), bins.clone()
