@@ -124,11 +124,11 @@ class _Lowering:
             limits = np.iinfo(dtype)
             if values.size and (values.min() < limits.min or values.max() > limits.max):
                 outside = values[(values < limits.min) | (values > limits.max)].reshape(-1)[0]
-                self.report(op, f"the 64-bit constant {outside} does not fit 32 bits, the widest index of Core AI")
+                self.report(op, f"the 64-bit constant {outside} does not fit 32 bits", "convert with int64='keep'")
             return values.astype(dtype)
         narrow = values.astype(np.float32 if name == "f64" else np.complex64)
         if np.any(np.isinf(narrow) & ~np.isinf(values)):
-            self.report(op, "a 64-bit float constant overflows 32 bits, the widest float that is converted to")
+            self.report(op, "a 64-bit float constant overflows 32 bits", "convert with float64='keep'")
         return narrow
 
     def report(self, op: Operation, message: str, advice: str = "") -> None:

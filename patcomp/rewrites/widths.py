@@ -16,7 +16,7 @@ class Widths:
 
     `"narrow"`: 32 bits. Constants and the inputs of `program.run` that do not fit are errors; by this choice the user
     declares that what is computed from them fits too. `"keep"`: 64 bits; only indices are narrowed, where they are
-    used. `"error"`: every op with such a result is refused.
+    used, and complex numbers. `"error"`: every op with such a result is refused.
 
     Raises:
         ValueError: another choice.
@@ -34,7 +34,10 @@ class Widths:
         """What was chosen for the elements of a type; `"keep"` for those of other widths."""
         if not isinstance(type_, TensorType) or runtime_type(type_) == type_:
             return "keep"
-        return self.int64 if element_name(type_.element_type) in ("si64", "ui64") else self.float64
+        name = element_name(type_.element_type)
+        if name.startswith("complex"):  # the dialect has no wide ones
+            return "error" if self.float64 == "error" else "narrow"
+        return self.int64 if name in ("si64", "ui64") else self.float64
 
     def of(self, type_: Attribute) -> Attribute:
         """The type that a PyTorch tensor type has after lowering."""

@@ -1,0 +1,65 @@
+"""`int64=` and `float64=`: narrowed, kept or refused, and never silently wrapped where it can be known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from frontend_torch.test_converter import export
+from native import Native
+
+from patcomp import TorchConverter, UnsupportedError
+from patcomp.errors import EvaluationError
+
+BIG = 5_000_000_000
+
+
+def test_integers_are_narrowed_by_default() -> None:
+    exported = export(lambda x: x * 2, torch.tensor([1, 2]))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    (name,) = program.input_names()
+    assert program.run({name: torch.tensor([1, 2])})["mul"].dtype == torch.int32
+    with pytest.raises(EvaluationError, match="do not fit torch.int32"):
+        program.run({name: torch.tensor([BIG, 2])})
+
+
+def test_a_narrowed_constant_that_does_not_fit_is_an_error() -> None:
+    exported = export(lambda x: x + BIG, torch.tensor([1, 2]))
+    with pytest.raises(UnsupportedError, match=r"5000000000 does not fit 32 bits(.|\n)*int64='keep'"):
+        TorchConverter().add_exported_program(exported).to_coreai()
+
+
+def test_kept_integers_compute_in_64_bits_and_index(native: Native) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + BIG, x[i], x.cumsum(0), x.argmax(), torch.gather(x, 0, i), x.sort().values
+
+    inputs = (torch.tensor([BIG, -BIG, 3]), torch.tensor([1, 0, 2]))
+    program = TorchConverter(int64="keep").add_exported_program(export(function, *inputs)).to_coreai()
+    given = dict(zip(program.input_names(), inputs, strict=True))
+    for outputs in (program.run(given), native.run(program.module, given)):
+        for expected, name in zip(function(*inputs), program.output_names(), strict=True):
+            assert torch.equal(torch.as_tensor(outputs[name]), expected)
+
+
+def test_kept_floats_compute_in_64_bits(native: Native) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1e-12).exp().softmax(-1) @ x.T
+
+    x = torch.rand(3, 4, dtype=torch.float64)
+    program = TorchConverter(float64="keep").add_exported_program(export(function, x)).to_coreai()
+    given = dict(zip(program.input_names(), [x], strict=True))
+    for outputs in (program.run(given), native.run(program.module, given)):
+        (value,) = outputs.values()
+        torch.testing.assert_close(torch.as_tensor(value), function(x), rtol=1e-14, atol=1e-14)
+
+
+def test_errors_name_every_op_with_a_wide_result() -> None:
+    exported = export(lambda x: (x.argmax(-1), x.double().sum(), x * 2), torch.randn(2, 3))
+    for choice, ops in (("int64", ["aten.argmax"]), ("float64", ["aten._to_copy", "aten.sum.dim_IntList"])):
+        with pytest.raises(UnsupportedError, match="were asked to be errors") as raised:
+            TorchConverter(**{choice: "error"}).add_exported_program(exported).to_coreai()
+        assert [problem.op for problem in raised.value.problems] == ops
+
+
+def test_another_choice_is_refused() -> None:
+    with pytest.raises(ValueError, match="int64 must be one of 'narrow', 'keep', 'error', got 'wide'"):
+        TorchConverter(int64="wide")
