@@ -11,7 +11,7 @@ from patcomp.patterns import Rejected, decomposition, example
 
 
 @decomposition("aten.put", examples=[
-    example("3x4xf32", "2x3xsi64[-12,11]", "2x3xf32", True), example("f32", "si64[0,0]", "1xf32"),
+    example("3x4xf32", "2x3xsi32[-12,11]", "2x3xf32", True), example("f32", "si64[0,0]", "1xf32"),
 ])  # fmt: skip
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     "values written to, or added at, places of the flattened tensor"
@@ -78,16 +78,20 @@ def resize(self: Tensor, size: list[int], *, memory_format: torch.memory_format 
 ])  # fmt: skip
 def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     "the coordinates of what is not zero, as many as asked for, filled up at the end"
+    if self.dim() == 0:
+        return torch.full((size, 0), fill_value, device=self.device)  # a coordinate has no numbers
     true = self.reshape(-1) != 0
     number = true.to(torch.int64).cumsum(0)
     row = torch.where(true & (number <= size), number - 1, size)  # one row more, for what does not count
-    axes = [torch.arange(count, device=self.device) for count in self.shape]
-    coordinates = torch.stack([grid.reshape(-1) for grid in torch.meshgrid(*axes, indexing="ij")], 1)
+    columns = []
+    for axis, count in enumerate(self.shape):
+        own = torch.arange(count, device=self.device).reshape([count, *[1] * (self.dim() - axis - 1)])
+        columns.append(own.expand(self.shape).reshape(-1, 1))
     rows = torch.full((size + 1, self.dim()), fill_value, device=self.device)
-    return rows.index_put((row,), coordinates)[:size]
+    return rows.index_put((row,), torch.cat(columns, 1))[:size]
 
 
-@decomposition("aten.repeat_interleave.Tensor", examples=[example("4xsi64[2,2]", output_size=8)])
+@decomposition("aten.repeat_interleave.Tensor", examples=[example("4xsi32[2,2]", output_size=8)])
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
     "the index of each element, as often as it is repeated"
     if output_size is None:

@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from patcomp.ir.constants import numpy_dtype
-from patcomp.ir.types import element_name, element_type, is_float
+from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import Rejected
 from patterns_catalog.lowering.elementwise import convert
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.lowering.shapes import slice_axis
 
 _MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-_WIDE = element_type("si32")
-_HALF = 1 << 16
 
 
 def filled(c: Any, value: float, shape: list[int], element: Any) -> Value:
@@ -93,8 +92,8 @@ def _combined(c: Any, places: _Places, source: Value, how: str, include_self: bo
         return combined
     if x.dtype == "i1":  # bools add as `or` and multiply as `and`
         how = {"sum": "amax", "prod": "amin"}.get(how, how)
-    places = places._replace(x=convert(c, places.x, _WIDE))
-    source = convert(c, source, _WIDE)
+    wide = _wide(x)
+    places, source = places._replace(x=convert(c, places.x, wide)), convert(c, source, wide)
     if how in ("amax", "amin"):
         return convert(c, places.scatter(c, places.x, source, _MODES[how]), x.element_type)
     return convert(c, (_wrapping_sum if how == "sum" else _wrapping_product)(c, places, source), x.element_type)
@@ -112,11 +111,19 @@ def _neutral(element: Attribute, how: str) -> float:
     return int(limits.min if how == "amax" else limits.max)
 
 
+def _wide(x: Value) -> Attribute:
+    """The integers in which those of a tensor are combined: 32 bits at least."""
+    if x.dtype == "ui64":
+        raise Rejected("sums or products of ui64 at places")
+    return element_type("si64" if BIT_WIDTHS[x.dtype] == 64 else "si32")
+
+
 def _quotient(c: Any, x: Value, count: Value) -> Value:
     """PyTorch rounds the means of integers down."""
     if is_float(x.element_type):
         return c.broadcasting_divide(x, c.cast(count, x.element_type))
-    return convert(c, c.broadcasting_floor_divide(convert(c, x, _WIDE), count), x.element_type)
+    quotient = c.broadcasting_floor_divide(convert(c, x, _wide(x)), convert(c, count, _wide(x)))
+    return convert(c, quotient, x.element_type)
 
 
 def _wrapping_sum(c: Any, places: _Places, source: Value) -> Value:
@@ -126,14 +133,15 @@ def _wrapping_sum(c: Any, places: _Places, source: Value) -> Value:
     """
     total = places.x
     count, axis = source.static_shape[places.axis], places.axis
-    none = filled(c, 0, list(total.static_shape), _WIDE)
-    for start in range(0, count, _HALF // 2 - 1):
-        end = min(count, start + _HALF // 2 - 1)
+    half = 1 << BIT_WIDTHS[total.dtype] // 2
+    none = filled(c, 0, list(total.static_shape), total.element_type)
+    for start in range(0, count, half // 2 - 1):
+        end = min(count, start + half // 2 - 1)
         part = places._replace(at=slice_axis(c, places.at, axis, start, end))
         values = slice_axis(c, source, axis, start, end)
-        low = part.scatter(c, none, c.broadcasting_bitwise_and(values, _HALF - 1), "add")
-        high = part.scatter(c, none, c.broadcasting_floor_divide(values, _HALF), "add")
-        total = c.broadcasting_add(total, c.broadcasting_add(low, c.broadcasting_mul(high, _HALF)))
+        low = part.scatter(c, none, c.broadcasting_bitwise_and(values, half - 1), "add")
+        high = part.scatter(c, none, c.broadcasting_floor_divide(values, half), "add")
+        total = c.broadcasting_add(total, c.broadcasting_add(low, c.broadcasting_mul(high, half)))
     return total
 
 

@@ -21,7 +21,6 @@ _REDUCE = {"add": "sum", "multiply": "prod"}
 def _along(op: OpView, c: Any, source: Value, how: str, *, include_self: bool = True) -> Value:
     x = op["self"]
     op.expect(x.is_static and op.index.is_static and source.is_static, "a scatter with dynamic shapes")
-    op.expect(x.dtype not in ("ui32", "ui16"), f"a scatter of {x.dtype}")
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one place")
     return combine(c, x, op.dim % x.rank if x.rank else 0, op.index, source, how, include_self=include_self)
