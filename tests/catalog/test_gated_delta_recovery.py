@@ -76,6 +76,22 @@ FORMS = {
     "the last output alone": recurrence(collect=lambda outputs: outputs[-1] + sum(outputs)),
     "operands in other order": recurrence(write=_outer_product_first),
     "the module class": _module,
+    "einsum": recurrence(
+        remember=lambda state, k: torch.einsum("bhkv,bhk->bhv", state, k),
+        write=lambda state, k, delta: state + torch.einsum("bhk,bhv->bhkv", k, delta),
+        read=lambda state, q: torch.einsum("bhk,bhkv->bhv", q, state),
+    ),
+    "products of matrices": recurrence(
+        remember=lambda state, k: (k.unsqueeze(-2) @ state).squeeze(-2),
+        write=lambda state, k, delta: state + k.unsqueeze(-1) @ delta.unsqueeze(-2),
+        read=lambda state, q: (q.unsqueeze(-2) @ state).squeeze(-2),
+    ),
+    "products of the transposed state": recurrence(read=lambda state, q: (state.mT @ q.unsqueeze(-1)).squeeze(-1)),
+    "flash-linear-attention": recurrence(
+        delta=lambda v, remembered, beta: (v - remembered) * beta[..., None],
+        collect=_written_in_place,
+        read=lambda state, q: torch.einsum("bhd,bhdm->bhm", q, state),
+    ),
 }
 
 
@@ -127,6 +143,8 @@ NEAR_MISSES = {
     "the decay is no exponential": recurrence(decay=lambda state, g: state * g[..., None, None]),
     "no decay": recurrence(decay=lambda state, g: state),
     "a decay for each key": recurrence(decay=lambda state, g: state * g.exp()[..., None, None] * state[..., :1].cos()),
+    "queries and the transposed state": recurrence(read=lambda state, q: (q.unsqueeze(-2) @ state.mT).squeeze(-2)),
+    "an einsum over values": recurrence(read=lambda state, q: torch.einsum("bhv,bhkv->bhk", q, state)),
     "the state before its update": recurrence(write=lambda state, k, d: state),
     "no beta": recurrence(delta=lambda v, remembered, beta: v - remembered),
     "beta of the value alone": recurrence(delta=lambda v, remembered, beta: v * beta[..., None] - remembered),
