@@ -11,7 +11,7 @@ from patcomp.patterns import Rejected, decomposition, example
 
 
 @decomposition("aten.put", examples=[
-    example("3x4xf32", "2x3xsi32[-12,11]", "2x3xf32", True), example("f32", "si64[0,0]", "1xf32"),
+    example("3x4xf32", "2x3xsi64[-12,11]", "2x3xf32", True), example("f32", "si64[0,0]", "1xf32"),
 ])  # fmt: skip
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     "values written to, or added at, places of the flattened tensor"
@@ -98,3 +98,13 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Ten
         raise Rejected("repeats known only at run time, without the size of the result")
     ends = repeats.cumsum(0)
     return (ends <= torch.arange(output_size, device=repeats.device).unsqueeze(1)).sum(1).to(repeats.dtype)
+
+
+@decomposition("aten.empty.memory_format", examples=[example([0, 2])])
+def empty(
+    size: list[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:  # fmt: skip
+    "zeros, which are as good as any numbers: programs that are defined overwrite them"
+    return torch.full(size, 0, dtype=dtype or torch.get_default_dtype(), layout=layout, device=device)

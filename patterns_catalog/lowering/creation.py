@@ -55,3 +55,14 @@ def arange(op: OpView, c: Any) -> Value:
         op.expect(dtype is not None, f"a range of {element_name(element)}")
         values = values.astype(dtype)
     return c.constant(values, element)
+
+
+@lowering("aten.tril_indices", "aten.triu_indices", examples=[
+    example(3, 4, 1), example(3, 4, -1, dtype="si32", op="aten.triu_indices"),
+])  # fmt: skip
+def triangle_indices(op: OpView, c: Any) -> Value:
+    "rows and columns of the elements below or above a diagonal, row by row"
+    op.ignore("dtype", because="the result type has it")
+    triangle = np.tri(op.row, op.col, op.offset if "tril" in op.op_name else op.offset - 1, dtype=bool)
+    places = np.nonzero(triangle if "tril" in op.op_name else ~triangle)
+    return c.constant(np.stack(places).astype(numpy_dtype(op.result.element_type)), op.result.element_type)

@@ -33,15 +33,22 @@ def embedding(op: OpView, c: Any) -> Value:
     return c.gather_nd(op.weight, c.expand_dims(indices, [indices.rank]))
 
 
-@lowering("aten.index_select", examples=[example("2x5xf32", 1, "3xsi64[0,4]")])
+@lowering("aten.index_select", examples=[
+    example("2x5xf32", 1, "3xsi64[0,4]"), example("2x5xf32", 0, "si64[0,1]"), example("f32", 0, "1xsi64[0,0]"),
+])  # fmt: skip
 def index_select(op: OpView, c: Any) -> Value:
-    "the slices at given positions of one axis"
-    x = op["self"]
-    op.expect(x.rank > 0 and op.index.rank == 1, "index_select of or with a 0-d tensor")
-    return take(c, x, op.dim % x.rank, as_index(c, op.index))
+    "slices along a dimension; 0-d tensors count as those of one element"
+    x, shape = op["self"], list(op.result.shape)
+    if x.rank == 0:
+        op.ignore("dim", "index", because="a 0-d tensor has one value")
+        return c.broadcast_to(x, shape) if shape else x
+    index = op.index if op.index.rank == 1 else c.reshape(op.index, [1])
+    return take(c, x, op.dim % x.rank, as_index(c, index))
 
 
-@lowering("aten.gather", examples=[example("2x5xf32", 1, "2x3xsi64[0,4]"), example("4x5xf32", 0, "2x3xsi64[0,3]")])
+@lowering("aten.gather", examples=[
+    example("2x5xf32", 1, "2x3xsi64[0,4]"), example("4x5xf32", 0, "2x3xsi64[0,3]"), example("5xf32", 0, "si64[0,4]"),
+])  # fmt: skip
 def gather(op: OpView, c: Any) -> Value:
     "the index may be smaller than the input outside of `dim`"
     op.ignore("sparse_grad", because="it only concerns gradients")
@@ -49,7 +56,9 @@ def gather(op: OpView, c: Any) -> Value:
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
         return c.broadcast_to(x, list(index.shape)) if index.rank else x
-    op.expect(index.rank == x.rank, "a gather with a 0-d index")
+    if index.rank == 0:
+        op.ignore("dim", because="with a 0-d index the input has one dimension")
+        return c.gather_nd(x, c.reshape(index, [1]))
     dim = op.dim % x.rank
     op.expect(x.is_static and index.is_static, "a gather with dynamic shapes")
     ends = [size if axis == dim else index.shape[axis] for axis, size in enumerate(x.shape)]

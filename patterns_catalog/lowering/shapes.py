@@ -109,6 +109,14 @@ def select(op: OpView, c: Any) -> Value:
     return c.shrink_dims(slice_axis(c, x, dim, index, index + 1), [dim])
 
 
+@lowering("aten.flip", examples=[example("2x3x4xf32", [0, -1]), example("2x3xf32", []), example("f32", [0])])
+def flip(op: OpView, c: Any) -> Value:
+    "the listed dimensions from their end"
+    x, dims = op["self"], op.dims
+    axes = [dim % x.rank for dim in dims] if x.rank else []
+    return c.reverse(x, axes) if axes else x
+
+
 @lowering("aten.cat", examples=[example(["2x3xf32", "2x1xf32"], 1)])
 def cat(op: OpView, c: Any) -> Value:
     "a 1-d tensor without elements joins anything, as in PyTorch"

@@ -1,4 +1,4 @@
-"""Copies into slices, repetition, and padding with the tensor's own values."""
+"""Copies into slices, and repetition."""
 
 from __future__ import annotations
 
@@ -51,29 +51,3 @@ def repeat(op: OpView, c: Any) -> Value:
     op.expect(x.is_static, "a repeat of a dynamic shape")
     aligned = c.reshape(x, [*[1] * (len(counts) - x.rank), *x.static_shape]) if x.rank < len(counts) else x
     return c.tile(aligned, counts) if any(count != 1 for count in counts) else aligned
-
-
-@lowering(
-    "aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d",
-    "aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d",
-    examples=[
-        example("1x2x5xf32", [1, 3]), example("1x2x4x5xf32", [1, 2, 3, 0], op="aten.reflection_pad2d"),
-        example("2x4x5xf32", [1, 2, 3, 0], op="aten.reflection_pad2d"),
-        example("1x2x3x4x3xf32", [1, 0, 2, 1, 0, 1], op="aten.reflection_pad3d"),
-        example("1x2x5xf32", [6, 1], op="aten.replication_pad1d"),
-        example("1x2x4x5xf32", [1, 2, 3, 0], op="aten.replication_pad2d"),
-        example("1x2x3x4x3xf32", [1, 0, 2, 1, 0, 1], op="aten.replication_pad3d"),
-    ],
-)  # fmt: skip
-def own_value_pad(op: OpView, c: Any) -> Value:
-    "reflection leaves out the edge, replication repeats it"
-    x, padding = op["self"], op.padding
-    op.expect(min(padding) >= 0, "negative reflection or replication padding, which cuts")
-    amounts = [0] * (2 * x.rank)
-    for index in range(len(padding) // 2):
-        axis = x.rank - 1 - index
-        amounts[2 * axis], amounts[2 * axis + 1] = padding[2 * index], padding[2 * index + 1]
-    if not any(amounts):
-        return x
-    mode = "reflect" if "reflection" in op.op_name else "replicate"
-    return c.pad(x, amounts, c.constant(0, x.element_type), padding_mode=mode)

@@ -1,0 +1,40 @@
+"""Padding with the tensor's own values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+@lowering(
+    "aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d",
+    "aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d",
+    examples=[
+        example("1x2x5xf32", [1, 3]), example("1x2x4x5xf32", [1, 2, 3, 0], op="aten.reflection_pad2d"),
+        example("2x4x5xf32", [1, 2, 3, 0], op="aten.reflection_pad2d"),
+        example("1x2x3x4x3xf32", [1, 0, 2, 1, 0, 1], op="aten.reflection_pad3d"),
+        example("1x2x5xf32", [6, 1], op="aten.replication_pad1d"),
+        example("1x2x4x5xf32", [1, 2, 3, 0], op="aten.replication_pad2d"),
+        example("1x2x3x4x3xf32", [1, 0, 2, 1, 0, 1], op="aten.replication_pad3d"),
+        example("1x2x5xf32", [-1, 3]), example("1x2x4x5xf32", [-2, 3, 1, -1], op="aten.replication_pad2d"),
+    ],
+)  # fmt: skip
+def own_value_pad(op: OpView, c: Any) -> Value:
+    "reflection leaves out the edge, replication repeats it; negative padding cuts, after the rest is padded"
+    x, padding = op["self"], op.padding
+    op.expect(x.is_static, "padding of a dynamic shape")
+    amounts = [0] * (2 * x.rank)
+    for index in range(len(padding) // 2):
+        axis = x.rank - 1 - index
+        amounts[2 * axis], amounts[2 * axis + 1] = padding[2 * index], padding[2 * index + 1]
+    added = [max(0, amount) for amount in amounts]
+    if any(added):
+        mode = "reflect" if "reflection" in op.op_name else "replicate"
+        x = c.pad(x, added, c.constant(0, x.element_type), padding_mode=mode)
+    if min(amounts) >= 0:
+        return x
+    starts = [max(0, -amount) for amount in amounts[::2]]
+    ends = [size - max(0, -amount) for size, amount in zip(x.static_shape, amounts[1::2], strict=True)]
+    return c.slice_(x, starts, ends, [1] * x.rank)
