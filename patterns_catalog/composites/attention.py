@@ -28,26 +28,30 @@ def scaled_dot_product_attention(
     A bool mask takes part where it is true. Rows with nothing to attend to give zero, as in PyTorch,
     not the mean that adding a large negative number would give.
     """
+    heads = query.static_shape[-3]
+    return attend(c, query, repeat_heads(c, key, heads), repeat_heads(c, value, heads), mask, scale)
+
+
+def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None, scale: float | None) -> Value:
+    "The formula of attention, on tensors whose leading dimensions broadcast."
     factor = scale if scale is not None else 1.0 / math.sqrt(query.static_shape[-1])
-    keys = _repeat_heads(c, key, query.static_shape[-3])
-    values = _repeat_heads(c, value, query.static_shape[-3])
-    rank = query.rank
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
-    scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, factor), c.transpose(keys, swapped))
+    order = [*range(keys.rank - 2), keys.rank - 1, keys.rank - 2]
+    scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, factor), c.transpose(keys, order))
     if mask is None:
-        return c.broadcasting_batch_matmul(c.softmax(scores, rank - 1), values)
+        return c.broadcasting_batch_matmul(c.softmax(scores, scores.rank - 1), values)
     lowest = c.constant(-math.inf, scores.element_type)
     if mask.dtype == "i1":
         scores = c.broadcasting_where(mask, scores, lowest)
     else:
         scores = c.broadcasting_add(scores, c.cast(mask, scores.element_type))
     # the softmax of a row of -inf is NaN; such a row attends to nothing (a row with a NaN does)
-    attends = c.broadcasting_not_equal(c.reduce_max(scores, [rank - 1]), lowest)
-    weights = c.broadcasting_where(attends, c.softmax(scores, rank - 1), c.constant(0.0, scores.element_type))
+    last = scores.rank - 1
+    attends = c.broadcasting_not_equal(c.reduce_max(scores, [last]), lowest)
+    weights = c.broadcasting_where(attends, c.softmax(scores, last), c.constant(0.0, scores.element_type))
     return c.broadcasting_batch_matmul(weights, values)
 
 
-def _repeat_heads(c: Any, x: Value, heads: int) -> Value:
+def repeat_heads(c: Any, x: Value, heads: int) -> Value:
     """Grouped queries: each head of keys or values serves several heads of queries."""
     *batch, own, length, width = x.static_shape
     if own == heads:

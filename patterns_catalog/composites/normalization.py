@@ -101,12 +101,11 @@ def affine(c: Any, weight: Value | None, fill: float, size: Sequence[int | None]
 ])  # fmt: skip
 def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
     "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; ones and zeros where the layer has no weights"
-    op.expect(not op.used(1) and not op.used(2), "the mean and deviation of native_layer_norm")
     x, size = op.input, list(op.normalized_shape)
     axes = list(range(x.rank - len(size), x.rank))
     weight, bias = (affine(c, value, fill, size, x.element_type) for value, fill in ((op.weight, 1.0), (op.bias, 0.0)))
     result = layer_norm(x, weight, bias, axes=axes, eps=op.eps)
-    return [result, *_unused(c, op, 1)]
+    return [result, *_statistics(c, op, x, axes)]
 
 
 @op_rule("recover", "aten.native_group_norm", name="group_norm", examples=[
@@ -114,13 +113,13 @@ def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
 ])  # fmt: skip
 def native_group_norm(op: OpView, c: Any) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
-    op.expect(not op.used(1) and not op.used(2), "the mean and deviation of native_group_norm")
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
     op.expect(x.is_static, "a group norm of a dynamic shape")
     weight, bias = (affine(c, v, fill, [op.C], x.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
     result = group_norm(x, weight, bias, num_groups=op.group, num_channels=op.C, eps=op.eps)
-    return [result, *_unused(c, op, 1)]
+    groups = c.reshape(x, [x.static_shape[0], op.group, -1]) if op.used(1) or op.used(2) else x
+    return [result, *_statistics(c, op, groups, [2])]
 
 
 @op_rule("recover", "aten._native_batch_norm_legit_no_training", name="batch_norm", examples=[
@@ -129,7 +128,8 @@ def native_group_norm(op: OpView, c: Any) -> list[Value]:
 ])  # fmt: skip
 def native_batch_norm(op: OpView, c: Any) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias with the running statistics of each channel"
-    op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
+    saved = [index for index in (1, 2) if op.used(index) and 0 not in op.results[index].shape]
+    op.expect(not saved, "the saved statistics of batch norm")
     op.ignore("momentum", because="it only concerns training")
     x, mean = op.input, op.running_mean
     size = list(mean.shape)
@@ -141,30 +141,29 @@ def native_batch_norm(op: OpView, c: Any) -> list[Value]:
 @op_rule("recover", "aten.instance_norm", name="instance_norm", examples=[
     example("2x4x5x3xf32", "4xf32", "4xf32", None, None, True, 0.1, 1e-5, False),
     example("2x4x5xf32", None, None, None, None, True, 0.1, 1e-3, False),
-    example("2x4x5xf32", "4xf32", None, "4xf32", "4xf32[0.5,2]", False, 0.1, 1e-5, False),
 ])  # fmt: skip
 def aten_instance_norm(op: OpView, c: Any) -> Value:
-    """The composite; with statistics of its own, arithmetic: (x - mean) * rsqrt(variance + eps) * weight + bias."""
-    x, mean, variance = op.input, op.running_mean, op.running_var
+    "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each channel of each instance"
+    x = op.input
     op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
+    op.expect(op.use_input_stats and op.running_mean is None and op.running_var is None, "running statistics")
     op.expect(x.rank > 2, "an instance norm without positions")
     channels = x.shape[1]
     op.expect(channels is not None, "an instance norm of a dynamic number of channels")
     weight, bias = (affine(c, v, fill, [channels], x.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
-    if op.use_input_stats:
-        op.expect(mean is None and variance is None, "an instance norm that updates its running statistics")
-        column = [channels, *([1] * (x.rank - 2))]
-        return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
-    op.expect(mean is not None and variance is not None, "an instance norm without any statistics")
-    element = c.cast(x, compute_type(x)).element_type
+    column = [channels, *([1] * (x.rank - 2))]
+    return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
 
-    def per_channel(value: Value) -> Value:
-        return c.reshape(c.cast(value, element), [channels, *([1] * (x.rank - 2))])
 
-    deviation = c.rsqrt(c.broadcasting_add(per_channel(variance), op.eps))
-    normal = c.broadcasting_mul(c.broadcasting_sub(c.cast(x, element), per_channel(mean)), deviation)
-    scaled = c.broadcasting_mul(normal, per_channel(weight))
-    return c.cast(c.broadcasting_add(scaled, per_channel(bias)), x.element_type)
+def _statistics(c: Any, op: OpView, x: Value, axes: list[int]) -> list[Value]:
+    """The second and third result of a norm: the mean and 1 / sqrt(var + eps) of what is normalised."""
+    if not op.used(1) and not op.used(2):
+        return _unused(c, op, 1)
+    wide = c.cast(x, compute_type(x))
+    _, variance = _centered(c, wide, axes)
+    statistics = c.reduce_mean(wide, axes), c.rsqrt(c.broadcasting_add(variance, op.eps))
+    pairs = zip(statistics, op.results[1:], strict=True)
+    return [c.cast(c.reshape(value, list(t.static_shape)), t.element_type) for value, t in pairs]
 
 
 def _unused(c: Any, op: OpView, first: int) -> list[Value]:

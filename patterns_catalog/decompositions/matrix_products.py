@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import string
+
+import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
@@ -12,3 +15,32 @@ def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alp
     "beta * self + alpha * the sum of the products of all pairs of matrices"
     product = alpha * (batch1 @ batch2).sum(0)
     return product if beta == 0 else beta * self + product  # by the schema, NaN in self times 0 does not count
+
+
+@decomposition("aten._trilinear", examples=[
+    example("2x3xf32", "5x3x4xf32", "2x4xf32", [1, 3], [0], [1, 2], [2, 3]),
+    example("2x3xf32", "2x3xf32", "3xf32", [], [], [0], [1]),
+])  # fmt: skip
+def trilinear(
+    i1: Tensor, i2: Tensor, i3: Tensor, expand1: list[int], expand2: list[int], expand3: list[int],
+    sumdim: list[int], unroll_dim: int = 1,
+) -> Tensor:  # fmt: skip
+    "the product of three tensors with dimensions of size 1 inserted, summed over some; the bilinear layer is one"
+    rank = i1.dim() + len(expand1)
+    axes = string.ascii_lowercase[:rank]
+
+    def without(*dims: int) -> str:
+        return "".join(letter for dim, letter in enumerate(axes) if dim not in {d % rank for d in dims})
+
+    sources = ",".join(without(*dims) for dims in (expand1, expand2, expand3))
+    return torch.einsum(f"{sources}->{without(*sumdim)}", i1, i2, i3)
+
+
+@decomposition(
+    "aten.conv_tbc",
+    examples=[example("6x2x3xf32", "3x3x4xf32", "4xf32", 1), example("5x2x3xf32", "2x3x4xf32", "4xf32")],
+)
+def conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    "a convolution of one dimension whose tensors are [time, batch, channels]"
+    made = torch.nn.functional.conv1d(self.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return made.permute(2, 0, 1)

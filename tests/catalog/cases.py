@@ -91,14 +91,13 @@ def make_case(
         RuntimeError, TypeError, IndexError: eager PyTorch refuses the arguments.
     """
     generator = torch.Generator().manual_seed(zlib.crc32(repr((op, args)).encode()))
-    schema = aten.schema_of(op)
-    assert schema is not None, f"{op} is not an ATen op"
+    schema = aten.schema_of(op) or aten.define(str(overload_of(op)._schema))
     types = {argument.name: argument.type for argument in schema.arguments}
     given = dict(zip(types, args, strict=False)) | dict(kwargs or {})
     arguments = {name: _argument(value, types[name], generator) for name, value in given.items()}
     if special:
         arguments = {name: _with_special_values(value, generator) for name, value in arguments.items()}
-    result = overload_of(op)(**{name: _eager(value, types[name]) for name, value in arguments.items()})
+    result = overload_of(op)(**{name: eager_argument(value, types[name]) for name, value in arguments.items()})
     results = list(result) if isinstance(result, tuple | list) else [result]
     return Case(op, arguments, results)
 
@@ -123,7 +122,8 @@ def _with_special_values(value: Any, generator: torch.Generator) -> Any:
     return torch.where(torch.rand(value.shape, generator=generator) < 0.5, chosen, value)
 
 
-def _eager(value: Any, type_: str) -> Any:
+def eager_argument(value: Any, type_: str) -> Any:
+    """An argument as eager PyTorch takes it: an element type is a dtype there."""
     return dtype_of(element_type(value)) if isinstance(value, str) and type_.startswith("ScalarType") else value
 
 

@@ -1,0 +1,76 @@
+"""Losses that PyTorch has as ops of its own."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.modules.linear_cross_entropy  # registers the ops
+from torch import Tensor
+from torch.nn.functional import linear
+
+from patcomp.patterns import Rejected, decomposition, example
+
+_IGNORE = -100
+
+
+@decomposition("torch_nn._linear_cross_entropy_batch_chunked", examples=[
+    example(
+        "4x3xf32", "5x3xf32", "4xsi64[0,4]", "5xf32", "5xf32[0,1]", "mean", _IGNORE, 0.0, 2, "accurate", "f32", False,
+        True, True, True,
+    ),
+])  # fmt: skip
+def linear_cross_entropy(
+    input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Tensor | None, weight: Tensor | None,
+    reduction: str, ignore_index: int, label_smoothing: float, batch_chunk_size: int, acc_policy: str,
+    acc_dtype: torch.dtype, allow_retain_graph: bool, compute_input_grad: bool, compute_linear_weight_grad: bool,
+    compute_linear_bias_grad: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    "cross_entropy(linear(input)) with its gradients, not in chunks"
+    if label_smoothing:
+        raise Rejected("label smoothing in chunks, which PyTorch does not have")
+    logits = _logits(input, linear_weight, linear_bias, acc_dtype)
+    weights = _weights(target, weight, ignore_index, logits)
+    chosen = torch.arange(logits.size(1), device=target.device) == target.unsqueeze(1)
+    # the gradient by the logits
+    slope = weights.unsqueeze(1) * (logits.softmax(1) - chosen.to(acc_dtype))
+    loss = _losses(logits, target, weights, ignore_index).sum()
+    if reduction == "mean":
+        slope, loss = slope / weights.sum(), loss / weights.sum()
+    none = input.new_zeros
+    return (
+        loss.to(input.dtype),
+        (slope @ linear_weight.to(acc_dtype)).to(input.dtype) if compute_input_grad else none(0, 0),
+        (slope.T @ input.to(acc_dtype)).to(input.dtype) if compute_linear_weight_grad else none(0, 0),
+        slope.sum(0).to(input.dtype) if compute_linear_bias_grad else none(0),
+    )
+
+
+@decomposition("torch_nn._linear_cross_entropy_batch_chunked_no_reduction", examples=[
+    example("4x3xf32", "5x3xf32", "4xsi64[0,4]", None, None, _IGNORE, 2, "accurate", "f32"),
+])  # fmt: skip
+def linear_cross_entropy_of_each(
+    input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Tensor | None, weight: Tensor | None,
+    ignore_index: int, batch_chunk_size: int, acc_policy: str, acc_dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    "cross_entropy(linear(input)) of each sample, not in chunks"
+    logits = _logits(input, linear_weight, linear_bias, acc_dtype)
+    weights = _weights(target, weight, ignore_index, logits)
+    return _losses(logits, target, weights, ignore_index).to(input.dtype)
+
+
+def _logits(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return linear(input.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+
+
+def _weights(target: Tensor, weight: Tensor | None, ignore_index: int, logits: Tensor) -> Tensor:
+    """The weight of each sample: that of its class, 0 where the class is ignored."""
+    counted = target != ignore_index
+    if weight is None:
+        return counted.to(logits.dtype)
+    return torch.where(counted, weight.to(logits.dtype)[torch.where(counted, target, 0)], 0)
+
+
+def _losses(logits: Tensor, target: Tensor, weights: Tensor, ignore_index: int) -> Tensor:
+    """-log softmax of each sample at its class, times its weight; 0 for the ignored class."""
+    counted = target != ignore_index
+    place = torch.where(counted, target, 0).unsqueeze(1)
+    return torch.where(counted, -logits.log_softmax(1).gather(1, place).squeeze(1) * weights, 0)

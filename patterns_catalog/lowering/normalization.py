@@ -1,0 +1,33 @@
+"""Norms that are no composites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.normalization import compute_type
+
+
+@lowering("aten.instance_norm", name="instance_norm by given statistics", examples=[
+    example("2x4x5xf32", "4xf32", None, "4xf32", "4xf32[0.5,2]", False, 0.1, 1e-5, False),
+])  # fmt: skip
+def instance_norm(op: OpView, c: Any) -> Value:
+    "(x - mean) * rsqrt(var + eps) * weight + bias for each channel"
+    x, mean, variance = op.input, op.running_mean, op.running_var
+    op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
+    op.expect(not op.use_input_stats, "an instance norm that updates its running statistics; state is not supported")
+    op.expect(mean is not None and variance is not None, "an instance norm without any statistics")
+    op.expect(x.rank > 2, "an instance norm without positions")
+    wide = c.cast(x, compute_type(x))
+
+    def per_channel(value: Value) -> Value:
+        return c.reshape(c.cast(value, wide.element_type), [value.shape[0], *([1] * (x.rank - 2))])
+
+    deviation = c.rsqrt(c.broadcasting_add(per_channel(variance), op.eps))
+    made = c.broadcasting_mul(c.broadcasting_sub(wide, per_channel(mean)), deviation)
+    if op.weight is not None:
+        made = c.broadcasting_mul(made, per_channel(op.weight))
+    if op.bias is not None:
+        made = c.broadcasting_add(made, per_channel(op.bias))
+    return c.cast(made, x.element_type)
