@@ -58,7 +58,7 @@ def _one_hot(a: Any, indices: Any, weights: Any, count: Attr, axis: Attr) -> Any
     experts = a.op("arange.start_step", 0, count, 1, dtype=ANY)
     places = a.unsqueeze(indices, dim=ANY)
     chosen = a._to_copy(a.eq(places, experts), dtype=ANY)
-    column = any_of(a.unsqueeze(weights, dim=ANY), a.op("view", weights, size=ANY))
+    column = any_of(a.unsqueeze(weights, dim=ANY), a.view(weights, size=ANY))
     part = any_of(a._to_copy(chosen, dtype=ANY), chosen) * column
     return a.op("sum.dim_IntList", part, dim=[axis], keepdim=False, dtype=None), [
         weights.shape == indices.shape,

@@ -171,7 +171,7 @@ def scaled(a: Any, x: Any, factor: Const, divisor: Const) -> Any:
 @fragment
 def written(a: Any, before: Any, part: Any, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
     "before, with part at an index of a dimension: what PyTorch makes of `before[:, :, index] = part`"
-    positions = a.op("view", a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
+    positions = a.view(a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
     copied = any_of(a.copy(a.op("select.int", before, dim=ANY, index=ANY), part), part)
     single = a.unsqueeze(copied, dim=dim)
     put = any_of(a.expand(single, size=ANY, implicit=ANY), single)
