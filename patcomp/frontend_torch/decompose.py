@@ -55,6 +55,7 @@ class Decomposer:
     ):
         self._known = known
         declared, complex_ = (_by_overload(table) for table in (own, of_complex))
+        self._own, self._of_complex = declared, complex_
         usual = self._unknown_of(get_decomp_table() | declared)
         # the rest often ends in ops outside of ATen, so it only takes apart what is left
         rest = dict(global_decomposition_table["post_autograd"])
@@ -98,7 +99,10 @@ class Decomposer:
         def call(*tensors: torch.Tensor) -> Any:
             values = dict(zip(inputs, tensors, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
-            return target(*args, **kwargs)
+            # called by name, since PyTorch takes what it sees as a composite of others apart before it looks at a table
+            declared = self._of_complex if target in self._of_complex and _has_complex(node) else self._own
+            result = declared[target](*args, **kwargs) if target in declared else NotImplemented
+            return target(*args, **kwargs) if result is NotImplemented else result
 
         fakes = [leaf for leaf in pytree.tree_leaves(node.meta["val"]) if isinstance(leaf, FakeTensor)]
         if not fakes:

@@ -148,15 +148,6 @@ MISSES = {
 }
 """Why a composite is not recovered, by `"architecture attention composite"`; `*` stands for any."""
 
-DIFFERENCES = {
-    "swin sdpa not decomposed": "adaptive_avg_pool1d is taken apart into as_strided_, which is refused",
-    "swin eager not decomposed": "adaptive_avg_pool1d is taken apart into as_strided_, which is refused",
-    "segformer sdpa not decomposed": "batch_norm is taken apart on import",
-    "segformer eager not decomposed": "batch_norm is taken apart on import",
-    "diffusion_block eager not decomposed": "the uninitialized tensor that baddbmm with beta=0 takes is refused",
-}
-"""Why a form of a program gives other composites, or none, by `"architecture attention form"`."""
-
 
 def listed_miss(name: str, attention: str, composite: str) -> str:
     """The key of `MISSES` that covers a miss; empty where there is none."""

@@ -1,13 +1,13 @@
 """The same model gives the same composites in every form: decomposed with either table or not, with either attention.
 
-A sample runs always; `-m slow` runs all of them. What differs is listed in `DIFFERENCES` with the reason.
+A sample runs always; `-m slow` runs all of them.
 """
 
 from __future__ import annotations
 
 import pytest
 from models.architectures import ARCHITECTURES, FORMS, VARIANTS, build, export
-from models.expected import DIFFERENCES, recovered, relative_error
+from models.expected import recovered, relative_error
 from models.test_architectures import TOLERANCE, converted
 
 from patcomp import TorchConverter
@@ -22,8 +22,6 @@ def _parameters(*variants: tuple[str, ...]) -> list[object]:
         marks = [pytest.mark.xdist_group(variant[0])]
         if variant[0] not in SAMPLE:
             marks.append(pytest.mark.slow)
-        if reason := DIFFERENCES.get(" ".join(variant)):
-            marks.append(pytest.mark.xfail(reason=reason, strict=True))
         parameters.append(pytest.param(*variant, id="-".join(filter(None, variant)), marks=marks))
     return parameters
 

@@ -1,0 +1,57 @@
+"""One ATen op as a program that `torch.export` made, converted and compared with eager PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from native import Native
+from torch import nn
+
+from catalog.cases import Case, assert_agrees, eager_argument, overload_of
+from patcomp import AIProgram, TorchConverter
+from patcomp.ir import aten
+from patcomp.ir.evaluate import prepare_input
+
+
+class Call(nn.Module):
+    """One op, called with the tensors of a case as inputs."""
+
+    def __init__(self, case: Case):
+        super().__init__()
+        self.op = overload_of(case.op)
+        schema = aten.schema_of(case.op)
+        assert schema is not None
+        self.arguments = {name: eager_argument(value, schema[name].type) for name, value in case.arguments.items()}
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        remaining = iter(tensors)
+
+        def filled(value: Any) -> Any:
+            if isinstance(value, list):
+                return [filled(item) for item in value]
+            return next(remaining) if isinstance(value, torch.Tensor) else value
+
+        return self.op(**{name: filled(value) for name, value in self.arguments.items()})
+
+
+def convert(case: Case) -> AIProgram:
+    """The program of a case, exported and not decomposed.
+
+    Raises:
+        UnsupportedError: it is refused.
+    """
+    exported = torch.export.export(Call(case), tuple(case.inputs), strict=False)
+    return TorchConverter().add_exported_program(exported).to_coreai()
+
+
+def check(case: Case, program: AIProgram, native: Native) -> None:
+    """The program's results are eager's, on the reference evaluator and on the real runtime."""
+    block = program.module.graph("main").regions[0].block
+    inputs = {
+        name: prepare_input(value, argument.type, name)  # type: ignore[arg-type]
+        for name, value, argument in zip(program.input_names(), case.inputs, block.args, strict=True)
+    }
+    for where, outputs in (("evaluator", program.run(inputs)), ("runtime", native.run(program.module, inputs))):
+        numbered = {f"y{index}": outputs[name] for index, name in enumerate(program.output_names())}
+        assert_agrees(case, numbered, where)
