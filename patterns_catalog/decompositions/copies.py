@@ -1,0 +1,41 @@
+"""Views that are copies: values cannot be written to, so that a copy is the view itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from patcomp.patterns import Decomposition, Rejected, decomposition, example
+
+
+def _copy(name: str, *arguments: Any) -> Decomposition:
+    packet, *overload = name.split(".")
+    view = getattr(getattr(torch.ops.aten, packet.removesuffix("_copy")), overload[0] if overload else "default")
+
+    @decomposition(f"aten.{name}", name=f"decompose {name}", examples=[example(*arguments)])
+    def function(*args: Any, **kwargs: Any) -> Any:
+        "the view without `_copy`"
+        return pytree.tree_map(torch.clone, view(*args, **kwargs))
+
+    return function
+
+
+view_copy = _copy("view_copy", "2x3xf32", [3, 2])
+permute_copy = _copy("permute_copy", "2x3xf32", [1, 0])
+narrow_copy = _copy("narrow_copy", "5x3xf32", 0, 1, 2)
+unbind_copy = _copy("unbind_copy.int", "2x3xf32", 1)
+select_copy = _copy("select_copy.int", "2x3xf32", 1, -1)
+slice_copy = _copy("slice_copy.Tensor", "5x3xf32", 0, 1, 4, 2)
+split_copy = _copy("split_copy.Tensor", "5x3xf32", 2)
+detach_copy = _copy("detach_copy", "2x3xf32")
+
+
+@decomposition("aten.as_strided_copy", examples=[example("12xf32", [3, 2], [2, 3], 1)])
+def as_strided_copy(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
+    "the view without `_copy`, of the elements in their order"
+    if not self.is_contiguous():
+        raise Rejected("as_strided_copy of a tensor that is not contiguous")
+    return torch.as_strided(self, size, stride, storage_offset).clone()
