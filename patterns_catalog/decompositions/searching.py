@@ -75,14 +75,13 @@ def bucketize_number(self: float, boundaries: Tensor, *, out_int32: bool = False
 
 
 def _range_of(x: Tensor, given: Sequence[float] | None) -> tuple[Tensor, Tensor]:
-    """The outer edges of bins: the given ones, or the smallest and largest value; apart where they are equal."""
-    low, high = given or (0.0, 0.0)
-    if low == high and x.numel():
-        lowest, highest = x.min(), x.max()
+    """The outer edges of bins: the given ones, or the smallest and largest value; a half apart where they are equal."""
+    if given or not x.numel():
+        lowest, highest = (x.new_full((), bound) for bound in given or (0.0, 0.0))
     else:
-        lowest, highest = x.new_full((), low), x.new_full((), high)
-    equal = lowest == highest
-    return torch.where(equal, lowest - 1, lowest), torch.where(equal, highest + 1, highest)
+        lowest, highest = x.min(), x.max()
+    apart = (lowest == highest).to(x.dtype) * 0.5
+    return lowest - apart, highest + apart
 
 
 def _counts(position: Tensor, inside: Tensor, bins: int, weight: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -15,22 +15,24 @@ from patterns_catalog.lowering.reductions import axes_of, reduce
 @lowering("aten.var.correction", examples=[
     example("2x3x4xf32", [1]), example("2x3x4xf32", [-1, 0], correction=0, keepdim=True), example("2x3xf32"),
     example("2x3xf32", [1], correction=1.5), example("2x3xf16", [1], correction=5), example("f32", correction=0),
+    example("2x0xf32", [1]),
 ])  # fmt: skip
 def variance(op: OpView, c: Any) -> Value:
-    """sum((x - mean) ** 2) / max(count - correction, 0), in float32 for half precision."""
+    """sum((x - mean) ** 2) / max(count - correction, 0), NaN of nothing; in float32 for half precision."""
     x = op["self"]
     op.expect(is_float(x.element_type), "a variance of complex numbers")
     correction = 1 if op.correction is None else op.correction
     wide = c.cast(x, compute_type(x))
     axes = axes_of(op.dim, x.rank)
-    centered = c.broadcasting_sub(wide, reduce(c, c.reduce_mean, wide, op.dim, True))
+    centered = c.broadcasting_sub(wide, reduce(c, c.reduce_mean, wide, op.dim, True, of_nothing=math.nan))
     square = c.broadcasting_mul(centered, centered)
     if correction == 0:
-        return c.cast(reduce(c, c.reduce_mean, square, op.dim, op.keepdim), x.element_type)
+        mean = reduce(c, c.reduce_mean, square, op.dim, op.keepdim, of_nothing=math.nan)
+        return c.cast(mean, x.element_type)
     sizes = [x.shape[axis] for axis in axes]
     op.expect(None not in sizes, "a variance with a correction over a dynamic dimension")
     count = max(math.prod(size for size in sizes if size is not None) - correction, 0)
-    total = reduce(c, c.reduce_sum, square, op.dim, op.keepdim)
+    total = reduce(c, c.reduce_sum, square, op.dim, op.keepdim, of_nothing=math.nan)
     return c.cast(c.broadcasting_divide(total, c.constant(float(count), wide.element_type)), x.element_type)
 
 
