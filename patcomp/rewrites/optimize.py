@@ -17,7 +17,8 @@ from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, co
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 
-_NOT_FOLDED = {"coreai.constant", "coreai.get_shape"}
+_NOT_FOLDED = {"coreai.constant", "coreai.get_shape", "coreai.create_complex"}
+"""The runtime has no complex constants."""
 
 
 def optimize(module: IRModule, rules: RuleSet) -> Statistics:

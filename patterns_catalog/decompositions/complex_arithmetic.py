@@ -23,7 +23,7 @@ def view_as_complex(self: Tensor) -> Tensor:
 
 
 @decomposition("aten.polar", examples=[example("2x3xf32", "3xf32")])
-def polar(abs: Tensor, angle: Tensor) -> Tensor:  # noqa: A002  (the name in the schema)
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
     "abs (cos angle + i sin angle)"
     return torch.complex(abs * torch.cos(angle), abs * torch.sin(angle))
 
@@ -49,10 +49,12 @@ add = _sum("add")
 sub = _sum("sub")
 
 
-@decomposition("aten.rsub.Tensor", "aten.rsub.Scalar", examples=[_PAIR], of_complex=True)
+@decomposition("aten.rsub.Tensor", "aten.rsub.Scalar", of_complex=True, examples=[
+    _PAIR, example(_Z, 1.0, op="aten.rsub.Scalar"),
+])  # fmt: skip
 def rsub(self: Tensor, other: Tensor | Number, alpha: Number = 1) -> Tensor:
     "other - alpha * self"
-    return other - self * alpha
+    return torch.add(torch.neg(self * alpha if alpha != 1 else self), other)
 
 
 @decomposition("aten.mul.Tensor", "aten.mul.Scalar", of_complex=True, examples=[
@@ -80,7 +82,7 @@ def div(self: Tensor, other: Tensor | Number) -> Tensor:
 @decomposition("aten.reciprocal", examples=[example(_Z)], of_complex=True)
 def reciprocal(self: Tensor) -> Tensor:
     "1 / z"
-    return torch.div(torch.ones((), dtype=self.dtype), self)
+    return torch.div(torch.full((), 1.0, dtype=self.dtype.to_real()), self)
 
 
 @decomposition("aten.neg", "aten._neg_view", examples=[example(_Z)], of_complex=True)
@@ -100,10 +102,10 @@ def abs_(self: Tensor) -> Tensor:
     "sqrt(a² + b²), scaled by the larger part so that the squares are in range"
     a, b = torch.real(self).abs(), torch.imag(self).abs()
     large, small = torch.maximum(a, b), torch.minimum(a, b)
-    ratio = torch.where(large > 0, small / large, 0.0)
+    ratio = torch.where(large == 0, 0.0, small / large)
     finite = large * torch.sqrt(1 + ratio * ratio)
     infinite = (a == torch.inf) | (b == torch.inf)
-    return torch.where(infinite, torch.inf, torch.where(torch.isnan(large), large, finite))
+    return torch.where(infinite, torch.inf, finite)
 
 
 @decomposition("aten.angle", examples=[example(_Z)], of_complex=True)
@@ -134,22 +136,26 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1
 # ---- comparison and logic --------------------------------------------------------------------------
 
 
-@decomposition("aten.eq.Tensor", "aten.eq.Scalar", examples=[_PAIR, example(_Z, 1.0)], of_complex=True)
+@decomposition(
+    "aten.eq.Tensor", "aten.eq.Scalar", examples=[_PAIR, example(_Z, 1.0, op="aten.eq.Scalar")], of_complex=True
+)
 def eq(self: Tensor, other: Tensor | Number) -> Tensor:
     "both parts equal"
     (a, b), (c, d) = parts(self), parts(other)
     return torch.as_tensor(a == c) & torch.as_tensor(b == d)
 
 
-@decomposition("aten.ne.Tensor", "aten.ne.Scalar", examples=[_PAIR, example(_Z, 1.0)], of_complex=True)
+@decomposition(
+    "aten.ne.Tensor", "aten.ne.Scalar", examples=[_PAIR, example(_Z, 1.0, op="aten.ne.Scalar")], of_complex=True
+)
 def ne(self: Tensor, other: Tensor | Number) -> Tensor:
     "not equal"
     return torch.logical_not(torch.eq(self, other))
 
 
-def _test(name: str, join: Callable[[Tensor, Tensor], Tensor], doc: str) -> Decomposition:
-    op = getattr(torch, name)
-
+def _test(
+    name: str, op: Callable[[Tensor], Tensor], join: Callable[[Tensor, Tensor], Tensor], doc: str
+) -> Decomposition:
     def test(self: Tensor) -> Tensor:
         return join(op(torch.real(self)), op(torch.imag(self)))
 
@@ -159,9 +165,9 @@ def _test(name: str, join: Callable[[Tensor, Tensor], Tensor], doc: str) -> Deco
     )
 
 
-isnan = _test("isnan", torch.logical_or, "NaN in either part")
-isinf = _test("isinf", torch.logical_or, "an infinity in either part")
-isfinite = _test("isfinite", torch.logical_and, "both parts finite")
+isnan = _test("isnan", lambda x: x != x, torch.bitwise_or, "NaN in either part")
+isinf = _test("isinf", lambda x: x.abs() == torch.inf, torch.bitwise_or, "an infinity in either part")
+isfinite = _test("isfinite", lambda x: x.abs() < torch.inf, torch.bitwise_and, "both parts finite")
 
 
 def _logic(name: str, *examples: Any) -> Decomposition:
