@@ -8,12 +8,20 @@ from patcomp.ir import aten
 from patcomp.patterns import Example, example
 
 UNARY = (
-    "abs alias any asinh atan bitwise_not ceil clone cos cosh elu erf exp expm1 floor gelu hardtanh isinf isnan "
-    "leaky_relu logical_not neg nonzero prod mean relu round sigmoid sign sin sinh tan tanh trunc"
-).split()
-POSITIVE = "log log10 log1p log2 reciprocal rsqrt sqrt".split()
-BINARY = "add bitwise_and bitwise_or bitwise_xor div eq fmod ge gt le lt mul ne remainder sub".split()
-PLAIN_BINARY = "atan2 logical_and logical_or logical_xor maximum minimum".split()
+    "abs", "alias", "any", "asinh", "atan", "bitwise_not", "ceil", "clone", "cos", "cosh", "elu", "erf", "exp",
+    "expm1", "floor", "gelu", "hardtanh", "isinf", "isnan", "leaky_relu", "logical_not", "neg", "nonzero", "prod",
+    "mean", "relu", "round", "sigmoid", "sign", "sin", "sinh", "tan", "tanh", "trunc",
+)  # fmt: skip
+POSITIVE = (
+    "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sqrt",
+)  # fmt: skip
+BINARY = (
+    "add", "bitwise_and", "bitwise_or", "bitwise_xor", "div", "eq", "fmod", "ge", "gt", "le", "lt", "mul", "ne",
+    "remainder", "sub",
+)  # fmt: skip
+PLAIN_BINARY = (
+    "atan2", "logical_and", "logical_or", "logical_xor", "maximum", "minimum",
+)  # fmt: skip
 
 _BITS = ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor")
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +34,7 @@ from native import Native, NativeError, ProcessDied
 from rich.console import Console
 from rich.progress import track
 from torch.testing._internal.opinfo.core import OpInfo
+from torch.utils import _pytree as pytree
 
 from operators.samples import DTYPES, Sample, name_of, operators, samples
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
@@ -51,8 +52,10 @@ class Outcome:
 
     kind: str
     message: str = ""
-    aten: tuple[str, ...] = ()
-    """The ATen ops of the exported program."""
+    ops: frozenset[tuple[str, int]] = frozenset()
+    """The ops of the program, before and after it is decomposed, each with a rank of its first tensor."""
+    refused: frozenset[tuple[str, str]] = frozenset()
+    """The ops that were refused, and why."""
 
 
 @dataclass
@@ -65,7 +68,10 @@ class Row:
     """Number of samples by how they ended."""
     failures: list[tuple[str, str, str]] = field(default_factory=list)
     """Kind, sample and message; the first of each kind and message."""
-    aten: list[str] = field(default_factory=list)
+    ops: dict[str, list[int]] = field(default_factory=dict)
+    """The ops of the samples that pass, with the ranks of their first tensors."""
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    """The ops that were refused, and why."""
     seconds: float = 0.0
 
     @property
@@ -105,13 +111,13 @@ def _native() -> Native:
 def run_sample(sample: Sample, native: Native, *, runtime: bool = True, wide: str = "narrow") -> Outcome:
     """Exports, converts and runs one sample; `wide` is the choice for 64-bit numbers."""
     try:
-        exported = torch.export.export(sample.program, sample.program.tensors, strict=False)
-        exported = exported.run_decompositions(get_decomp_table())
+        whole = torch.export.export(sample.program, sample.program.tensors, strict=False)
+        exported = whole.run_decompositions(get_decomp_table())
     except _TimeIsUp:
         raise
     except Exception as error:  # PyTorch's exporter raises whatever its tracers raise
         return Outcome("not exported", f"{type(error).__name__}: {error}"[:200])
-    aten = sorted({operator_name(node) for node in exported.graph.nodes if node.op == "call_function"})
+    ops = frozenset(item for program in (whole, exported) for item in _ops(program))
     try:
         converter = TorchConverter(int64=wide, float64=wide)
         program = converter.add_exported_program(exported).to_coreai()
@@ -122,24 +128,33 @@ def run_sample(sample: Sample, native: Native, *, runtime: bool = True, wide: st
         outputs = program.run(inputs)
         message = mismatch(sample, [outputs[name] for name in program.output_names()], wide)
         if message:
-            return Outcome("mismatch", f"evaluator: {message}", tuple(aten))
+            return Outcome("mismatch", f"evaluator: {message}", ops)
         if runtime:
             outputs = native.run(program.module, inputs)
             message = mismatch(sample, [outputs[name] for name in program.output_names()], wide)
             if message:
-                return Outcome("mismatch", f"runtime: {message}", tuple(aten))
+                return Outcome("mismatch", f"runtime: {message}", ops)
     except UnsupportedError as error:
-        reasons = sorted({f"{problem.op}: {problem.message}" for problem in error.problems})
-        return Outcome("refused", "; ".join(reasons)[:600], tuple(aten))
+        refused = frozenset((problem.op, problem.message) for problem in error.problems)
+        reasons = sorted(f"{op}: {message}" for op, message in refused)
+        return Outcome("refused", "; ".join(reasons)[:600], ops, refused)
     except ProcessDied as error:
-        return Outcome("crash", f"{error}"[-400:], tuple(aten))
+        return Outcome("crash", f"{error}"[-400:], ops)
     except NativeError as error:
-        return Outcome("error", f"runtime: {error}"[:600], tuple(aten))
+        return Outcome("error", f"runtime: {error}"[:600], ops)
     except _TimeIsUp:
         raise
     except Exception as error:  # a defect: to be listed, not to end the sweep
-        return Outcome("error", f"{type(error).__name__}: {error}"[:600], tuple(aten))
-    return Outcome("pass", "", tuple(aten))
+        return Outcome("error", f"{type(error).__name__}: {error}"[:600], ops)
+    return Outcome("pass", "", ops)
+
+
+def _ops(program: torch.export.ExportedProgram) -> Iterator[tuple[str, int]]:
+    for node in program.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            values = [source.meta.get("val") for source in node.all_input_nodes] + [node.meta.get("val")]
+            ranks = [value.dim() for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+            yield operator_name(node), ranks[0] if ranks else 0
 
 
 TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -204,7 +219,8 @@ def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True, wi
     """Runs the samples of an operator."""
     row = Row(name_of(op), dtype)
     counts: Counter[str] = Counter()
-    aten: set[str] = set()
+    ops: defaultdict[str, set[int]] = defaultdict(set)
+    refused: defaultdict[str, set[str]] = defaultdict(set)
     started = time.perf_counter()
     seen: set[tuple[str, str]] = set()
     for sample in samples(op, DTYPES[dtype], limit):
@@ -216,13 +232,17 @@ def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True, wi
             _native().close()
             _native.cache_clear()
         counts[outcome.kind] += 1
-        aten.update(outcome.aten)
+        for name, reason in outcome.refused:
+            refused[name].add(reason)
+        for name, rank in outcome.ops if outcome.kind == "pass" else ():
+            ops[name].add(rank)
         key = (outcome.kind, outcome.message)
         if outcome.kind != "pass" and key not in seen:
             seen.add(key)
             row.failures.append((outcome.kind, sample.text, outcome.message))
     row.counts = dict(sorted(counts.items()))
-    row.aten = sorted(aten)
+    row.ops = {name: sorted(ranks) for name, ranks in sorted(ops.items())}
+    row.refused = {name: sorted(reasons) for name, reasons in sorted(refused.items())}
     row.seconds = round(time.perf_counter() - started, 2)
     return row
 

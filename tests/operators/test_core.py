@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from native import Native
-
 from catalog.cases import make_case
 from catalog.exported import check, convert
+from native import Native
+
 from operators.core import EXAMPLES, REFUSED, core_overloads
 
 
