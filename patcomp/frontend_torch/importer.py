@@ -29,6 +29,7 @@ ASSERTIONS = {
     "aten::_assert_async.msg",
     "aten::_assert_scalar",
     "aten::_assert_tensor_metadata",
+    "aten::_linalg_check_errors",
     "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size",
 }
@@ -37,7 +38,8 @@ ASSERTIONS = {
 
 def is_assertion(node: Node) -> bool:
     """Whether a node only checks something."""
-    target = node.target
+    # with_effects(token, op, ...) is what run_decompositions makes of ops that may raise, to keep their order
+    target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
     return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
 
 

@@ -45,6 +45,8 @@ def signature_of(program: ExportedProgram) -> Signature:
     fixed: dict[str, Any] = {}
     mutated = set(signature.buffers_to_mutate.values())
     for spec in signature.input_specs:
+        if spec.kind == InputKind.TOKEN:
+            continue  # orders ops with effects; those that are more than checks are reported as unsupported
         name = getattr(spec.arg, "name", "")
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             assert spec.target is not None
@@ -70,7 +72,7 @@ def signature_of(program: ExportedProgram) -> Signature:
                 fixed_outputs[len(outputs) + len(fixed_outputs)] = spec.arg.value
             else:
                 problems.append(Problem("an output that is a dynamic integer is not supported yet"))
-        else:
+        elif spec.kind != OutputKind.TOKEN:
             what = "buffer" if spec.kind == OutputKind.BUFFER_MUTATION else "input"
             problems.append(
                 Problem(
