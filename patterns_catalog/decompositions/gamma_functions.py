@@ -173,5 +173,5 @@ def zeta(self: Tensor | float, other: Tensor | float) -> Tensor:
     total = _zeta_of_positive(x, torch.where(negative, above, q))
     total = torch.where(negative, total + torch.where(odd, -left, left), total)
     pole = (x == 1.0) | (negative & (q == q.floor()) & ~(x < 1.0))
-    undefined = (x < 1.0) | (negative & (x != x.floor())) | (q == math.inf)
+    undefined = (x < 1.0) | (negative & (x != x.floor())) | q.isinf() | (x.isinf() & (q > 1.0))
     return torch.where(pole, math.inf, torch.where(undefined, math.nan, total)).to(result)
