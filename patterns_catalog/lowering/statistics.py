@@ -41,22 +41,22 @@ def variance(op: OpView, c: Any) -> Value:
     example("2x3x4xf32", "3xf32", None, True, 0.1, 1e-5),
 ])  # fmt: skip
 def batch_norm_of_batch(op: OpView, c: Any) -> list[Value]:
-    """(x - mean) * rsqrt(variance + eps) * weight + bias for each channel, with the statistics of the batch."""
+    "(x - mean) * rsqrt(var + eps) * weight + bias for each channel, the batch's mean, and rsqrt(var + eps)"
     op.ignore("momentum", because="there are no running statistics to update")
     op.expect(op.training, "a batch norm with neither the batch's statistics nor others")
-    op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
     x = op.input
     op.expect(x.rank > 1 and x.shape[1] is not None, "a batch norm of a dynamic number of channels")
     wide = c.cast(x, compute_type(x))
     element, axes = wide.element_type, [0, *range(2, x.rank)]
     column = [x.shape[1], *([1] * (x.rank - 2))]
-    centered = c.broadcasting_sub(wide, c.reduce_mean(wide, axes))
+    mean = c.reduce_mean(wide, axes)
+    centered = c.broadcasting_sub(wide, mean)
     variance = c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
-    made = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, op.eps)))
+    deviation = c.rsqrt(c.broadcasting_add(variance, op.eps))
+    made = c.broadcasting_mul(centered, deviation)
     if op.weight is not None:
         made = c.broadcasting_mul(made, c.reshape(c.cast(op.weight, element), column))
     if op.bias is not None:
         made = c.broadcasting_add(made, c.reshape(c.cast(op.bias, element), column))
-    # nobody reads the statistics, but the op has them as results
-    unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.shape)) for t in op.results[1:]]
-    return [c.cast(made, x.element_type), *unused]
+    results = made, c.shrink_dims(mean, axes), c.shrink_dims(deviation, axes)
+    return [c.cast(value, result.element_type) for value, result in zip(results, op.results, strict=True)]
