@@ -1,0 +1,28 @@
+"""Neighbouring pairs of the last axis in one spelling: every other value.
+
+Rotary position embeddings of complex numbers take the pairs apart with a view; on the spelling of the others they are
+the same composite (`composites/rope.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir import aten
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, op_rule
+
+_END = 2**63 - 1
+
+
+@op_rule("normalize", "aten.select.int", name="normalize select of pairs", size=2)
+def select_of_pairs(op: OpView, a: Any) -> Value | None:
+    "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
+    pairs = op["self"]
+    view = pairs.ssa.owner
+    if not isinstance(view, aten.AtenOp) or view.name != "aten.view" or op.dim % pairs.rank != pairs.rank - 1:
+        return None
+    x: Value = view.arguments_by_name()["self"]
+    if not pairs.is_static or pairs.shape[-1] != 2 or x.shape != (*pairs.shape[:-2], 2 * pairs.shape[-2]):
+        return None
+    return a.build("aten.slice.Tensor", op.result, self=x, dim=x.rank - 1, start=op.index % 2, end=_END, step=2)
