@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from patcomp.ir.types import is_float
+from patcomp.ir.types import element_name, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
@@ -75,8 +76,12 @@ def clamp(op: OpView, c: Any) -> Value:
         "float bounds for an integer result",
     )
     x = c.cast(x, element)
-    if low is not None:
+    smallest, largest = (-(2**31), 2**31 - 1) if element_name(element) == "si32" else (-math.inf, math.inf)
+    # the type may stand for a 64-bit one, whose values have 32 bits on the runtime: bounds beyond those bound nothing
+    if low is not None and not low <= smallest:
+        op.expect(not low > largest, "a lower bound beyond 32 bits")
         x = c.broadcasting_maximum(x, c.constant(number_in(low, element), element))
-    if high is not None:
+    if high is not None and not high >= largest:
+        op.expect(not high < smallest, "an upper bound beyond 32 bits")
         x = c.broadcasting_minimum(x, c.constant(number_in(high, element), element))
     return x

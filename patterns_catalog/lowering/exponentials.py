@@ -40,7 +40,8 @@ def _log1p(c: Any, x: Value) -> Value:
     Computer Scientist Should Know About Floating-Point Arithmetic, 1991, theorem 4.)
     """
     shifted = c.broadcasting_add(x, 1.0)
-    back = c.broadcasting_sub(shifted, 1.0)
+    # the runtime makes x of (x + 1) - 1; the maximum keeps it from that, and where it matters the log is NaN
+    back = c.broadcasting_sub(c.broadcasting_maximum(shifted, 0.0), 1.0)
     unchanged = c.broadcasting_equal(shifted, 1.0)
     exact = c.broadcasting_or(c.broadcasting_equal(back, x), unchanged)
     quotient = _divided_or_one(c, x, back, exact)

@@ -39,6 +39,8 @@ NUMBERS = [
     param("a bool to an integer power", "pow.Tensor_Scalar", "4xi1", 3),
     param("an integer to a float power", "pow.Tensor_Scalar", "4xsi32[1,9]", 0.5),
     param("a number to a float power", "pow.Scalar", 2, "4xf32"),
+    param("an integer to the power of a tensor", "pow.Tensor_Tensor", "4xsi32", "4xsi32[0,3]"),
+    param("a number to the power of an integer tensor", "pow.Scalar", 2, "4xsi64[0,9]"),
     param("a float power of special values", "pow.Tensor_Scalar", values([-INF, -0.0, NAN, -2.0, INF]), 0.5),
     param("an inverse square root of special values", "pow.Tensor_Scalar", values([-0.0, NAN, 4.0, INF]), -0.5),
     param("integers divided", "div.Tensor", "2x3xsi64", "3xsi32[1,9]"),
@@ -180,8 +182,6 @@ def test_agrees(op: str, args: tuple[Any, ...], kwargs: dict[str, Any], native: 
 REFUSED = [
     param("index with a bool mask", "index.Tensor", "4x5xf32", ["4xi1"]),
     param("index with a byte mask", "index.Tensor", "4x5xf32", [values([1, 0, 1, 1], torch.uint8)]),
-    param("an integer to the power of a tensor", "pow.Tensor_Tensor", "4xsi32", "4xsi32[0,3]"),
-    param("a number to the power of an integer tensor", "pow.Scalar", 2, "4xsi64[0,9]"),
     param("complex numbers", "mul.Tensor", "3xcomplex<f32>", "3xcomplex<f32>"),
     param("the absolute value of a complex number", "abs", "3xcomplex<f32>"),
     param("unsigned integers of 32 bits as signed", "_to_copy", "3xui32[0,9]", dtype="si32"),
