@@ -1,8 +1,10 @@
 """ATen ops written in PyTorch, which are taken apart so on import; see `patcomp.patterns.decomposition`."""
 
 from patterns_catalog.decompositions import (
+    airy_function,
     angles,
     average_pooling,
+    bessel_functions,
     bits,
     complex_arithmetic,
     complex_functions,
@@ -20,6 +22,7 @@ from patterns_catalog.decompositions import (
     linear_systems,
     losses,
     matrix_products,
+    modified_bessel_functions,
     normalization,
     number_classes,
     ordering,
@@ -31,8 +34,10 @@ from patterns_catalog.decompositions import (
 )
 
 FAMILIES = (
+    airy_function,
     angles,
     average_pooling,
+    bessel_functions,
     bits,
     complex_arithmetic,
     complex_functions,
@@ -50,6 +55,7 @@ FAMILIES = (
     linear_systems,
     losses,
     matrix_products,
+    modified_bessel_functions,
     normalization,
     number_classes,
     ordering,
