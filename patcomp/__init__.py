@@ -20,7 +20,7 @@ from patcomp.errors import (
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
-    from patcomp.frontend_torch import TorchConverter, get_decomp_table
+    from patcomp.frontend_torch import TorchConverter, get_decomp_table, supports
 
 __version__ = "0.1.0"
 
@@ -38,11 +38,13 @@ __all__ = [
     "VerifyError",
     "__version__",
     "get_decomp_table",
+    "supports",
 ]
 
 _LAZY = {
     "TorchConverter": "patcomp.frontend_torch",
     "get_decomp_table": "patcomp.frontend_torch",
+    "supports": "patcomp.frontend_torch",
     "AIProgram": "patcomp.emit.program",
 }
 

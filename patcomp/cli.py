@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -173,6 +174,33 @@ class _Reasons(logging.Filter):
         return False
 
 
+# ---- supported ops --------------------------------------------------------------------------------
+
+
+@app.command()
+def ops(
+    pattern: Annotated[str, typer.Argument(help="Only ops of such names, a shell pattern: 'aten.add*'.")] = "*",
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
+) -> None:
+    """Lists the PyTorch ops that are converted: how, with which element types and ranks, and what is refused."""
+    from patcomp.frontend_torch.support import supported_ops, sweep_shares
+    from patcomp.ops_page import ops_page, ranks_text
+
+    found = supported_ops()
+    if markdown:
+        print(ops_page(found, sweep_shares()))
+        return
+    found = [support for support in found if fnmatch(support.op, pattern) or fnmatch(support.op, f"aten.{pattern}")]
+    if not found:
+        raise PatcompError(f"no supported op is called {pattern}")
+    table = Table("op", "how", "element types", "ranks", "limits")
+    for support in found:
+        cells = (", ".join(support.how), ", ".join(support.dtypes), ranks_text(support.ranks))
+        table.add_row(support.op, *cells, "; ".join(support.limits))
+    _wide_console().print(table, markup=False)
+    print(f"{len(found)} ops")
+
+
 # ---- the catalog ----------------------------------------------------------------------------------
 
 
@@ -193,10 +221,7 @@ def list_rules(
     table = Table("rule", "stage", "matches", "declared at", "does")
     for rule in rules:
         table.add_row(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 240  # a pipe has no width to fit
-    console.print(table, markup=False)
+    _wide_console().print(table, markup=False)
     print(f"{len(rules)} rules")
 
 
@@ -218,10 +243,7 @@ def list_composites(
         count = str(len(rules_of.get(item.name, ())))
         formula = item.doc.partition("\n")[0]
         table.add_row(item.name, ", ".join(item.inputs), ", ".join(item.attributes), count, formula)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 240  # a pipe has no width to fit
-    console.print(table, markup=False)
+    _wide_console().print(table, markup=False)
 
 
 def catalog_page(rules: list[Entry]) -> str:
@@ -258,6 +280,13 @@ def _stage_names() -> list[str]:
     from patcomp.rewrites import STAGES
 
     return ["import", *(stage.name for stage in STAGES)]
+
+
+def _wide_console() -> Console:
+    console = Console()
+    if not console.is_terminal:
+        console.width = 240  # a pipe has no width to fit
+    return console
 
 
 # ---- text in, text out ----------------------------------------------------------------------------

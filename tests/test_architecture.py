@@ -36,6 +36,7 @@ USES_FRONTEND = (
     "patcomp/__main__.py",
     "patcomp/cli.py",
     "patcomp/composite_ops.py",
+    "patcomp/ops_page.py",
 )
 
 

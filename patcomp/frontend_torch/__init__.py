@@ -1,6 +1,15 @@
-"""PyTorch in: exported programs and modules, imported as `aten` IR and converted."""
+"""From PyTorch to the IR: staging, import, decomposition, and the questions what can be converted."""
 
 from patcomp.frontend_torch.converter import EntrypointError, ProgramTypeError, TorchConverter
 from patcomp.frontend_torch.decompositions import get_decomp_table
+from patcomp.frontend_torch.support import OpSupport, ProgramSupport, supports
 
-__all__ = ["EntrypointError", "ProgramTypeError", "TorchConverter", "get_decomp_table"]
+__all__ = [
+    "EntrypointError",
+    "OpSupport",
+    "ProgramSupport",
+    "ProgramTypeError",
+    "TorchConverter",
+    "get_decomp_table",
+    "supports",
+]

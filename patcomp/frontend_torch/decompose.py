@@ -142,7 +142,7 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
 
         return call
 
-    return {op: chosen(op) if op in of_complex else usual[op] for op in (usual | of_complex)}
+    return {op: chosen(op) if op in of_complex else usual[op] for op in (*usual, *of_complex)}
 
 
 def _resolved(value: Any) -> Any:

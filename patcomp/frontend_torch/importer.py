@@ -139,8 +139,8 @@ class _Importer:
     def _constant(self, node: Node) -> None:
         path, value = self.signature.constants[node.name]
         self.builder.location = origin_location(origin_of(node))
-        self.values[node] = self._stored(path, value)
-        set_name(self.values[node].ssa, node.name)
+        stored = self.values[node] = self._stored(path, value)
+        set_name(stored.ssa, node.name)
 
     def _stored(self, name: str, value: torch.Tensor) -> Value:
         """A constant; of a complex tensor the parts are stored, since the runtime has no complex constants."""

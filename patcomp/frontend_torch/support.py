@@ -1,0 +1,135 @@
+"""What can be converted, asked without converting: of an op, a node, or a whole program."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._decomp import global_decomposition_table
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.converter import TorchConverter
+from patcomp.frontend_torch.decompositions import get_decomp_table
+from patcomp.frontend_torch.importer import operator_name
+from patcomp.ir import aten
+from patterns_catalog import default_decompositions, default_rules
+
+MEASURED = Path(__file__).with_name("supported_ops.json")
+"""What PyTorch's own operator samples showed, written by the operator sweep of the tests."""
+
+_STAGES = {"normalize": "rewritten", "recover": "composite", "lower": "lowered"}
+
+
+@dataclass(frozen=True)
+class OpSupport:
+    """How one op is converted; true if it is."""
+
+    op: str
+    """Its name in the `aten` dialect."""
+    how: tuple[str, ...]
+    """`lowered`, `composite`, `rewritten` (into other ops), `decomposed` (by the catalog or by PyTorch); else empty."""
+    rules: tuple[str, ...] = ()
+    """The rules of the catalog that take it."""
+    dtypes: tuple[str, ...] = ()
+    """The element types of PyTorch's samples that pass; an op outside of all samples has none."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of the first tensor in these samples."""
+    limits: tuple[str, ...] = ()
+    """Why some samples are refused."""
+
+    def __bool__(self) -> bool:
+        return bool(self.how)
+
+
+@dataclass(frozen=True)
+class ProgramSupport:
+    """What stands in the way of converting a program; true if nothing is known to."""
+
+    problems: tuple[Problem, ...]
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems)) or "every op is supported"
+
+
+def supports(what: Any) -> OpSupport | ProgramSupport:
+    """Whether something can be converted, and how, without converting it.
+
+    Args:
+        what: an op (`torch.ops.aten.add.Tensor`, a packet such as `torch.ops.aten.relu` for its default overload, or a
+            name such as `"aten.add.Tensor"`), an FX node of an exported program, or an `ExportedProgram`.
+
+    Returns:
+        `OpSupport` for an op or node, `ProgramSupport` for a program; both are true or false. Options and shapes that
+        a rule refuses (`OpSupport.limits`) show only in the conversion.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if isinstance(what, ExportedProgram):
+        try:
+            TorchConverter().add_exported_program(what)
+        except UnsupportedError as error:
+            return ProgramSupport(error.problems)
+        return ProgramSupport(())
+    if isinstance(what, Node):
+        return op_support(operator_name(what))
+    if isinstance(what, torch._ops.OpOverloadPacket):
+        what = what.default
+    if isinstance(what, torch._ops.OpOverload):
+        return op_support(aten.op_name(what.name()))
+    if isinstance(what, str):
+        return op_support(what.replace("::", ".").removesuffix(".default"))
+    raise TypeError(f"supports takes an op, a node or an ExportedProgram, got {type(what).__name__}")
+
+
+def op_support(op: str) -> OpSupport:
+    """How the op of a name in the `aten` dialect is converted."""
+    rules = [rule for rule in default_rules().procedural() if op in rule.ops and rule.stage in _STAGES]
+    how = [_STAGES[rule.stage] for rule in rules]
+    names = [rule.name for rule in rules]
+    if (declared := _decompositions().get(op)) is not None:
+        how.append("decomposed")
+        names.append(declared.name)
+    found = _measured()["ops"].get(op, {})
+    if not how and op in _pytorch_decomposes() and found.get("dtypes"):
+        how.append("decomposed")  # PyTorch has forms for ops that end in ones without a rule: only samples tell
+    tuples = {key: tuple(found.get(key, ())) for key in ("dtypes", "ranks", "limits")}
+    return OpSupport(op, tuple(dict.fromkeys(how)), tuple(names), **tuples)
+
+
+def supported_ops() -> list[OpSupport]:
+    """Every op that is converted, by name."""
+    taken = {op for rule in default_rules().procedural() if rule.stage in _STAGES for op in rule.ops}
+    candidates = taken | set(_decompositions()) | set(_measured()["ops"])
+    return [support for op in sorted(candidates) if (support := op_support(op))]
+
+
+def sweep_shares() -> dict[str, Any]:
+    """For each element type, how many of PyTorch's operators pass with all samples, and why the others do not."""
+    return _measured()["sweep"]
+
+
+@cache
+def _measured() -> dict[str, Any]:
+    return json.loads(MEASURED.read_text())
+
+
+@cache
+def _decompositions() -> dict[str, Any]:
+    return default_decompositions().decompositions()
+
+
+@cache
+def _pytorch_decomposes() -> frozenset[str]:
+    tables = (global_decomposition_table["post_autograd"], get_decomp_table())
+    ops = (op for table in tables for op in table)
+    return frozenset(aten.op_name(op.name()) for op in ops if isinstance(op, torch._ops.OpOverload))
