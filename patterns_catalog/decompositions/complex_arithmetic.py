@@ -85,7 +85,13 @@ def reciprocal(self: Tensor) -> Tensor:
     return torch.div(torch.full((), 1.0, dtype=self.dtype.to_real()), self)
 
 
-@decomposition("aten.neg", "aten._neg_view", examples=[example(_Z)], of_complex=True)
+@decomposition("aten._neg_view", examples=[example("2x3xf32")])
+def neg_view(self: Tensor) -> Tensor:
+    "the imaginary part of a conjugated view: the values negated"
+    return torch.neg(self)
+
+
+@decomposition("aten.neg", examples=[example(_Z)], of_complex=True)
 def neg(self: Tensor) -> Tensor:
     "both parts negated"
     return torch.complex(-torch.real(self), -torch.imag(self))

@@ -79,7 +79,6 @@ MOVED = [
     _moved("diagonal", example(_Z)),
     _moved("diag_embed", example("3xcomplex<f32>")),
     _moved("unfold", example(_Z, 1, 2, 1)),
-    _moved("index.Tensor", example(_Z, ["2xsi64[0,2]"])),
     _moved("index_select", example(_Z, 1, "2xsi64[0,3]")),
     _moved("gather", example(_Z, 1, "3x2xsi64[0,3]")),
     _moved("take", example(_Z, "5xsi64[0,11]")),
@@ -119,6 +118,15 @@ MOVED = [
     _moved("diagonal_scatter", example(_Z, "3xcomplex<f32>"), values=("src",)),
 ]
 """Ops that are linear in their complex tensors."""
+
+
+@decomposition("aten.index.Tensor", examples=[example(_Z, ["2xsi64[0,2]"])], of_complex=True)
+def index(self: Tensor, indices: list[Tensor | None]) -> Tensor:
+    "the same op on both parts"
+    if any(place is not None and place.dtype in (torch.bool, torch.uint8) for place in indices):
+        raise Rejected("complex numbers read by a mask; how many depends on the data")
+    real, imag = (torch.ops.aten.index.Tensor(part, indices) for part in parts(self))
+    return torch.complex(real, imag)
 
 
 @decomposition("aten.index_add", of_complex=True, examples=[example(_Z, 1, "2xsi64[0,3]", "3x2xcomplex<f32>", alpha=2)])

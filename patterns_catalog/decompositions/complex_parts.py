@@ -38,7 +38,7 @@ def real_dtype(*operands: Tensor | Number) -> torch.dtype:
     """The type of the parts of what PyTorch computes from operands."""
     dtype = operands[0].dtype if isinstance(operands[0], Tensor) else torch.result_type(0.0, operands[0])
     if len(operands) == 2:
-        dtype = torch.result_type(*operands)
+        dtype = torch.result_type(*operands)  # type: ignore[arg-type]
     return dtype.to_real()
 
 

@@ -102,6 +102,16 @@ var = _spread("var")
 std = _spread("std")
 
 
+@decomposition("aten.var_mean.correction", of_complex=True, examples=[example(_Z, [1], correction=1, keepdim=True)])
+def var_mean(
+    self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    "both apart"
+    axes = list(range(self.dim())) if dim is None else dim
+    spread_ = torch.ops.aten.var.correction(self, dim, correction=correction, keepdim=keepdim)
+    return spread_, torch.mean(self, axes, keepdim=keepdim)
+
+
 @decomposition("aten.linalg_vector_norm", examples=[example(_Z, 2, [1]), example(_Z, 1)], of_complex=True)
 def linalg_vector_norm(
     self: Tensor, ord: float = 2, dim: list[int] | None = None, keepdim: bool = False,
