@@ -22,6 +22,7 @@ from patterns_catalog.decompositions import (
     indexing,
     linear_systems,
     losses,
+    matrix_functions,
     matrix_products,
     modified_bessel_functions,
     normalization,
@@ -32,6 +33,7 @@ from patterns_catalog.decompositions import (
     rounding,
     scans,
     searching,
+    spectra,
     unique,
 )
 
@@ -57,6 +59,7 @@ FAMILIES = (
     indexing,
     linear_systems,
     losses,
+    matrix_functions,
     matrix_products,
     modified_bessel_functions,
     normalization,
@@ -66,6 +69,7 @@ FAMILIES = (
     rounding,
     scans,
     searching,
+    spectra,
     recurrent,
     unique,
 )
