@@ -96,7 +96,8 @@ class _Importer:
         self.expansions = expansions
         self.expanded: Node | None = None
         """The node whose expansion is being imported."""
-        self.values: dict[Node, Value | list[Value]] = {}
+        self.values: dict[Node, Value | list[Value | None] | None] = {}
+        """None is what nothing uses."""
         self.problems: list[Problem] = []
         self.block = Block()
         self.builder = Builder(self.block, blobs=module.blobs)
@@ -105,7 +106,12 @@ class _Importer:
         nodes = list(self.program.graph.nodes)
         placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
         for index, input_name in enumerate(self.signature.inputs):
-            argument = self.block.insert_arg(type_of(placeholders[input_name].meta["val"]), index)
+            try:
+                type_ = type_of(placeholders[input_name].meta["val"])
+            except TypeError as error:
+                self._problem(placeholders[input_name], str(error))
+                continue
+            argument = self.block.insert_arg(type_, index)
             set_name(argument, input_name)
             self.values[placeholders[input_name]] = Value(argument)
         with self.builder:
@@ -187,7 +193,7 @@ class _Importer:
                     self.values[node] = self._value(results)
                 else:
                     assert isinstance(results, list | tuple)
-                    self.values[node] = [self._value(result) for result in results]
+                    self.values[node] = [None if result is None else self._value(result) for result in results]
 
     def _captured(self, node: Node, value: torch.Tensor) -> None:
         """A tensor that a decomposition makes of Python numbers."""
@@ -230,7 +236,7 @@ class _Importer:
         made = aten.build(schema.name, types, **arguments)
         for index, value in enumerate(made):
             set_name(value.ssa, f"{self._name(node)}_{index}" if several else self._name(node))
-        self.values[node] = made if several else made[0]
+        self.values[node] = list(made) if several else made[0]
 
     def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:
         given: dict[str, Any] = {}

@@ -61,6 +61,12 @@ def test_large_primes_are_refused() -> None:
     assert "has the prime factor 2053" in refusal(torch.fft.rfft, real(2 * 2053))
 
 
+def test_half_precision_is_refused() -> None:
+    half = real(3).half()
+    assert "complex32 has no Core AI element type" in refusal(lambda x: torch.complex(x, x).abs(), half)
+    assert "complex32 has no Core AI element type" in refusal(torch.view_as_real, half.to(torch.complex32))
+
+
 # ---- Fourier transforms ----------------------------------------------------------------------------
 
 
