@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from native import Native
 
 from catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case
