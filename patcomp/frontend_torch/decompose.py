@@ -68,8 +68,10 @@ class Decomposer:
     def graph_of(self, node: Node) -> GraphModule | None:
         """What a node is made of, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
 
-        Nodes that differ in nothing but their inputs share one graph.
+        Nodes that differ in nothing but their inputs share one graph. Results that nothing uses are None.
         """
+        if any(not _is_dense(leaf) for source in (node, *node.all_input_nodes) for leaf in _leaves(source)):
+            return None
         key = _key(node)
         if key not in self._graphs:
             self._graphs[key] = None
@@ -111,7 +113,7 @@ class Decomposer:
         with fakes[0].fake_mode, torch.no_grad():
             samples = [_resolved(source.meta["val"]) for source in inputs]
             traced = make_fx(functional_call, decomposition_table=table)(*samples)
-        traced.graph.eliminate_dead_code()
+        _drop_unused_results(traced, _used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
 
 
@@ -153,12 +155,36 @@ def _resolved(value: Any) -> Any:
     return value
 
 
+def _leaves(node: Node) -> list[Any]:
+    return pytree.tree_leaves(node.meta.get("val"))
+
+
+def _is_dense(leaf: Any) -> bool:
+    return not isinstance(leaf, torch.Tensor) or leaf.layout is torch.strided
+
+
 def _key(node: Node) -> Any:
     places = {source: f"%{index}" for index, source in enumerate(node.all_input_nodes)}
     args, kwargs = map_arg((node.args, node.kwargs), places.__getitem__)  # type: ignore[misc]
     fakes = [source.meta["val"] for source in node.all_input_nodes]
     kinds = [(fake.dtype, tuple(fake.shape), fake.stride()) for fake in fakes if isinstance(fake, torch.Tensor)]
-    return node.target, repr(args), repr(kwargs), repr(kinds)
+    return node.target, repr(args), repr(kwargs), repr(kinds), _used_results(node)
+
+
+def _used_results(node: Node) -> frozenset[int] | None:
+    """Which of a node's several results are used; None for all."""
+    if not node.users or any(user.target is not operator.getitem for user in node.users):
+        return None
+    return frozenset(user.args[1] for user in node.users if user.users)  # type: ignore[misc]
+
+
+def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> None:
+    """Of the results only what is used stays: what the others are made of need not be known."""
+    output = next(iter(reversed(traced.graph.nodes)))
+    results = output.args[0]
+    if used is not None and isinstance(results, list | tuple):
+        output.args = (tuple(result if index in used else None for index, result in enumerate(results)),)
+    traced.graph.eliminate_dead_code()
 
 
 def _by_overload(table: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

@@ -74,19 +74,34 @@ def singular_values(matrix: Tensor) -> Tensor:
     return lengths.sort(-1, descending=True).values[..., :count] * scale[..., 0]
 
 
+@torch.library.custom_op("patcomp::vectors_of_undetermined_sign", mutates_args=())
+def _vectors(matrix: Tensor, columns: int) -> Tensor:
+    """Stands for singular vectors and eigenvectors: no rule takes it, so a program that uses them is refused.
+
+    PyTorch asks for vectors even where a program only uses values.
+    """
+    raise NotImplementedError
+
+
+@_vectors.register_fake
+def _(matrix: Tensor, columns: int) -> Tensor:
+    return matrix.new_empty(*matrix.shape[:-1], columns)
+
+
 @decomposition("aten._linalg_svd", examples=[
     example("2x4x4xf32", False, False), example("5x3xf32", compute_uv=False), example("1x6xf32", compute_uv=False),
 ])  # fmt: skip
 def linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    "the singular values: the lengths of the columns once rotations have made them orthogonal"
-    if compute_uv:
-        raise Rejected("singular vectors, whose signs are not determined; singular values alone are computed")
-    nothing = A.new_empty(0)
-    if not A.numel():
-        return nothing, A.new_empty(*A.shape[:-2], min(A.shape[-2:])), nothing
-    return nothing, singular_values(A), nothing
+    "the lengths of the columns once rotations have made them orthogonal; singular vectors are refused if they are used"
+    rows, columns = A.shape[-2:]
+    count = min(rows, columns)
+    values = singular_values(A) if A.numel() else A.new_empty(*A.shape[:-2], count)
+    if not compute_uv:
+        return A.new_empty(0), values, A.new_empty(0)
+    u = _vectors(A, rows if full_matrices else count)
+    return u, values, _vectors(A.mT, columns if full_matrices else count).mT
 
 
 def _symmetric(matrix: Tensor, half: str) -> Tensor:
@@ -106,12 +121,9 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 @decomposition("aten._linalg_eigh", examples=[example("2x4x4xf32", compute_v=False), example("3x3xf32", "U", False)])
 def linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    "the eigenvalues of a symmetric matrix, of which one half is read, by rotations"
-    if compute_v:
-        raise Rejected("eigenvectors, whose signs are not determined; eigenvalues alone are computed")
-    if not A.numel():
-        return A.new_empty(A.shape[:-1]), A.new_empty(0)
-    return eigenvalues(_symmetric(A, UPLO)), A.new_empty(0)
+    "by rotations, of which one half of the matrix is read; eigenvectors are refused if they are used"
+    values = eigenvalues(_symmetric(A, UPLO)) if A.numel() else A.new_empty(A.shape[:-1])
+    return values, _vectors(A, A.shape[-1]) if compute_v else A.new_empty(0)
 
 
 @decomposition("aten.linalg_pinv.atol_rtol_tensor", examples=[
