@@ -66,23 +66,20 @@ def _near_parameter(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return 0.5 * torch.erfc(-argument) - rest, 0.5 * torch.erfc(argument) + rest
 
 
-def _density(a: Tensor, x: Tensor) -> Tensor:
-    """x^a exp(-x) / gamma(a + 1), for large a by Stirling's formula."""
+def _density(a: Tensor, x: Tensor, lgamma: Tensor) -> Tensor:
+    """x^a exp(-x) / gamma(a + 1), for large a by Stirling's formula; `lgamma` is that of a + 1."""
     large = a.clamp(min=_LARGE)
     offset = (x - large) / large
     stirling = (1 / 12 - 1 / (360.0 * large * large)) / large
     far = (large * (offset.log1p() - offset) - stirling).exp() / (2 * math.pi * large).sqrt()
-    near = (a * x.log() - x - torch.lgamma(a + 1.0)).exp()
+    near = (a * x.log() - x - lgamma).exp()
     return torch.where(a > _LARGE, far, near)
 
 
 def _series(a: Tensor, x: Tensor) -> Tensor:
     """The lower function divided by the density: the sum of x^n / ((a + 1) ... (a + n))."""
-    total = term = torch.ones_like(x)
-    for n in range(1, _TERMS):
-        term = term * (x / (a + n))
-        total = total + term
-    return total
+    n = torch.arange(1, _TERMS, dtype=x.dtype, device=x.device)
+    return 1.0 + (x.unsqueeze(-1) / (a.unsqueeze(-1) + n)).cumprod(-1).sum(-1)
 
 
 def _fraction(a: Tensor, x: Tensor) -> Tensor:
@@ -93,22 +90,24 @@ def _fraction(a: Tensor, x: Tensor) -> Tensor:
     return a / value
 
 
-def _upper_of_small(a: Tensor, x: Tensor) -> Tensor:
+def _upper_of_small(a: Tensor, x: Tensor, lgamma: Tensor) -> Tensor:
     """The upper function for x up to 1.1, without a difference from 1."""
     factor, total = torch.ones_like(x), torch.zeros_like(x)
     for n in range(1, _SMALL_TERMS):
         factor = factor * (x / -n)
         total = total + factor / (a + n)
-    power = a * x.log() - torch.lgamma(a + 1.0)
+    power = a * x.log() - lgamma
     return -power.expm1() - a * power.exp() * total
 
 
 def _functions(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The lower and the upper function, which add up to 1."""
     inner, outer = torch.minimum(x, torch.maximum(a, torch.full_like(a, 1.1))), torch.maximum(x, a).clamp(min=1.1)
-    lower_series = _density(a, inner) * _series(a, inner)
-    fraction = _density(a, outer) * _fraction(a, outer)
-    small = _upper_of_small(a, x.clamp(max=1.1))
+    lgamma = torch.lgamma(a + 1.0)
+    # the density is needed only where one of the two is x
+    density = _density(a, x, lgamma)
+    lower_series, fraction = density * _series(a, inner), density * _fraction(a, outer)
+    small = _upper_of_small(a, x.clamp(max=1.1), lgamma)
     by_small = (x <= 1.1) & torch.where(x <= 0.5, -0.4 / x.log() >= a, x * 1.1 >= a)
     by_fraction = (x > 1.1) & (x > a)
     upper = torch.where(by_small, small, torch.where(by_fraction, fraction, 1.0 - lower_series))

@@ -16,8 +16,8 @@ from patcomp.patterns import Decomposition, decomposition, example
 from patcomp.patterns.procedural import Rejected
 from patterns_catalog.decompositions.promotion import in_floats
 
-LARGEST = 128
-"""The largest degree of those computed by recurrence, which PyTorch has for Hermite's; others are NaN beyond."""
+LARGEST = 64
+"""The largest degree of those computed by recurrence; they are NaN beyond, where Hermite's overflow in float32."""
 
 _CLOSED_FORM = 8
 """Up to this degree, Chebyshev's polynomials are computed by recurrence too."""
