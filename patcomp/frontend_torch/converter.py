@@ -220,6 +220,10 @@ class TorchConverter:
             except Rejected as rejection:
                 problems.append(_problem(node, str(rejection)))
                 continue
+            except Exception as error:  # whatever PyTorch's decompositions raise
+                reason = str(error).partition("\n")[0]
+                problems.append(_problem(node, f"unsupported op, taking it apart fails: {reason}"))
+                continue
             if inside is None:
                 problems.append(_problem(node))
             elif unknown := self._decomposer.unknown(inside):

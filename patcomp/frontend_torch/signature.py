@@ -58,7 +58,7 @@ def signature_of(program: ExportedProgram) -> Signature:
             fixed[name] = spec.arg.value
         elif isinstance(spec.arg, TensorArgument):
             inputs.append(name)
-            problems += _dynamic_sizes(placeholders[name])
+            problems += _layout(placeholders[name]) or _dynamic_sizes(placeholders[name])
         else:
             kind = "a dynamic integer" if isinstance(spec.arg, SymIntArgument) else spec.kind.name.lower()
             problems.append(Problem(f"input {name!r} is {kind}, which is not supported yet", node=name))
@@ -84,6 +84,14 @@ def signature_of(program: ExportedProgram) -> Signature:
     if problems:
         raise UnsupportedError("the program's inputs or outputs cannot be converted:", problems)
     return Signature(tuple(inputs), tuple(outputs), constants, fixed, fixed_outputs)
+
+
+def _layout(node: Node) -> list[Problem]:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+        layout = str(value.layout).removeprefix("torch.")
+        return [Problem(f"input {node.name!r} is {layout}; only dense tensors can be converted", node=node.name)]
+    return []
 
 
 def _dynamic_sizes(node: Node) -> list[Problem]:

@@ -15,18 +15,18 @@ from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
 from patcomp.patterns import OpRule, OpView
 
 
-class Medians(nn.Module):
+class Counts(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.median(x, dim=-1).values
+        return torch.poisson(x)
 
 
-class TwoMedians(nn.Module):
+class Draws(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = Medians(), nn.Sequential(Medians())
+        self.first, self.second = Counts(), nn.Sequential(Counts())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.kthvalue(self.second(self.first(x)), 1).values
+        return torch.multinomial(self.second(self.first(x)), 1)
 
 
 def test_a_module_instead_of_an_exported_program() -> None:
@@ -49,22 +49,24 @@ def test_a_program_that_was_not_decomposed_is_taken_apart_on_import() -> None:
 
 
 def test_unknown_ops_are_all_reported_with_module_and_source_line() -> None:
-    with pytest.raises(ValueError, match=r"unsupported ATen ops: aten\.kthvalue, aten\.median\.dim") as raised:
-        TorchConverter().add_exported_program(export(TwoMedians(), PAIR[0]))
+    with pytest.raises(ValueError, match=r"unsupported ATen ops: aten\.multinomial, aten\.poisson") as raised:
+        TorchConverter().add_exported_program(export(Draws(), PAIR[0]))
     assert isinstance(raised.value, UnsupportedError)
     places = [(p.op, p.module_path) for p in raised.value.problems]
-    assert places == [("aten.median.dim", "first"), ("aten.median.dim", "second.0"), ("aten.kthvalue", "")]
+    assert places == [("aten.poisson", "first"), ("aten.poisson", "second.0"), ("aten.multinomial", "")]
     assert all(re.search(r"test_refusals\.py:\d+$", p.source) for p in raised.value.problems)
 
 
 def test_ops_that_a_rule_rejects_are_all_reported() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        mask = x > 0
-        return torch.nn.functional.max_pool2d(x[None], 2, return_indices=True)[1], mask - mask.logical_not().int()
+        resize = torch.nn.functional.interpolate
+        return tuple(resize(x, (7, 7), mode=mode) for mode in ("nearest", "bilinear", "bicubic"))
 
-    with pytest.raises(UnsupportedError, match="indices of max_pool2d") as raised:
-        TorchConverter().add_exported_program(export(function, torch.randn(1, 4, 4))).to_coreai()
-    assert "max_pool2d_with_indices" in raised.value.problems[0].op
+    with pytest.raises(UnsupportedError, match="resize of integers") as raised:
+        exported = export(function, torch.ones(1, 1, 4, 4, dtype=torch.uint8))
+        TorchConverter().add_exported_program(exported).to_coreai()
+    found = [problem.op for problem in raised.value.problems]
+    assert found == ["aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec"]
 
 
 @pytest.mark.parametrize(
@@ -194,8 +196,20 @@ def test_a_failing_stage_names_stage_rule_and_op_and_leaves_the_dump_before(tmp_
 
 
 def test_the_program_is_unchanged_after_a_failure() -> None:
-    exported = export(TwoMedians(), PAIR[0])
+    exported = export(Draws(), PAIR[0])
     before = str(exported)
     with pytest.raises(UnsupportedError):
         TorchConverter().add_exported_program(exported)
     assert str(exported) == before
+
+
+def test_sparse_inputs_are_refused() -> None:
+    sparse = torch.eye(3).to_sparse_csr()
+    exported = torch.export.export(Multiply(), (sparse, torch.randn(3, 3)), strict=False)
+    with pytest.raises(UnsupportedError, match="input 'x' is sparse_csr; only dense tensors can be converted"):
+        TorchConverter().add_exported_program(exported)
+
+
+class Multiply(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.mm(x, y)
