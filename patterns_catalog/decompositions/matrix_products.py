@@ -10,10 +10,15 @@ from torch import Tensor
 from patcomp.patterns import decomposition, example
 
 
-@decomposition("aten.addbmm", examples=[example("3x5xf32", "2x3x4xf32", "2x4x5xf32", beta=0.5, alpha=2.0)])
+@decomposition("aten.addbmm", examples=[
+    example("3x5xf32", "2x3x4xf32", "2x4x5xf32", beta=0.5, alpha=2.0),
+    example("3x5xsi32", "2x3x4xsi32", "2x4x5xsi32", beta=-1.5, alpha=2.5),
+])  # fmt: skip
 def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    "beta * self + alpha * the sum of the products of all pairs of matrices"
-    product = alpha * (batch1 @ batch2).sum(0)
+    "beta * self + alpha * the sum of the products of all pairs of matrices; factors of integers are cut toward zero"
+    if not (self.is_floating_point() or self.is_complex()):
+        beta, alpha = int(beta), int(alpha)
+    product = alpha * (batch1 @ batch2).sum(0, dtype=self.dtype)
     return product if beta == 0 else beta * self + product  # by the schema, NaN in self times 0 does not count
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import BIT_WIDTHS, is_float, is_integer
+from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.lowering.elementwise import wrap
+from patterns_catalog.lowering.integer_products import integer_product
 from patterns_catalog.numbers import number_in
 
 
@@ -20,39 +20,39 @@ def matrix_product(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.matmul", examples=[
-    example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"), example("3x4xf32", "4x5xf32"),
+    example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"), example("4xf32", "4xf32"),
+    example("4xf32", "2x4x5xf32"), example("2x3x4xf32", "4xf32"),
 ])  # fmt: skip
 def matmul(op: OpView, c: Any) -> Value:
-    "batch dimensions broadcast"
+    "batch dimensions broadcast; a vector is a row on the left and a column on the right"
     x, y = op["self"], op.other
-    op.expect(x.rank >= 2 and y.rank >= 2, "a matmul with a vector")
-    return _product(c, x, y)
+    op.expect(x.rank >= 1 and y.rank >= 1, "a matmul with a 0-d tensor")
+    rows = c.expand_dims(x, [0]) if x.rank == 1 else x
+    columns = c.expand_dims(y, [1]) if y.rank == 1 else y
+    product = _product(c, rows, columns)
+    added = [product.rank - 2] * (x.rank == 1) + [product.rank - 1] * (y.rank == 1)
+    return c.shrink_dims(product, added) if added else product
 
 
 def _product(c: Any, x: Value, y: Value) -> Value:
-    """x @ y. Narrow integers wrap in PyTorch; the runtime's products of them abort, so they are computed in 32 bits."""
-    if is_integer(x.element_type) and BIT_WIDTHS[x.dtype] < 32:
-        return wrap(c, c.broadcasting_batch_matmul(c.cast(x, "si32"), c.cast(y, "si32")), x.dtype)
-    return c.broadcasting_batch_matmul(x, y)
+    return integer_product(c, x, y) if is_integer(x.element_type) else c.broadcasting_batch_matmul(x, y)
 
 
 @lowering("aten.addmm", examples=[
     example("4xf32", "2x3xf32", "3x4xf32"), example("2x4xf32", "2x3xf32", "3x4xf32", beta=0.5, alpha=2),
+    example("2x4xsi32", "2x3xsi32", "3x4xsi32", beta=-1.5, alpha=2.5),
 ])  # fmt: skip
 def addmm(op: OpView, c: Any) -> Value:
-    "beta * self + alpha * (mat1 @ mat2)"
+    "beta * self + alpha * (mat1 @ mat2); for integers both factors are cut toward zero"
     product = _product(c, op.mat1, op.mat2)
     bias, element = op["self"], product.element_type
-    op.expect(
-        is_float(element) or all(isinstance(factor, int) for factor in (op.alpha, op.beta)),
-        "alpha and beta of an integer addmm that are not integers",
-    )
-    if op.alpha != 1:
-        product = c.broadcasting_mul(product, c.constant(number_in(op.alpha, element), element))
-    if op.beta == 0:
+    alpha, beta = (number_in(factor, element) for factor in (op.alpha, op.beta))
+    if alpha != 1:
+        product = c.broadcasting_mul(product, c.constant(alpha, element))
+    if beta == 0:
         return product  # PyTorch then ignores NaN and infinity in self
-    if op.beta != 1:
-        bias = c.broadcasting_mul(bias, c.constant(number_in(op.beta, element), element))
+    if beta != 1:
+        bias = c.broadcasting_mul(bias, c.constant(beta, element))
     return c.broadcasting_add(product, bias)
 
 
