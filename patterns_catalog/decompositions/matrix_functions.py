@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
+from patcomp.patterns.procedural import Rejected
 from patterns_catalog.decompositions.matrix_factors import identity
-from patterns_catalog.decompositions.promotion import in_floats
 
 _DEGREE = 18
 _SQUARINGS = 24
@@ -25,7 +25,9 @@ def linalg_matrix_exp(self: Tensor) -> Tensor:
     C. Moler, C. Van Loan, Nineteen dubious ways to compute the exponential of a matrix, SIAM Review 45, 2003,
     method 3. The power is such that the 1-norm is at most 2.
     """
-    (matrix,), result = in_floats(self)
+    if self.dtype in (torch.float16, torch.bfloat16):
+        raise Rejected("an exponential of a matrix in half precision, where PyTorch's own overflows; use float32")
+    matrix = self
     if not matrix.numel():
         return self.clone()
     norm = matrix.abs().sum(-2, keepdim=True).amax(-1, keepdim=True)
@@ -38,4 +40,4 @@ def linalg_matrix_exp(self: Tensor) -> Tensor:
         total = eye + (matrix @ total) / float(power)
     for active in halved:
         total = torch.where(active, total @ total, total)
-    return torch.where(norm > 2.0 ** (_SQUARINGS + 1), math.nan, total).to(result)
+    return torch.where(norm > 2.0 ** (_SQUARINGS + 1), math.nan, total)

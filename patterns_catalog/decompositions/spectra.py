@@ -22,7 +22,7 @@ _SWEEPS = 8
 
 def _check(size: int) -> None:
     if size > LARGEST:
-        raise Rejected(f"singular values of {size} columns; the rotations are written out, so at most of {LARGEST}")
+        raise Rejected(f"singular values of {size} columns; the rotations are written out, so at most {LARGEST}")
 
 
 def _orthogonal_columns(matrix: Tensor, rows: int) -> Tensor:
