@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -226,17 +226,21 @@ def encode(value: Any, operands: list[SSAValue]) -> Attribute:
 
 def decode(attribute: Attribute, operands: Iterator[SSAValue]) -> Any:
     """The Python value of an encoded argument; operands come back as `Value`s, element types as attributes."""
-    if isinstance(attribute, ValueAttr):
-        return Value(next(operands))
-    if isinstance(attribute, NoneAttr):
-        return None
-    if isinstance(attribute, IntegerAttr):
-        return bool(attribute.value.data) if attribute.type == _I1 else attribute.value.data
-    if isinstance(attribute, FloatAttr | StringAttr):
-        return attribute.value.data if isinstance(attribute, FloatAttr) else attribute.data
-    if isinstance(attribute, ArrayAttr):
-        return [decode(item, operands) for item in attribute.data]
-    return attribute
+    decoder = _DECODERS.get(type(attribute))
+    return attribute if decoder is None else decoder(attribute, operands)
+
+
+# a chain of `isinstance` on xDSL's abstract classes would be the most expensive part of reading an op
+_DECODERS: dict[type[Attribute], Callable[[Any, Iterator[SSAValue]], Any]] = {
+    ValueAttr: lambda attribute, operands: Value(next(operands)),
+    NoneAttr: lambda attribute, operands: None,
+    IntegerAttr: lambda attribute, operands: (
+        bool(attribute.value.data) if attribute.type == _I1 else attribute.value.data
+    ),
+    FloatAttr: lambda attribute, operands: attribute.value.data,
+    StringAttr: lambda attribute, operands: attribute.data,
+    ArrayAttr: lambda attribute, operands: [decode(item, operands) for item in attribute.data],
+}
 
 
 # ---- op classes -----------------------------------------------------------------------------------

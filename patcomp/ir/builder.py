@@ -43,7 +43,7 @@ class Builder:
     @property
     def location(self) -> LocationAttr:
         """The location of what is inserted; given as a function, it is computed when the first op needs it."""
-        if not isinstance(self._location, LocationAttr):
+        if callable(self._location):
             self._location = self._location()
         return self._location
 

@@ -15,7 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, static_shape, storage_bytes, tensor
+from patcomp.ir.types import (
+    BIT_WIDTHS,
+    Shape,
+    element_name,
+    element_type,
+    shape_of,
+    static_shape,
+    storage_bytes,
+    tensor,
+)
 from patcomp.ir.xdsl import (
     Attribute,
     BytesAttr,
@@ -149,10 +158,26 @@ class BlobStore:
 def to_numpy(value: object, element: Attribute | str | None = None) -> tuple[np.ndarray, Attribute]:
     """A Python or numpy value as an array of an element type; raw little-endian bits for bf16 as uint16.
 
+    The array is read-only where the value is a Python number.
+
     Raises:
         OverflowError: an integer does not fit the element type (never wrapped).
         TypeError: the element type cannot hold such a value.
     """
+    if type(value) in (bool, int, float):
+        return _number(repr(value), element)  # as text, because 0.0 == -0.0 and 1 == True
+    return _to_numpy(value, element)
+
+
+@lru_cache(maxsize=4096)
+def _number(text: str, element: Attribute | str | None) -> tuple[np.ndarray, Attribute]:
+    number = text == "True" if text in ("True", "False") else int(text) if text.lstrip("-").isdigit() else float(text)
+    array, element = _to_numpy(number, element)
+    array.flags.writeable = False
+    return array, element
+
+
+def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarray, Attribute]:
     if element is None:
         array = np.asarray(value)
         if not isinstance(value, np.ndarray | np.generic):
@@ -188,7 +213,18 @@ def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:
     flat = raw.reshape(-1)
     if flat.size > 1 and is_splat(flat):
         flat = flat[:1]
+    if raw.size <= _INTERNED:
+        return _interned(shape_of(type_), type_.element_type, type_.encoding, flat.tobytes())
     return DenseIntOrFPElementsAttr(type_, BytesAttr(flat.tobytes()))  # type: ignore[arg-type]
+
+
+_INTERNED = 16
+"""Up to this many elements, equal dense attributes are one object: numbers, axes and shapes occur again and again."""
+
+
+@lru_cache(maxsize=4096)
+def _interned(shape: Shape, element: Attribute, encoding: Attribute, data: bytes) -> DenseIntOrFPElementsAttr:
+    return DenseIntOrFPElementsAttr(tensor(shape, element, encoding), BytesAttr(data))  # type: ignore[arg-type]
 
 
 def is_splat(array: np.ndarray) -> bool:
@@ -219,8 +255,17 @@ def constant_attribute(
     return DenseResourceAttr.from_params(blobs.add(key, array, type_, owner), type_)
 
 
-@lru_cache(maxsize=4096)
 def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
+    # kept on the attribute: to look them up by the attribute would hash it, which costs more than most uses
+    try:
+        return attribute.__dict__["_values"]
+    except KeyError:
+        values = _read(attribute)
+        object.__setattr__(attribute, "_values", values)
+        return values
+
+
+def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     dtype = numpy_dtype(attribute.type.element_type)
     shape = static_shape(attribute.type)
     raw = np.frombuffer(attribute.data.data, dtype=np.uint8)

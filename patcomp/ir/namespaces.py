@@ -154,6 +154,8 @@ def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
 
 def _decoded(value: Any) -> Any:
     """Attributes of an argument as Python values; element types become their names."""
+    if isinstance(value, Value | int | float | str) or value is None:
+        return value
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not isinstance(value, Attribute):

@@ -34,6 +34,8 @@ from patcomp.ir.xdsl import (
     irdl_attr_definition,
 )
 
+_NO_ENCODING = NoneAttr()
+
 DYNAMIC = None
 """A dimension that is known only at run time, in the shapes that patcomp's Python API shows."""
 
@@ -96,7 +98,7 @@ def element_type(name: str | Attribute) -> Attribute:
     Raises:
         ValueError: the name is not an element type of the dialect.
     """
-    if isinstance(name, Attribute):
+    if not isinstance(name, str):
         return name
     try:
         return ELEMENT_TYPES[name]
@@ -112,7 +114,7 @@ def _tensor(shape: Shape, element: Attribute, encoding: Attribute) -> TensorType
 
 def tensor(shape: Sequence[int | None], element: str | Attribute, encoding: Attribute | None = None) -> TensorType:
     """The interned ranked tensor type of a shape (`None` for a dynamic dimension) and an element type."""
-    return _tensor(tuple(shape), element_type(element), encoding or NoneAttr())
+    return _tensor(tuple(shape), element_type(element), encoding or _NO_ENCODING)
 
 
 def shape_of(type_: Attribute) -> Shape:

@@ -129,8 +129,8 @@ class _Driver:
             users = dict.fromkeys(use.operation for value in values for use in value.uses)
             for new in created:
                 pending.append((new, self.states.visit(new)))
-                for inner in walk(new):
-                    pending.append((inner, self.states.visit(inner)))
+                if new.regions:
+                    pending.extend((inner, self.states.visit(inner)) for inner in walk(new))
             pending.extend((user, self.states.visit(user)) for user in users if user not in created)
 
     def _first(self, op: Operation, rules: Sequence[AnyRule]) -> tuple[list[Operation], list[SSAValue]] | None:

@@ -233,9 +233,15 @@ class Sweep:
 
     def tests(self, value: Value) -> frozenset[int]:
         """The tests that hold at the op that makes a value."""
-        owner = getattr(value.ssa, "op", None)
-        state = self._states.get(id(owner))
+        state = self._below(value.ssa.op) if isinstance(value.ssa, OpResult) else None
         return state.tests if state is not None else frozenset()
+
+    def _below(self, op: Operation) -> _State | None:
+        """The state of the op that makes an operand; a constant gets its own when a rule first looks at a user."""
+        state = self._states.get(id(op))
+        if state is None and is_constant(op) and self._index._constant_view is not None:
+            state = self._states[id(op)] = self._constant(op)
+        return state
 
     def forget(self, op: Operation) -> None:
         """Drops the state of an op that is about to be erased."""
@@ -246,8 +252,6 @@ class Sweep:
         index = self._index
         plan = index._plans.get(op.name)
         if plan is None:
-            if index._constant_view is not None and is_constant(op):
-                self._states[id(op)] = self._constant(op)
             return ()
         if not plan.tests:
             # no rule looks below this op: its procedural rules are all there is to know
@@ -257,7 +261,7 @@ class Sweep:
         key: list[Any] = [op.name]
         for operand in op._operands:
             if isinstance(operand, OpResult):
-                state_below = states.get(id(operand.op))
+                state_below = self._below(operand.op)
                 key.append(0 if state_below is None else state_below.number * 64 + operand.index)
             else:
                 key.append(0)

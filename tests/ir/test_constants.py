@@ -160,3 +160,21 @@ def test_bfloat16_rounds_to_nearest_even(value: float) -> None:
 
 def test_bfloat16_keeps_nan() -> None:
     assert int(to_numpy(float("nan"), "bf16")[0]) == 0x7FC0
+
+
+def test_numbers_that_are_equal_in_python_stay_apart() -> None:
+    assert [np.signbit(to_numpy(number, "f32")[0]) for number in (0.0, -0.0)] == [False, True]
+    assert to_numpy(1, None)[1] == element_type("si32")
+    assert to_numpy(True, None)[1] == element_type("i1")
+    assert to_numpy(1.0, None)[1] == element_type("f32")
+    assert np.isnan(to_numpy(float("nan"), "f32")[0])
+    assert to_numpy(-(2**31), "si32")[0] == -(2**31)
+
+
+def test_small_equal_constants_are_one_object() -> None:
+    def made(values: list[float]) -> object:
+        return constant_attribute(*to_numpy(values, "f32"), None)
+
+    assert made([0.0, 1.0]) is made([0.0, 1.0])
+    assert made([0.0, 1.0]) is not made([-0.0, 1.0])
+    assert made([1.0]) is not constant_attribute(*to_numpy(1.0, "f32"), None)

@@ -292,3 +292,12 @@ def test_sizes_known_at_run_time_leave_the_results_to_the_author() -> None:
         AXIS.format(0) + "%y = coreai.split %x, %n, %a : (tensor<?xf32>, tensor<ui32>, tensor<si32>) -> tensor<?xf32>"
     )
     verify(program("%x: tensor<?xf32>, %n: tensor<ui32>", body, "tensor<?xf32>"))
+
+
+def test_a_verdict_holds_for_one_constant_only() -> None:
+    right = (
+        AXES.format("[1]", 1) + "%y = coreai.reduce_sum %x, %a : (tensor<2x3xf32>, tensor<1xsi32>) -> tensor<2x1xf32>"
+    )
+    wrong = right.replace("%a", "%b").replace("%y", "%z").replace("dense<[1]>", "dense<[0]>")
+    with pytest.raises(VerifyError, match="tensor<1x3xf32>"):
+        verify(program("%x: tensor<2x3xf32>", f"{right}\n{wrong}", "tensor<2x1xf32>"))

@@ -77,14 +77,20 @@ class SignatureChecker:
         if row.infer is None:
             return []
         operands = op._operands
-        if op.properties or any(getattr(value.owner, "name", "") == "coreai.constant" for value in operands):
-            return _compare_with_inferred(op, self.report.runtime)
-        # without constant operands and properties, types alone decide
-        key = (row.name, tuple(id(value.type) for value in (*operands, *op.results)), len(operands))
+        # types, the values of constant operands and properties decide; small constants are interned too
+        types = (id(value.type) for value in (*operands, *op.results))
+        properties = op.properties
+        key = (row.name, len(operands), *types, *map(_constant, operands), *properties, *map(id, properties.values()))
         found = self._inferred.get(key)
         if found is None:
             found = self._inferred[key] = _compare_with_inferred(op, self.report.runtime)
         return found
+
+
+def _constant(value: SSAValue) -> int:
+    """The identity of the values of a constant operand; 0 for any other."""
+    owner = value.owner
+    return id(owner.properties.get("value")) if getattr(owner, "name", "") == "coreai.constant" else 0  # type: ignore[union-attr]
 
 
 def _structure_problems(op: CoreaiOp) -> list[str]:
