@@ -235,7 +235,7 @@ def mismatch(sample: Sample, outputs: list[Any], wide: str = "narrow") -> str:
         if given.shape != wanted.shape or given.dtype != wanted.dtype:
             return f"output {index} is {given.dtype}{list(given.shape)} for {wanted.dtype}{list(wanted.shape)}"
         exact = not (wanted.is_floating_point() or wanted.is_complex())
-        types = (*inputs, expected.dtype)
+        types = (*inputs, wanted.dtype)
         relative = 0.0 if exact else max(TOLERANCES.get(dtype, 1e-4) for dtype in types)
         unit = 0.0 if exact else max(torch.finfo(dtype).eps for dtype in types if dtype in {*TOLERANCES, wanted.dtype})
         finite = torch.zeros(1) if exact else wanted[torch.isfinite(wanted)].abs()
