@@ -1,11 +1,13 @@
 """Rounded quotients and remainders. After normalize, both sides have one element type.
 
 A divisor of zero among integers is an error in PyTorch and the end of the process on the runtime. Where it is known
-only at run time, it counts as one here.
+only at run time, it counts as one here. The smallest integer divided by -1 wraps in PyTorch and ends the process, too,
+so a divisor of -1 is replaced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from patcomp.ir.types import BIT_WIDTHS, is_float
@@ -27,6 +29,20 @@ def _operands(op: OpView, c: Any) -> tuple[Value, Value]:
     return x, y if constant is not None else c.broadcasting_where(c.broadcasting_equal(y, 0), 1, y)
 
 
+def _minus_one(c: Any, y: Value) -> Value | None:
+    """Where an integer divisor is -1; None if it never is."""
+    if is_float(y.element_type) or y.dtype[0] == "u" or (y.constant is not None and not (y.constant == -1).any()):
+        return None
+    return c.broadcasting_equal(y, -1)
+
+
+def _remainder_operands(op: OpView, c: Any) -> tuple[Value, Value]:
+    """Dividing by 1 leaves the same remainder as by -1."""
+    x, y = _operands(op, c)
+    minus_one = _minus_one(c, y)
+    return x, y if minus_one is None else c.broadcasting_where(minus_one, 1, y)
+
+
 def _floored_remainder(c: Any, x: Value, y: Value) -> tuple[Value, Value]:
     """The remainder with the sign of the dividend, and whether the divisor has the other sign."""
     rest = c.broadcasting_modulo(x, y)
@@ -37,13 +53,13 @@ def _floored_remainder(c: Any, x: Value, y: Value) -> tuple[Value, Value]:
 @lowering("aten.fmod.Tensor", examples=[_FLOATS, _INTEGERS])
 def fmod(op: OpView, c: Any) -> Value:
     "the remainder with the sign of the dividend"
-    return c.broadcasting_modulo(*_operands(op, c))
+    return c.broadcasting_modulo(*_remainder_operands(op, c))
 
 
 @lowering("aten.remainder.Tensor", examples=[_FLOATS, _INTEGERS])
 def remainder(op: OpView, c: Any) -> Value:
     "the remainder with the sign of the divisor: that of the dividend, plus the divisor where their signs differ"
-    x, y = _operands(op, c)
+    x, y = _remainder_operands(op, c)
     rest, differs = _floored_remainder(c, x, y)
     return c.broadcasting_where(differs, c.broadcasting_add(rest, y), rest)
 
@@ -59,11 +75,19 @@ def rounded_division(op: OpView, c: Any) -> Value:
     x, y = _operands(op, c)
     floors = op.rounding_mode == "floor"
     if not is_float(x.element_type):
-        return c.broadcasting_floor_divide(x, y) if floors else c.broadcasting_divide(x, y)
+        return _integer_quotient(c, x, y, c.broadcasting_floor_divide if floors else c.broadcasting_divide)
     element = x.element_type
     if BIT_WIDTHS[x.dtype] < 32:  # as PyTorch does; a rounded quotient can be the next integer already
         x, y = c.cast(x, "f32"), c.cast(y, "f32")
     return c.cast(_floor_divided(c, x, y) if floors else without_fraction(c, c.broadcasting_divide(x, y)), element)
+
+
+def _integer_quotient(c: Any, x: Value, y: Value, divide: Callable[..., Value]) -> Value:
+    minus_one = _minus_one(c, y)
+    if minus_one is None:
+        return divide(x, y)
+    quotient = divide(x, c.broadcasting_where(minus_one, 1, y))
+    return c.broadcasting_where(minus_one, c.broadcasting_mul(quotient, -1), quotient)
 
 
 def _floor_divided(c: Any, x: Value, y: Value) -> Value:

@@ -7,7 +7,7 @@ from typing import Any
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.lowering.integer_products import integer_product
+from patterns_catalog.lowering.integer_sums import integer_product
 from patterns_catalog.numbers import number_in
 
 

@@ -7,26 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.types import BIT_WIDTHS, is_float, is_integer
+from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
-from patterns_catalog.lowering.casts import convert, wrap
+from patterns_catalog.lowering.casts import convert
+from patterns_catalog.lowering.integer_sums import running_sum
 from patterns_catalog.lowering.shapes import slice_axis
 
 
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
 def cumsum(op: OpView, c: Any) -> Value:
-    "running sums along one axis; those of narrow integers wrap"
+    "running sums along one axis; those of integers wrap"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
         return x
     dim = op.dim % x.rank
-    if is_integer(x.element_type) and BIT_WIDTHS[x.dtype] < 32:
-        # sums of narrow integers wrap in PyTorch; the runtime's scan of them aborts
-        return wrap(c, c.scan(c.cast(x, "si32"), dim, False, scan_op="sum"), x.dtype)
-    return c.scan(x, dim, False, scan_op="sum")
+    if is_float(x.element_type):
+        return c.scan(x, dim, False, scan_op="sum")
+    given = BIT_WIDTHS[op["self"].dtype] if not is_float(op["self"].element_type) else BIT_WIDTHS[x.dtype]
+    return running_sum(c, x, dim, min(given, BIT_WIDTHS[x.dtype]))
 
 
 @lowering("aten.cumprod", examples=[example("2x5xf32", 1), example("9xsi32[-9,9]", -1), example("2x4xi1", 0)])
