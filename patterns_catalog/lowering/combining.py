@@ -11,7 +11,7 @@ from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import Rejected
-from patterns_catalog.lowering.elementwise import convert
+from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.lowering.shapes import slice_axis
 

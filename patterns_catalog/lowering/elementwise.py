@@ -7,7 +7,6 @@ from typing import Any
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
-from patterns_catalog.lowering.casts import convert, wrap  # noqa: F401  (imported from here by other families)
 
 _FLOATS = example("2x3xf32")
 PAIR = example("2x3xf32", "3xf32")

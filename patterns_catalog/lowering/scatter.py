@@ -10,8 +10,8 @@ import numpy as np
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.combining import combine, filled
-from patterns_catalog.lowering.elementwise import convert
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.numbers import exact_fill
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.lowering.elementwise import convert
+from patterns_catalog.lowering.casts import convert
 
 _END = 2**31 - 1
 
