@@ -34,11 +34,13 @@ class Example:
     kwargs: Mapping[str, Any]
     op: str | None = None
     """The op to run, where the rule takes several; the first one otherwise."""
+    program: Callable[..., Any] | None = None
+    """A function of PyTorch tensors to run in place of one op, for a rule that takes several ops at once."""
 
 
-def example(*args: Any, op: str | None = None, **kwargs: Any) -> Example:
+def example(*args: Any, op: str | None = None, program: Callable[..., Any] | None = None, **kwargs: Any) -> Example:
     """An `Example` from an operator's arguments: `example("2x3xf32", "3xf32", alpha=2)`."""
-    return Example(args, kwargs, op)
+    return Example(args, kwargs, op, program)
 
 
 class Rejected(Exception):  # noqa: N818  (not an error: the rule does not apply, and says why)

@@ -17,7 +17,7 @@ import numpy as np
 
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, Attr, Const, OpView, any_of, check, fragment, op_rule
+from patcomp.patterns import ANY, Attr, Const, OpView, any_of, check, example, fragment, op_rule
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gathered_experts import GatheredExperts, Routing, arguments_of
 
@@ -198,7 +198,17 @@ def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
     return found if tokens == math.prod(output.static_shape[:-1]) else None
 
 
-@op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12)
+def _two_of_three(x: Any, scores: Any, experts: Any) -> Any:
+    weights, chosen = scores.topk(2, -1)
+    total = 0.0
+    for index in range(3):
+        total = total + (weights * (chosen == index)).sum(-1, keepdim=True) * (x @ experts[index])
+    return total
+
+
+@op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12, examples=[
+    example("5x4xf32", "5x3xf32", "3x4x6xf32", program=_two_of_three),
+])  # fmt: skip
 def recovered_loop(op: OpView, c: Any) -> Value | None:
     """sum_e weight_e * expert_e(x) as sum_k w_k * expert_(index_k)(x), where the weights are those of topk
 

@@ -10,7 +10,7 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import OpView, op_rule
+from patcomp.patterns import OpView, example, op_rule
 from patcomp.patterns.match import Match
 from patterns_catalog.composites import gated_delta_formulas as formulas
 from patterns_catalog.composites.gated_delta import gated_delta_update
@@ -162,7 +162,20 @@ def _collected(steps: Sequence[_Found]) -> tuple[Value, int, list[Operation]] | 
     return whole, axis, ops
 
 
-@op_rule("recover", "aten.add.Tensor", name="gated_delta_update", size=10)
+def _two_steps(query: Any, key: Any, value: Any, g: Any, beta: Any, state: Any) -> tuple[Any, ...]:
+    outputs = []
+    for t in range(2):
+        state = state * g[:, :, t].exp()[..., None, None]
+        error = (value[:, :, t] - (state * key[:, :, t].unsqueeze(-1)).sum(-2)) * beta[:, :, t].unsqueeze(-1)
+        state = state + key[:, :, t].unsqueeze(-1) * error.unsqueeze(-2)
+        outputs.append((state * query[:, :, t].unsqueeze(-1)).sum(-2))
+    return (*outputs, state)
+
+
+@op_rule("recover", "aten.add.Tensor", name="gated_delta_update", size=10, examples=[
+    example("1x2x2x4xf32", "1x2x2x4xf32", "1x2x2x5xf32", "1x2x2xf32[-1,0]", "1x2x2xf32[0,1]", "1x2x4x5xf32",
+            program=_two_steps),
+])  # fmt: skip
 def recovered_gated_delta_update(op: OpView, c: Any) -> Value | None:
     """S = exp(g) S; S = S + k ⊗ beta (v - k S); output = q S, for each element of the sequence, unrolled (Qwen3-Next)
 

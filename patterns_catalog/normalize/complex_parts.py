@@ -32,7 +32,15 @@ def _part(a: Any, z: Value, index: int, result: TypeView) -> Value:
     return a.build("aten.expand", result, self=part, size=list(result.shape))  # complex(x, y) broadcasts
 
 
-@op_rule("normalize", "aten.select.int", name="normalize part of view_as_real", size=2)
+def _second_column(x: Any, y: Any) -> Any:
+    import torch
+
+    return torch.view_as_real(torch.complex(x, y))[..., 1]
+
+
+@op_rule("normalize", "aten.select.int", name="normalize part of view_as_real", size=2, examples=[
+    example("2x3xf32", "2x3xf32", program=_second_column),
+])  # fmt: skip
 def selected_part(op: OpView, a: Any) -> Value | None:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
     pairs = op["self"]
@@ -40,13 +48,6 @@ def selected_part(op: OpView, a: Any) -> Value | None:
     if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
         return None
     return _part(a, viewed.arguments_by_name()["self"], op.index % 2, op.result)
-
-
-@op_rule("normalize", "aten.real", "aten.imag", name="normalize part of complex", size=2)
-def part(op: OpView, a: Any) -> Value | None:
-    "real(complex(x, y)) is x, imag(complex(x, y)) is y"
-    z = op["self"]
-    return None if _maker(z, "aten.complex") is None else _part(a, z, int(op.op_name == "aten.imag"), op.result)
 
 
 @normalization("aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])

@@ -10,12 +10,18 @@ from typing import Any
 
 from patcomp.ir import aten
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, op_rule
+from patcomp.patterns import OpView, example, op_rule
 
 _END = 2**63 - 1
 
 
-@op_rule("normalize", "aten.select.int", name="normalize select of pairs", size=2)
+def _second_of_pairs(x: Any) -> Any:
+    return x.unflatten(-1, (-1, 2))[..., 1]
+
+
+@op_rule("normalize", "aten.select.int", name="normalize select of pairs", size=2, examples=[
+    example("3x8xf32", program=_second_of_pairs),
+])  # fmt: skip
 def select_of_pairs(op: OpView, a: Any) -> Value | None:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
     pairs = op["self"]

@@ -14,7 +14,8 @@ import pytest
 import torch
 from native import Native
 
-from catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case
+from catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case, make_tensor
+from catalog.recovering import convert
 from patcomp.errors import UnsupportedError
 from patcomp.patterns import Example, OpRule
 from patterns_catalog import default_rules
@@ -31,11 +32,26 @@ def _identifier(rule: OpRule, example: Example) -> str:
     return f"{rule.stage}/{rule.name}/{_op(rule, example)}({', '.join(arguments)})"
 
 
-EXAMPLES = [pytest.param(rule, example, id=_identifier(rule, example)) for rule in RULES for example in rule.examples]
+EXAMPLES = [
+    pytest.param(rule, example, id=_identifier(rule, example))
+    for rule in RULES
+    for example in rule.examples
+    if example.program is None
+]
+PROGRAMS = [pytest.param(rule, example, id=rule.name) for rule in RULES for example in rule.examples if example.program]
 
 
 def test_every_rule_has_an_example() -> None:
-    assert [rule.name for rule in RULES if not rule.examples and rule.size == 1] == []
+    assert [rule.name for rule in RULES if not rule.examples] == []
+
+
+@pytest.mark.parametrize(("rule", "example"), PROGRAMS)
+def test_rule_fires_in_its_program(rule: OpRule, example: Example, native: Native) -> None:
+    assert example.program is not None
+    generator = torch.Generator().manual_seed(0)
+    program = convert(example.program, *(make_tensor(text, generator) for text in example.args), native=native)
+    fired_rules = {name for report in program.reports for name, count in report.statistics.fired.items() if count}
+    assert rule.name in fired_rules
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
@@ -104,6 +120,7 @@ VARIANTS = [
     pytest.param(_op(rule, example), variant, name in ON_RUNTIME, id=f"{_identifier(rule, example)} {name}")
     for rule in RULES
     for example in rule.examples
+    if example.program is None
     for name, variant in _variants(rule, example)
     if _eager_takes(_op(rule, example), variant)
 ]
