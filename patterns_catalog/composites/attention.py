@@ -33,12 +33,18 @@ def scaled_dot_product_attention(
 
 
 def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None, scale: float | None) -> Value:
-    "The formula of attention, on tensors whose leading dimensions broadcast."
+    """The formula of attention, on tensors whose leading dimensions broadcast.
+
+    As in PyTorch, the scores of half types and their softmax are float32: a rounded score of 100 is a weight that is
+    off by several percent.
+    """
     factor = scale if scale is not None else 1.0 / math.sqrt(query.static_shape[-1])
     order = [*range(keys.rank - 2), keys.rank - 1, keys.rank - 2]
+    query, keys = (c.cast(x, "f32") if x.dtype in ("f16", "bf16") else x for x in (query, keys))
     scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, factor), c.transpose(keys, order))
     if mask is None:
-        return c.broadcasting_batch_matmul(c.softmax(scores, scores.rank - 1), values)
+        weights = c.cast(c.softmax(scores, scores.rank - 1), values.element_type)
+        return c.broadcasting_batch_matmul(weights, values)
     lowest = c.constant(-math.inf, scores.element_type)
     if mask.dtype == "i1":
         scores = c.broadcasting_where(mask, scores, lowest)
@@ -48,7 +54,7 @@ def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None,
     last = scores.rank - 1
     attends = c.broadcasting_not_equal(c.reduce_max(scores, [last]), lowest)
     weights = c.broadcasting_where(attends, c.softmax(scores, last), c.constant(0.0, scores.element_type))
-    return c.broadcasting_batch_matmul(weights, values)
+    return c.broadcasting_batch_matmul(c.cast(weights, values.element_type), values)
 
 
 def repeat_heads(c: Any, x: Value, heads: int) -> Value:

@@ -56,11 +56,11 @@ def _last(axis: Any, x: Any) -> Any:
     return axis % x.rank == x.rank - 1
 
 
-def _keeps_type(result: Any) -> Any:
+def _has_type_of(result: Any, x: Any) -> Any:
     """Cosine and sine broadcast to the input, never the input to them."""
 
     def same(match: Any) -> bool:
-        return match.value_of(result).type == match["x"].type
+        return match.value_of(result).type == match.value_of(x).type
 
     return check("the result has the type of x", same)
 
@@ -83,12 +83,16 @@ def _parts(a: Any, x: Any, dim: Any, sizes: tuple[Any, Any], end: Any, name: str
 # ---- pairs of halves -------------------------------------------------------------------------------
 
 
-def _whole_halves(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    """x * [cos, cos] + [-x2, x1] * [sin, sin], and its conditions."""
+def _whole_halves(
+    a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...], wide: Any = None, dtype: Any = None
+) -> tuple[Any, list[Any]]:
+    """x * [cos, cos] + [-x2, x1] * [sin, sin], and its conditions; `wide` is x cast to `dtype`, that of the tables."""
     dim, middle, end, join, axis = axes
     first, second = _parts(a, x, dim, (middle, middle), end, "halves")
     turned = a.cat([_negative(a, second), first], dim=join)
-    total = x * twice_in_halves(a, cos, axis) + turned * twice_in_halves(a, sin, axis)
+    if wide is not None:
+        turned = a._to_copy(turned, dtype=dtype)
+    total = (x if wide is None else wide) * twice_in_halves(a, cos, axis) + turned * twice_in_halves(a, sin, axis)
     return total, [*_halves(x, width, dim, middle, end, join), _last(axis, cos), _last(axis, sin)]
 
 
@@ -173,7 +177,7 @@ def _rope(c: Any, formula: tuple[Any, list[Any]], x: Any, cos: Any, sin: Any, di
     return Rewrite(
         total,
         to=c.rope(x, cos, sin, scale=1.0, base=10000.0, dims=dims, interleaved=interleaved),
-        where=[*conditions, _keeps_type(total)],
+        where=[*conditions, _has_type_of(total, x)],
     )
 
 
@@ -184,6 +188,26 @@ def of_halves(
     "x * [cos, cos] + [-x2, x1] * [sin, sin] (Llama, Mistral, Qwen, Gemma, OLMo, Mixtral; Phi-3 of whole heads)"
     formula = _whole_halves(a, x, x.shape[-1], cos, sin, (dim, middle, end, join, axis))
     return _rope(c, formula, x, cos, sin, None, False)
+
+
+@rule(
+    name="rope in float32",
+    example=_HALVES | _TABLES | {"axis": -1, "x": "2x4x3x8xf16", "dtype": "f32"},
+)
+def of_halves_in_float32(
+    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr, dtype: Attr
+) -> Rewrite:
+    """x * [cos, cos] + [-x2, x1] * [sin, sin] of a half type with tables in float32 (OLMo 2)
+
+    The promotion of each product casts x and [-x2, x1] on their own; both casts are exact.
+    """
+    wide = a._to_copy(x, dtype=dtype)
+    total, conditions = _whole_halves(a, x, x.shape[-1], cos, sin, (dim, middle, end, join, axis), wide, dtype)
+    return Rewrite(
+        total,
+        to=c.rope(wide, cos, sin, scale=1.0, base=10000.0, dims=None, interleaved=False),
+        where=[*conditions, x.dtype.is_in("f16", "bf16"), wide.dtype == "f32", _has_type_of(total, wide)],
+    )
 
 
 @rule(name="rope of some dimensions", example=_HALVES | _TABLES | {"axis": -1} | _SOME)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patcomp.ir import aten
+from patcomp.ir import aten, coreai
 from patcomp.ir.namespaces import aten_namespace
-from patcomp.ir.types import static_shape
-from patcomp.ir.value import Value
+from patcomp.ir.types import static_shape, tensor
+from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
@@ -191,5 +191,73 @@ def split_scaled_scores(a: Any, c: Any, x: Any, y: Any, factor: Const, size: Att
         where=[
             factor.rank == 0,
             check("the view parts batch and heads", lambda match: _splits_batch(match["size"], match[batched])),
+        ],
+    )
+
+
+# ---- scores that PyTorch computes in float32 -----------------------------------------------------
+
+
+@_TABLE.define
+def softmax_of_half_scores(
+    query: Value, columns: Value, bias: Value, factor: Value | None, mask: Value | None, *,
+    left: list[int], size: list[int], axis: int, result_types: list[Attribute],
+) -> Value:  # fmt: skip
+    """softmax(view(bmm(view(query * number), columns) + bias) + mask)
+
+    The number comes first: as in float32, products that are large before they are scaled do not overflow.
+    """
+    element = query.element_type
+    if factor is not None:
+        assert factor.constant is not None
+        number = coreai.constant(float(factor.constant.reshape(-1)[0]), element)
+        query = aten.build("aten.mul.Tensor", query.type, self=query, other=number)
+    shape = (*left[:-1], columns.shape[-1])
+    product = aten.build("aten.bmm", tensor(shape, element), self=viewed(query, left), mat2=columns)
+    scores = viewed(aten.build("aten.add.Tensor", product.type, self=product, other=bias), size)
+    if mask is not None:
+        scores = aten.build("aten.add.Tensor", scores.type, self=scores, other=mask)
+    result = TypeView(result_types[0])
+    if result.element_type != element:
+        wide = tensor(scores.shape, result.element_type)
+        scores = aten.build("aten._to_copy", wide, self=scores, dtype=result.element_type)
+    return aten.build("aten._softmax", result, self=scores, dim=axis, half_to_float=False)
+
+
+@rule(stage="normalize", target=_TABLE, example={
+    "query": "2x4x3x8xf16", "columns": "8x8x5xf16", "bias": "8x1x5xf16", "mask": "3x5xf16", "factor": 0.5,
+    "left": [8, 3, 8], "size": [2, 4, 3, 5], "axis": -1, "wide": "f32", "half": "f16",
+})  # fmt: skip
+def scores_in_half(
+    a: Any, c: Any, query: Any, columns: Any, bias: Any, mask: Any, factor: Const,
+    left: Attr, size: Attr, axis: Attr, wide: Attr, half: Attr,
+) -> Rewrite:  # fmt: skip
+    """softmax(view(baddbmm(bias, view(query), columns, alpha=number)) + mask) in the half type (Bloom)
+
+    PyTorch takes `baddbmm` of a half type apart in float32 and rounds the sum. The scores of other models, and those
+    of PyTorch's own attention, are products in the half type.
+    """
+    joined = a.view(query, size=left)
+    product = a.bmm(a._to_copy(joined, dtype=wide), a._to_copy(columns, dtype=wide))
+    scaled = any_of(product * factor, product, tag="scores", tags=("scaled", "plain"))
+    rounded = a._to_copy(a._to_copy(bias, dtype=wide) + scaled, dtype=half)
+    scores = a.view(rounded, size=size)
+    masked = any_of(scores + mask, scores, tag="mask", tags=("added", "none"))
+    logits = any_of(a._to_copy(masked, dtype=wide), masked)
+    softmax = a._softmax(logits, dim=axis, half_to_float=False)
+    return Rewrite(
+        softmax,
+        to=c.softmax_of_half_scores(query, columns, bias, factor, mask, left=left, size=size, axis=axis),
+        where=[
+            query.dtype.is_in("f16", "bf16"),
+            *(x.dtype == query.dtype for x in (columns, bias, rounded, masked)),
+            product.dtype == "f32",
+            (tag("scores") == "plain") | (factor.rank == 0),
+            check("the view joins batch and heads", lambda match: _joins_batch(match["query"], match["left"])),
+            check(
+                "the view parts batch and heads",
+                lambda match: _splits_batch(match["size"], match[rounded], match["bias"]),
+            ),
+            (tag("mask") == "none") | (masked.shape == scores.shape),
         ],
     )

@@ -13,6 +13,7 @@ import patcomp
 from catalog.cases import TOLERANCES
 from patcomp import AIProgram, TorchConverter
 from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.evaluate.element_types import to_tensor
 from patcomp.ir.types import TensorType
 
 
@@ -57,7 +58,7 @@ def convert(
     _assert_close(program.run(inputs), program, tensors, expected)
     if native is not None:
         given = native.run(program.module, inputs)
-        _assert_close({name: torch.from_numpy(value) for name, value in given.items()}, program, tensors, expected)
+        _assert_close({name: to_tensor(value) for name, value in given.items()}, program, tensors, expected)
     return program
 
 
