@@ -15,9 +15,9 @@ from typing import Any
 from patcomp.ir.namespaces import DialectView, is_constant
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
+from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, Pattern, ResultNode
 from patcomp.patterns.match import orders, same_literal
-from patcomp.patterns.procedural import OpRule
 from patcomp.patterns.rule import AnyRule, Entry, Rule
 
 WILD = ("wild",)
@@ -69,12 +69,12 @@ class Index:
         self._order: dict[int, tuple[int, int, int]] = {}
         self._constant_view: DialectView | None = None
         self._numbers = 0
-        for position, rule in enumerate(rules):
+        for position, rule in enumerate(rule for rule in rules if not isinstance(rule, Decomposition)):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
-            if isinstance(rule, Rule):
-                for test in self._alternatives(self._test(rule.root, rule.view)):
-                    self._accepts.setdefault(test[1], []).append(rule)
-            elif isinstance(rule, OpRule):
+            shape = rule if isinstance(rule, Rule) else rule.pattern.rule if rule.pattern else None
+            for test in self._alternatives(self._test(shape.root, shape.view)) if shape else ():
+                self._accepts.setdefault(test[1], []).append(rule)
+            if isinstance(rule, OpRule) and shape is None:
                 for name in rule.ops:
                     self._plans.setdefault(name, _Plan()).rules.append(rule)
         self._states: dict[tuple[frozenset[int], str], _State] = {}

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from patcomp.errors import RuleError
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation
+
+if TYPE_CHECKING:
+    from patcomp.patterns.fragment import Fragment
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,8 @@ class OpRule:
     """How many ops the rule matches, by which the driver ranks it."""
     priority: int = 0
     """Rules of higher priority are tried first, whatever their size."""
+    pattern: Fragment | None = None
+    """What an op must look like for the rule to be tried at it."""
 
     def __call__(self, view: OpView, builder: Any) -> list[Value] | None:
         """The replacement values, None (or `Rejected`) when the rule does not apply.
@@ -175,7 +180,12 @@ class OpRule:
 
 
 def op_rule(
-    stage: str, *ops: str, examples: Iterable[Example] = (), name: str | None = None, size: int = 1
+    stage: str,
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    size: int = 1,
+    pattern: Fragment | None = None,
 ) -> Callable[[RuleFunction], OpRule]:
     """Declares a procedural rule of a stage for the named ops; the decorated name becomes an `OpRule`.
 
@@ -184,8 +194,9 @@ def op_rule(
         stage: `normalize`, `recover`, `lower` or `optimize`.
         ops: names of ops in the source dialect, `"aten.addmm"`.
         examples: what the generated tests run the rule on.
-        size: how many ops the rule matches at least. One that matches several has no examples, which are calls of
-            one op, but tests of its own.
+        size: how many ops the rule matches at least. The examples of one that matches several are programs.
+        pattern: what an op looks like where the rule can apply; the index tests that for all rules at once, as it does
+            for declarative ones, while a rule without a pattern is tried at each of its ops.
     """
 
     def declare(function: RuleFunction) -> OpRule:
@@ -200,6 +211,7 @@ def op_rule(
             tuple(examples),
             f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
             size,
+            pattern=pattern,
         )
 
     return declare

@@ -198,6 +198,13 @@ def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
     return found if tokens == math.prod(output.static_shape[:-1]) else None
 
 
+@fragment
+def _last_term(a: Any, total: Any, weight: Any, output: Any, first: Any, second: Any) -> Any:
+    "the last weighted expert, added, and up to two other things after it: a residual, a shared expert"
+    term = total + weight * output
+    return any_of(term + first + second, term + first, term), []
+
+
 def _two_of_three(x: Any, scores: Any, experts: Any) -> Any:
     weights, chosen = scores.topk(2, -1)
     total = 0.0
@@ -206,7 +213,7 @@ def _two_of_three(x: Any, scores: Any, experts: Any) -> Any:
     return total
 
 
-@op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12, examples=[
+@op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12, pattern=_last_term, examples=[
     example("5x4xf32", "5x3xf32", "3x4x6xf32", program=_two_of_three),
 ])  # fmt: skip
 def recovered_loop(op: OpView, c: Any) -> Value | None:

@@ -172,7 +172,7 @@ def _two_steps(query: Any, key: Any, value: Any, g: Any, beta: Any, state: Any) 
     return (*outputs, state)
 
 
-@op_rule("recover", "aten.add.Tensor", name="gated_delta_update", size=10, examples=[
+@op_rule("recover", "aten.add.Tensor", name="gated_delta_update", size=10, pattern=formulas.step, examples=[
     example("1x2x2x4xf32", "1x2x2x4xf32", "1x2x2x5xf32", "1x2x2xf32[-1,0]", "1x2x2xf32[0,1]", "1x2x4x5xf32",
             program=_two_steps),
 ])  # fmt: skip
