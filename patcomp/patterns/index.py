@@ -18,6 +18,7 @@ from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, Pattern, ResultNode
 from patcomp.patterns.match import orders, same_literal
+from patcomp.patterns.procedural import OpRule
 from patcomp.patterns.rule import AnyRule, Entry, Rule
 
 WILD = ("wild",)
