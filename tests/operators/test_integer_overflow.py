@@ -16,6 +16,8 @@ CASES = [
     pytest.param(lambda x: torch.addmm(x[:, :3], x, x.T, alpha=3, beta=2), id="matrix product and sum"),
     pytest.param(lambda x: torch.mv(x, x[0]), id="product with a vector"),
     pytest.param(lambda x: x.cumsum(1, dtype=x.dtype), id="running sum"),
+    pytest.param(lambda x: x[:1].repeat(1, 9000) @ x[:1].repeat(1, 9000).T, id="long product"),
+    pytest.param(lambda x: x.repeat(1, 9000).cumsum(1, dtype=x.dtype), id="long running sum"),
     pytest.param(lambda x: torch.div(x, torch.full_like(x, -1), rounding_mode="floor"), id="quotient by -1"),
     pytest.param(lambda x: torch.remainder(x, torch.full_like(x, -1)), id="remainder by -1"),
     pytest.param(lambda x: torch.fmod(x, -1), id="remainder by the number -1"),
