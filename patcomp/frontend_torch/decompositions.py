@@ -20,6 +20,7 @@ PRESERVED = (
     "aten::replication_pad3d",
     "aten::scaled_dot_product_attention",
     "aten::silu",
+    "aten::upsample_bicubic2d.vec",  # PyTorch's decomposition of it rounds bytes other than eager
 )
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
