@@ -56,7 +56,7 @@ class Decomposer:
         self._known = known
         declared, complex_ = (_by_overload(table) for table in (own, of_complex))
         self._own, self._of_complex = declared, complex_
-        usual = self._unknown_of(get_decomp_table() | declared)
+        usual = self._unknown_of(get_decomp_table().materialize() | declared)  # type: ignore[attr-defined]
         # the rest often ends in ops outside of ATen, so it only takes apart what is left
         rest = dict(global_decomposition_table["post_autograd"])
         self._tables = (_by_kind(usual, complex_), _by_kind(self._unknown_of(rest) | usual, rest | complex_))
@@ -109,10 +109,17 @@ class Decomposer:
         fakes = [leaf for leaf in pytree.tree_leaves(node.meta["val"]) if isinstance(leaf, FakeTensor)]
         if not fakes:
             return None
-        functional_call = torch.func.functionalize(call, remove="mutations")
+
+        def trace(function: Callable[..., Any]) -> GraphModule:
+            return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
+
         with fakes[0].fake_mode, torch.no_grad():
             samples = [_resolved(source.meta["val"]) for source in inputs]
-            traced = make_fx(functional_call, decomposition_table=table)(*samples)
+            traced = trace(call)
+            if any(
+                isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable for n in traced.graph.nodes
+            ):
+                traced = trace(traced)  # PyTorch's decompositions write in place, below what the first trace replaces
         _drop_unused_results(traced, _used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
 

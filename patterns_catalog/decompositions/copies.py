@@ -39,3 +39,9 @@ def as_strided_copy(self: Tensor, size: list[int], stride: list[int], storage_of
     if not self.is_contiguous():
         raise Rejected("as_strided_copy of a tensor that is not contiguous")
     return torch.as_strided(self, size, stride, storage_offset).clone()
+
+
+@decomposition("prims.convert_element_type", examples=[example("2x3xf32", "f16")])
+def convert_element_type(a: Tensor, dtype: torch.dtype) -> Tensor:
+    "a cast, as PyTorch's own decompositions end in"
+    return torch.ops.aten._to_copy(a, dtype=dtype)

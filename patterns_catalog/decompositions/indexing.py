@@ -108,3 +108,12 @@ def empty(
 ) -> Tensor:  # fmt: skip
     "zeros, which are as good as any numbers: programs that are defined overwrite them"
     return torch.full(size, 0, dtype=dtype or torch.get_default_dtype(), layout=layout, device=device)
+
+
+@decomposition("aten.empty_strided", examples=[example([0, 2], [2, 1])])
+def empty_strided(
+    size: list[int], stride: list[int], *, dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,
+) -> Tensor:  # fmt: skip
+    "zeros, as for `empty`; a value has no strides"
+    return torch.full(size, 0, dtype=dtype or torch.get_default_dtype(), layout=layout, device=device)

@@ -27,6 +27,19 @@ def full(op: OpView, c: Any) -> Value:
     return _filled(op, c, op.s if op.op_name == "aten.scalar_tensor" else op.fill_value)
 
 
+def _overwritten(x: Any) -> Any:
+    import torch
+
+    return torch.where(x == x, x, torch.empty_permuted([2, 3], [1, 0]))
+
+
+@lowering("aten.empty_permuted", examples=[example("2x3xf32", program=_overwritten)])
+def empty_permuted(op: OpView, c: Any) -> Value:
+    "zeros, as good as any numbers: programs that are defined overwrite them"
+    op.ignore("size", "physical_layout", "dtype", because="the result type has shape and dtype, and no order in memory")
+    return _filled(op, c, 0)
+
+
 @lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
 def full_like(op: OpView, c: Any) -> Value:
     "one number in the shape and type of the result"
