@@ -49,12 +49,15 @@ def hardswish(op: OpView, c: Any) -> Value:
     "recover",
     "aten._log_softmax",
     name="log_softmax",
-    examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False)],
+    examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False), example("f32", 0, False)],
 )
 def aten_log_softmax(op: OpView, c: Any) -> Value:
-    "x - max - log(sum(exp(x - max))) along one axis"
+    "x - max - log(sum(exp(x - max))) along one axis; of one number it is 0, or NaN where that is not finite"
     x = op["self"]
-    op.expect(x.rank > 0 and not op.half_to_float, "log_softmax of a 0-d tensor or with half_to_float")
+    op.expect(not op.half_to_float, "log_softmax with half_to_float")
+    if x.rank == 0:
+        op.ignore("dim", because="there is none")
+        return aten.build("aten.sub.Tensor", op.result, self=x, other=x)
     return log_softmax(x, axis=op.dim % x.rank)
 
 
