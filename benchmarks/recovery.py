@@ -235,6 +235,8 @@ def markdown(rows: list[Row]) -> str:
         lines.append("| " + " | ".join([row.name, row.attention, *_cells(row), _same(row), *numbers]) + " |")
     lines.append("| **all** | | " + " | ".join(_totals(rows)) + " | | | | |")
     lines += ["", "## Not recovered", "", *_listed((miss, row.title) for row in rows for miss in row.misses)]
+    lines += ["", "## Which models have which", ""]
+    lines += _listed((name, row.name) for row in rows for name in row.recovered)
     lines += ["", "## Different in some form", ""]
     lines += _listed((difference, row.title) for row in rows for difference in row.differences)
     return "\n".join(lines) + "\n"
@@ -242,9 +244,9 @@ def markdown(rows: list[Row]) -> str:
 
 def _listed(found: Iterable[tuple[str, str]]) -> list[str]:
     """A line for each text, with the models that it is about."""
-    titles: dict[str, list[str]] = {}
+    titles: dict[str, dict[str, None]] = {}
     for text, title in found:
-        titles.setdefault(text, []).append(title)
+        titles.setdefault(text, {})[title] = None
     lines = [f"- {text.replace('|', chr(92) + '|')} — {', '.join(models)}" for text, models in sorted(titles.items())]
     return lines or ["Nothing."]
 

@@ -69,7 +69,12 @@ class _Reader:
 def composites_page(rules: Iterable[Entry]) -> str:
     """A Markdown page with a section for each composite."""
     rules_of = recovered_by(rules)
-    lines = ["# The composites", "", "Made by `patcomp catalog composites --markdown > docs/composites.md`."]
+    lines = [
+        "# The composites",
+        "",
+        "Made by `patcomp catalog composites --markdown > docs/composites.md`. Which",
+        "models have which is in [recovered-composites.md](recovered-composites.md).",
+    ]
     for item in composite_table():
         attributes = [*item.attributes, f"version = {item.version}"]
         lines += ["", f"## {item.name}", "", _escaped(item.doc), ""]
