@@ -59,7 +59,8 @@ class Decomposer:
         usual = self._unknown_of(get_decomp_table().materialize() | declared)  # type: ignore[attr-defined]
         # the rest often ends in ops outside of ATen, so it only takes apart what is left
         rest = dict(global_decomposition_table["post_autograd"])
-        self._tables = (_by_kind(usual, complex_), _by_kind(self._unknown_of(rest) | usual, rest | complex_))
+        for_complex = {op: function for op, function in usual.items() if op not in declared} | complex_
+        self._tables = (_by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex))
         self._graphs: dict[Any, GraphModule | None] = {}
 
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -102,7 +103,7 @@ class Decomposer:
             values = dict(zip(inputs, tensors, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
             # called by name, since PyTorch takes what it sees as a composite of others apart before it looks at a table
-            declared = self._of_complex if target in self._of_complex and _has_complex(node) else self._own
+            declared = self._of_complex if _has_complex(node) else self._own
             result = declared[target](*args, **kwargs) if target in declared else NotImplemented
             return target(*args, **kwargs) if result is NotImplemented else result
 
@@ -140,18 +141,21 @@ def _has_complex(node: Node) -> bool:
 
 
 def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:
-    """One table of two, of which the second goes before in calls with complex tensors, numbers or types."""
+    """One table of two, of which the second is for calls with complex tensors, numbers or types.
+
+    What the catalog declares for real numbers is not in the second: a formula that is right for them need not be.
+    """
 
     def chosen(op: Any) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            function = usual.get(op)
-            if any(map(_is_complex, pytree.tree_leaves((args, kwargs)))):
-                function = of_complex.get(op, function)
+            of_these = any(map(_is_complex, pytree.tree_leaves((args, kwargs))))
+            function = (of_complex if of_these else usual).get(op)
             return NotImplemented if function is None else function(*args, **kwargs)
 
         return call
 
-    return {op: chosen(op) if op in of_complex else usual[op] for op in (*usual, *of_complex)}
+    ops = (*usual, *of_complex)
+    return {op: usual[op] if usual.get(op) is of_complex.get(op) else chosen(op) for op in ops}
 
 
 def _resolved(value: Any) -> Any:

@@ -125,7 +125,12 @@ def _measured() -> dict[str, Any]:
 
 @cache
 def _decompositions() -> dict[str, Any]:
-    return default_decompositions().decompositions()
+    rules = default_decompositions()
+    declared = rules.decompositions()
+    taken = {op for rule in default_rules().procedural() for op in rule.ops}
+    of_complex = rules.decompositions(of_complex=True)
+    # those for complex numbers alone: of most ops there are rules for all others
+    return declared | {op: rule for op, rule in of_complex.items() if op not in declared and op not in taken}
 
 
 @cache

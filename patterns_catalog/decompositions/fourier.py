@@ -107,7 +107,7 @@ def _count(sizes: list[int]) -> int:
 @decomposition("aten._fft_c2c", examples=[
     example("2x8xcomplex<f32>", [1], 0, True), example("4x6x5xcomplex<f32>", [0, 2], 2, False),
     example("2x360xcomplex<f32>", [1], 1, True),
-])  # fmt: skip
+], of_complex=True)  # fmt: skip
 def fft_of_complex(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
     "one axis after the other"
     pair = torch.real(self), torch.imag(self)
@@ -142,7 +142,7 @@ def fft_of_real(self: Tensor, dim: list[int], normalization: int, onesided: bool
 @decomposition("aten._fft_c2r", examples=[
     example("2x5xcomplex<f32>", [1], 2, 8), example("2x5xcomplex<f32>", [1], 0, 9),
     example("3x5xcomplex<f32>", [0, 1], 1, 8), example("2x151xcomplex<f32>", [1], 2, 300),
-])  # fmt: skip
+], of_complex=True)  # fmt: skip
 def fft_to_real(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
     "of a spectrum whose other half is the conjugate of this one; imaginary parts that cannot be count as zero"
     *others, last = dim
