@@ -38,7 +38,7 @@ class Example:
     op: str | None = None
     """The op to run, where the rule takes several; the first one otherwise."""
     program: Callable[..., Any] | None = None
-    """A function of PyTorch tensors to run in place of one op, for a rule that takes several ops at once."""
+    """A function of the module `torch` and the tensors, to run in place of one op where a rule takes several."""
 
 
 def example(*args: Any, op: str | None = None, program: Callable[..., Any] | None = None, **kwargs: Any) -> Example:

@@ -205,7 +205,7 @@ def _last_term(a: Any, total: Any, weight: Any, output: Any, first: Any, second:
     return any_of(term + first + second, term + first, term), []
 
 
-def _two_of_three(x: Any, scores: Any, experts: Any) -> Any:
+def _two_of_three(torch: Any, x: Any, scores: Any, experts: Any) -> Any:
     weights, chosen = scores.topk(2, -1)
     total = 0.0
     for index in range(3):

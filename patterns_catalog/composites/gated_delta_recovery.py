@@ -162,7 +162,7 @@ def _collected(steps: Sequence[_Found]) -> tuple[Value, int, list[Operation]] | 
     return whole, axis, ops
 
 
-def _two_steps(query: Any, key: Any, value: Any, g: Any, beta: Any, state: Any) -> tuple[Any, ...]:
+def _two_steps(torch: Any, query: Any, key: Any, value: Any, g: Any, beta: Any, state: Any) -> tuple[Any, ...]:
     outputs = []
     for t in range(2):
         state = state * g[:, :, t].exp()[..., None, None]

@@ -27,9 +27,7 @@ def full(op: OpView, c: Any) -> Value:
     return _filled(op, c, op.s if op.op_name == "aten.scalar_tensor" else op.fill_value)
 
 
-def _overwritten(x: Any) -> Any:
-    import torch
-
+def _overwritten(torch: Any, x: Any) -> Any:
     return torch.where(x == x, x, torch.empty_permuted([2, 3], [1, 0]))
 
 

@@ -32,9 +32,7 @@ def _part(a: Any, z: Value, index: int, result: TypeView) -> Value:
     return a.build("aten.expand", result, self=part, size=list(result.shape))  # complex(x, y) broadcasts
 
 
-def _second_column(x: Any, y: Any) -> Any:
-    import torch
-
+def _second_column(torch: Any, x: Any, y: Any) -> Any:
     return torch.view_as_real(torch.complex(x, y))[..., 1]
 
 

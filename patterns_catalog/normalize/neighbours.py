@@ -15,7 +15,7 @@ from patcomp.patterns import OpView, example, op_rule
 _END = 2**63 - 1
 
 
-def _second_of_pairs(x: Any) -> Any:
+def _second_of_pairs(torch: Any, x: Any) -> Any:
     return x.unflatten(-1, (-1, 2))[..., 1]
 
 

@@ -180,7 +180,6 @@ def test_agrees(op: str, args: tuple[Any, ...], kwargs: dict[str, Any], native: 
 
 
 REFUSED = [
-    param("index with a bool mask", "index.Tensor", "4x5xf32", ["4xi1"]),
     param("index with a byte mask", "index.Tensor", "4x5xf32", [values([1, 0, 1, 1], torch.uint8)]),
     param("complex numbers", "mul.Tensor", "3xcomplex<f32>", "3xcomplex<f32>"),
     param("the absolute value of a complex number", "abs", "3xcomplex<f32>"),

@@ -69,6 +69,8 @@ _QKV = ("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32")
 _EMPTY_ROW = values([[True, False, True, True, False], [False] * 5, [True] * 5], torch.bool)
 
 NETWORKS = [
+    param("attention of rank 2", ATTENTION, "3x4xf32", "5x4xf32", "5x4xf32"),
+    param("attention that broadcasts", ATTENTION, "2x2x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32"),
     param("attention with a bool mask that leaves a row empty", ATTENTION, *_QKV, _EMPTY_ROW),
     param(
         "attention with -infinity in a mask", ATTENTION, *_QKV,
@@ -125,8 +127,6 @@ def test_agrees(op: str, args: tuple[Any, ...], kwargs: dict[str, Any], native: 
 
 REFUSED = [
     param("attention with dropout", ATTENTION, *_QKV, dropout_p=0.1),
-    param("attention of rank 2", ATTENTION, "3x4xf32", "5x4xf32", "5x4xf32"),
-    param("attention that broadcasts", ATTENTION, "2x2x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32"),
     param(
         "a convolution of integers", "convolution", "1x1x3x3xsi64", "1x1x2x2xsi64", None, [1, 1], [0, 0], [1,
         1], False, [0, 0], 1,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ def test_every_rule_has_an_example() -> None:
 def test_rule_fires_in_its_program(rule: OpRule, example: Example, native: Native) -> None:
     assert example.program is not None
     generator = torch.Generator().manual_seed(0)
-    program = convert(example.program, *(make_tensor(text, generator) for text in example.args), native=native)
+    function = partial(example.program, torch)
+    program = convert(function, *(make_tensor(text, generator) for text in example.args), native=native)
     fired_rules = {name for report in program.reports for name, count in report.statistics.fired.items() if count}
     assert rule.name in fired_rules
 

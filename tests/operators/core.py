@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from patcomp.frontend_torch.decompose import overload_of
 from patcomp.ir import aten
 from patcomp.patterns import Example, example
 
@@ -39,10 +40,8 @@ EXAMPLES: dict[str, Example] = {
     **{f"aten.{name}": example("2x3xf32[-0.9,0.9]") for name in ("acos", "asin", "atanh")},
     "aten.acosh": example("2x3xf32[1,4]"),
     "aten._adaptive_avg_pool2d": example("1x2x7x5xf32", [3, 2]),
-    "aten._adaptive_avg_pool2d_backward": example("1x2x3x2xf32", "1x2x6x4xf32"),
     "aten._adaptive_avg_pool3d": example("1x2x4x5x6xf32", [2, 3, 4]),
     "aten._cdist_forward": example("3x4xf32", "5x4xf32", 2.0, None),
-    "aten._embedding_bag": example("6x3xf32", "4xsi64[0,5]", torch.tensor([0, 2]), False, 1),
     "aten._fft_c2r": example("3x4xcomplex<f32>", [1], 0, 6),
     "aten._fft_r2c": example("3x6xf32", [1], 0, True),
     "aten._log_softmax": example("2x3xf32", -1, False),
@@ -53,6 +52,7 @@ EXAMPLES: dict[str, Example] = {
     "aten._pdist_forward": example("4x3xf32", 2.0),
     "aten._softmax": example("2x3xf32", -1, False),
     "aten._to_copy": example("2x3xf32", dtype="f16"),
+    "aten.adaptive_avg_pool1d": example("2x3x8xf32", [5]),
     "aten.addmm": example("4xf32", "2x3xf32", "3x4xf32", beta=0.5, alpha=2),
     "aten.amax": example("2x3x4xf32", [0, 2]),
     "aten.amin": example("2x3x4xf32", [-1], True),
@@ -62,6 +62,7 @@ EXAMPLES: dict[str, Example] = {
     "aten.argmax": example("2x5xsi32[0,3]", 1),
     "aten.argmin": example("2x5xsi32[0,3]", 1),
     "aten.as_strided": example("12xf32", [3, 2], [4, 1], 1),
+    "aten.avg_pool1d": example("2x3x8xf32", [3], [2], [1], False, False),
     "aten.avg_pool2d": example("1x2x7x5xf32", [3, 2], [2, 1], [1, 0], False, False),
     "aten.avg_pool3d": example("1x2x4x5x6xf32", [2, 2, 2]),
     "aten.bmm": example("2x3x4xf32", "2x4x5xf32"),
@@ -151,6 +152,8 @@ REFUSED: dict[str, str] = {
     "aten.atan2.out": "it writes into an argument",
     "aten._native_batch_norm_legit": "it updates running statistics, which are state",
     "aten._local_scalar_dense": "its result is a Python number that shapes and control flow may depend on",
+    "aten._adaptive_avg_pool2d_backward": TRAINING,
+    "aten._embedding_bag": "of its results only the sums are computed, the others are for gradients",
     "aten.avg_pool2d_backward": TRAINING,
     "aten.convolution_backward": TRAINING,
     "aten.empty.memory_format": RANDOM,
@@ -158,6 +161,8 @@ REFUSED: dict[str, str] = {
     "aten.rand": RANDOM,
     "aten.randn": RANDOM,
     "aten.randperm": RANDOM,
+    "aten.resize_": "it writes into an argument",
+    "aten.sym_is_contiguous": NO_TENSOR,
     "aten.sym_numel": NO_TENSOR,
     "aten.sym_size.int": NO_TENSOR,
     "aten.sym_storage_offset": NO_TENSOR,
@@ -168,11 +173,6 @@ REFUSED: dict[str, str] = {
 
 def core_overloads() -> list[str]:
     """The names of all overloads that PyTorch tags as core."""
-    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
-    overloads = (
-        getattr(packet, name)
-        for packet in packets
-        if isinstance(packet, torch._ops.OpOverloadPacket)
-        for name in packet.overloads()
-    )
+    names = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    overloads = (overload_of(aten.op_name(name)) for name in names)
     return sorted(aten.op_name(op.name()) for op in overloads if torch.Tag.core in op.tags)
