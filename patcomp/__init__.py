@@ -20,13 +20,27 @@ from patcomp.errors import (
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
-    from patcomp.frontend_torch import TorchConverter, get_decomp_table, supports
+    from patcomp.frontend_torch import (
+        ExternalizeSpec,
+        MetalParameter,
+        TorchConverter,
+        TorchMetalKernel,
+        get_decomp_table,
+        get_operand,
+        get_operands,
+        mark_for_externalization,
+        supports,
+    )
+    from patcomp.frontend_torch.reference import composite
+    from patcomp.ir.graphs import generate_composite_decl
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AIProgram",
     "EvaluationError",
+    "ExternalizeSpec",
+    "MetalParameter",
     "MissingToolchainError",
     "ParseError",
     "PatcompError",
@@ -34,18 +48,34 @@ __all__ = [
     "RuleError",
     "StageError",
     "TorchConverter",
+    "TorchMetalKernel",
     "UnsupportedError",
     "VerifyError",
     "__version__",
+    "composite",
+    "generate_composite_decl",
     "get_decomp_table",
+    "get_operand",
+    "get_operands",
+    "mark_for_externalization",
     "supports",
 ]
 
 _LAZY = {
     "TorchConverter": "patcomp.frontend_torch",
+    "TorchMetalKernel": "patcomp.frontend_torch",
+    "MetalParameter": "patcomp.frontend_torch",
+    "composite": "patcomp.frontend_torch.reference",
     "get_decomp_table": "patcomp.frontend_torch",
+    "get_operand": "patcomp.frontend_torch",
+    "get_operands": "patcomp.frontend_torch",
     "supports": "patcomp.frontend_torch",
+    "ExternalizeSpec": "patcomp.frontend_torch",
+    "mark_for_externalization": "patcomp.frontend_torch",
+    "_patch_model_for_externalization": "patcomp.frontend_torch.externalize",
+    "_subexport_and_restore": "patcomp.frontend_torch.externalize",
     "AIProgram": "patcomp.emit.program",
+    "generate_composite_decl": "patcomp.ir.graphs",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,7 +58,7 @@ class Problem:
             [
                 self.message,
                 f" ({where})" if where else "",
-                f"\n      {self.advice}" if self.advice else "",
+                textwrap.indent(f"\n{self.advice}", "      ") if self.advice else "",
             ]
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -111,7 +112,7 @@ def test_opt_repeats_what_conversion_did(patcomp: Command, tmp_path: Path) -> No
 def test_questions(patcomp: Command, tmp_path: Path) -> None:
     save(Norm(), tmp_path / "norm.pt2")
     assert "made by rule rms_norm" in patcomp("explain", "norm.pt2", "rsqrt").out
-    assert patcomp("why-not", "norm.pt2", "layer_norm").out.startswith("layer_norm: there is no ")
+    assert patcomp("why-not", "layer_norm", "norm.pt2").out.startswith("layer_norm: there is no ")
 
 
 def test_catalog_composites(patcomp: Command) -> None:
@@ -158,7 +159,7 @@ class Unsupported(nn.Module):
         (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
         (["convert", "norm.pt2", "--import", "no_such_module"], "--import no_such_module"),
         (["explain", "norm.pt2", "nonsense"], "nonsense"),
-        (["why-not", "norm.pt2", "no_such_rule"], "no_such_rule"),
+        (["why-not", "no_such_rule", "norm.pt2"], "no_such_rule"),
         (["catalog", "list", "--stage", "polish"], "no rule has the stage 'polish'"),
         (["opt", "nothing.mlir"], "nothing.mlir"),
         (["opt", "text.pt2"], "text.pt2:1:5"),
@@ -171,11 +172,81 @@ def test_errors_are_messages(patcomp: Command, tmp_path: Path, arguments: list[s
     save(Unsupported(), tmp_path / "unsupported.pt2")
     (tmp_path / "text.pt2").write_text("not a program")
     done = patcomp(*arguments)
-    assert done.code == 1
+    assert done.code == (2 if "polish" in arguments else 1)
     assert done.out == ""
     assert done.err.startswith("error: ")
     assert complaint.lower() in done.err.lower()
     assert "Traceback" not in done.err
+
+
+def test_opt_shows_what_stages_do(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    assert patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages").code == 0
+    normalized = (tmp_path / "stages/01-normalize.mlir").read_text()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(normalized))
+    done = patcomp("opt", "-", "-p", "recover,lower", "--print-after-all", "--timing")
+    assert done.out == (tmp_path / "stages/03-lower.mlir").read_text()
+    first, _, second = done.err.partition("// ---- after lower\n")
+    assert first == f"// ---- after recover\n{(tmp_path / 'stages/02-recover.mlir').read_text()}\n"
+    assert second.startswith(done.out)
+    assert "seconds" in second
+    assert "recover" in second
+    out = patcomp("opt", "stages/01-normalize.mlir", "-p", "recover", "--diff").out
+    assert "+++ recover" in out
+    assert [line for line in out.splitlines() if line.startswith("-") and "aten.rsqrt" in line]
+    assert [line for line in out.splitlines() if line.startswith("+") and "patcomp.region" in line]
+
+
+def test_opt_says_where_a_text_is_wrong(patcomp: Command, tmp_path: Path) -> None:
+    text = "coreai.graph @main(%x : tensor<2xf32>) -> (tensor<3xf32>) {\n  coreai.output %x : tensor<2xf32>\n}\n"
+    (tmp_path / "wrong.mlir").write_text(text)
+    done = patcomp("opt", "wrong.mlir", "-p", "optimize")
+    assert done.code == 1
+    assert "graph @main: " in done.err
+
+
+def test_catalog_show_and_check(patcomp: Command, tmp_path: Path) -> None:
+    out = patcomp("catalog", "show", "rms_norm").out
+    for part in (
+        "recover stage",
+        "aten.rsqrt",
+        "where:      axis == x.rank - 1",
+        "example:    eps = 1e-06",
+        "becomes:    composites.rms_norm(",
+    ):
+        assert part in out
+    assert "cumsum" in patcomp("catalog", "show", "cumsum").out
+    done = patcomp("catalog", "show", "rms_nor")
+    assert (done.code, "there are rms_norm" in done.err) == (2, True)
+    assert patcomp("catalog", "check").code == 0
+    (tmp_path / "mine.py").write_text(
+        "from patcomp.patterns import Rewrite, rule\n"
+        "@rule(name='double sine', example={'x': '2xf32'})\n"
+        "def double(a, c, x):\n"
+        "    'sin(x) twice'\n"
+        "    return Rewrite(a.sin(a.sin(x)), to=c.silu(x), where=[x.rank == 2])\n"
+    )
+    assert "double sine" in patcomp("catalog", "list", "--stage", "recover", "--catalog", "mine.py").out
+    done = patcomp("catalog", "check", "--catalog", "mine.py")
+    assert done.code == 1
+    assert "double sine does not match its own source" in done.out
+    done = patcomp("catalog", "list", "--catalog", "nothing.py")
+    assert (done.code, done.err) == (2, "error: there is no file nothing.py\n")
+
+
+def test_a_model_can_be_a_function(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(
+        "import torch\n"
+        "def net(): return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.RMSNorm(4)), (torch.rand(2, 4),)\n"
+        "def number(): return 3\n"
+    )
+    done = patcomp("convert", "models.py:net", "--text", "net.mlir")
+    assert done.code == 0, done.err
+    assert "1 x rms_norm" in done.out
+    done = patcomp("convert", "models.py:number", "--text", "net.mlir")
+    assert done.code == 1
+    assert "number of models.py gives int, not an ExportedProgram" in done.err
+    assert "models.py has no function nothing" in patcomp("why-not", "silu", "models.py:nothing").err
 
 
 def test_demo(patcomp: Command, tmp_path: Path) -> None:
@@ -196,3 +267,42 @@ def test_help_needs_no_torch() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "rms_norm" in done.stdout
+
+
+def test_rule_new(patcomp: Command, tmp_path: Path) -> None:
+    for kind in ("composite", "rewrite"):
+        assert patcomp("rule", "new", f"my_{kind}", "--kind", kind).code == 0
+        done = patcomp("rule", "test", f"my_{kind}.py", "--no-runtime")
+        assert done.code == 0, done.out
+    assert patcomp("rule", "new", "my_cumsum", "--kind", "lowering", "--op", "aten.cumsum", "-o", "here.py").code == 0
+    text = (tmp_path / "here.py").read_text()
+    for argument in ("self", "dim", "dtype"):
+        assert f'op["{argument}"]' in text
+    done = patcomp("rule", "test", "here.py", "--no-runtime")
+    assert done.code == 1
+    assert "rejects its own example" in done.out
+
+
+@pytest.mark.skipif(find_spec("coreai") is None, reason="needs coreai-core")
+def test_rule_test_on_the_runtime(patcomp: Command) -> None:
+    assert patcomp("rule", "new", "quick", "--kind", "rewrite").code == 0
+    assert patcomp("rule", "test", "quick.py", "--runtime", "--rule", "quick").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["rule", "new", "two words"], "cannot be the name"),
+        (["rule", "new", "x", "--kind", "thing"], "no kind of rule is called thing"),
+        (["rule", "new", "x", "--kind", "lowering"], "--op goes with --kind lowering"),
+        (["rule", "new", "x", "-o", "taken.py"], "there is a file taken.py already"),
+        (["rule", "test", "nothing.py"], "there is no file nothing.py"),
+        (["rule", "test", "taken.py"], "taken.py has no rules"),
+        (["lint-catalog", "--catalog", "no_such_module"], "there is no catalog no_such_module"),
+    ],
+)
+def test_rule_usage(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    (tmp_path / "taken.py").write_text("x = 1\n")
+    done = patcomp(*arguments)
+    assert done.code == 2
+    assert complaint in done.err

@@ -2,7 +2,8 @@
 
 The ```` ```python ```` blocks of a page run in order in one process. A block that starts with
 `# needs coreai-core` is left out without it; one with a file name (```` ```python my_rules.py ````) is saved
-under that name instead of run.
+under that name instead of run. The ```` ```sh run ```` blocks of a page run too, with the files in the folder that the
+page shows above them.
 """
 
 from __future__ import annotations
@@ -59,6 +60,25 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{page.name}:\n{done.stderr}"
 
 
+_SHELL = re.compile(r"^ *```(?:python (\S+)|sh (run))\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+@each_page
+def test_shell_commands_run(page: Path, tmp_path: Path) -> None:
+    blocks = _SHELL.findall(page.read_text())
+    if not any(run for _, run, _ in blocks):
+        pytest.skip("no commands to run on this page")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    for name, _, code in blocks:
+        if name:
+            (tmp_path / name).write_text(code)
+            continue
+        script = f'set -e\npatcomp() {{ "{sys.executable}" -m patcomp "$@"; }}\n{code}'
+        environment = os.environ | {"PYTHONPATH": path}
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{page.name}:\n{code}\n{done.stdout}\n{done.stderr}"
+
+
 @each_page
 def test_links_lead_to_files(page: Path) -> None:
     missing = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
@@ -66,7 +86,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_catalog_page_is_current() -> None:
-    from patcomp.cli import catalog_page
+    from patcomp.commands.catalog import catalog_page
     from patterns_catalog import default_decompositions, default_rules
 
     expected = catalog_page(list(default_decompositions() + default_rules())) + "\n"

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.emit.state_file import StateArrays, read_state
 from patcomp.errors import MissingToolchainError, PatcompError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextPrinter
@@ -90,6 +91,11 @@ class Asset:
         """The `.aimodel` folder."""
         return Path(self.native.path)
 
+    @property
+    def initial_state(self) -> StateArrays:
+        """What the buffers start from, by entry point and name, from the file beside the asset; empty without one."""
+        return read_state(self.path)
+
     def executable(self, *arguments: Any, **options: Any) -> AbstractAsyncContextManager[Any]:
         """The loaded model: `async with asset.executable() as model: f = model.load_function("main")`."""
         return self.native.executable(*arguments, **options)
@@ -109,23 +115,28 @@ class Asset:
 
         Raises:
             RuntimeError: the toolchain cannot compile the program or a kernel refuses its operands.
+            ValueError: a state's memory is not contiguous.
             KeyError: there is no such function.
         """
         tools = toolchain()
-        buffers = {name: tools.NDArray(_array(value)) for name, value in (state or {}).items()}
+        arrays = {name: as_array(value) for name, value in (state or {}).items()}
+        for name, value in (state or {}).items():
+            if not getattr(value, "is_contiguous", lambda: True)():  # a tensor, of which only a copy would be written
+                raise ValueError(f"state {name!r} must be contiguous to be written in place")
+        buffers = {name: tools.NDArray(array) for name, array in arrays.items()}
 
         async def once() -> dict[str, np.ndarray]:
             async with self.executable() as model:
                 function = model.load_function(entry)
-                given = {name: tools.NDArray(_array(value)) for name, value in inputs.items()}
+                given = {name: tools.NDArray(as_array(value)) for name, value in inputs.items()}
                 results = await function(given, buffers) if buffers else await function(given)
                 # copies: a view's memory belongs to the model, which is gone after this block
                 return {name: np.array(value.numpy()) for name, value in results.items()}
 
         with ThreadPoolExecutor(1) as own_thread:  # because a thread can have only one event loop
             outputs = own_thread.submit(asyncio.run, once()).result()
-        for name, value in (state or {}).items():
-            np.copyto(_array(value), buffers[name].numpy())
+        for name, array in arrays.items():
+            np.copyto(array, buffers[name].numpy())
         return outputs
 
     def __getattr__(self, name: str) -> Any:
@@ -134,7 +145,7 @@ class Asset:
         return getattr(self.native, name)
 
 
-def _array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
     """A numpy array of an array or torch tensor, sharing its memory; `ml_dtypes` for what numpy lacks."""
     if not type(value).__module__.startswith("torch"):
         return np.asarray(value)

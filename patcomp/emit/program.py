@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from patcomp.emit.asset import Asset, save_asset
+from patcomp.emit.asset import Asset, as_array, save_asset
+from patcomp.emit.constraints import constrain
+from patcomp.emit.dims import Dims
 from patcomp.emit.report import CompositeReport, composite_calls
+from patcomp.emit.signature import EntrySignature, ModelCall, signature_of
+from patcomp.emit.state_file import write_state
+from patcomp.emit.variants import fixed_arguments, static_sizes
+from patcomp.errors import EvaluationError
 from patcomp.ir.module import IRModule, graph_name, names_of
-from patcomp.ir.types import TensorType
+from patcomp.ir.types import HandleType, TensorType
+from patcomp.ir.verify import verify
 
 
 class Stages(Mapping[str, str]):
@@ -41,8 +49,9 @@ class Stages(Mapping[str, str]):
         return len(self._all())
 
 
-def _unexplained(what: str) -> str:
-    raise LookupError(f"{what!r}: this program was not made by a converter, so nothing is known of its making")
+def _unexplained(what: Any, *others: Any) -> Any:
+    shown = f"{what!r}: " if isinstance(what, str) else ""
+    raise LookupError(f"{shown}this program was not made by a converter, so nothing is known of its making")
 
 
 @dataclass(eq=False)
@@ -59,6 +68,16 @@ class AIProgram:
     """`program.explain("%linear")` or `("model.py:12")`: which rules made these ops, from which nodes and lines."""
     why_not: Callable[[str], str] = _unexplained
     """`program.why_not("rms_norm")`: where that rule came closest to a match, and what was missing."""
+
+    specializer: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
+    """Makes the module in which variants replace an entry point, and its `explain`."""
+
+    calls: Mapping[str, ModelCall] = field(default_factory=dict)
+    """How the model of each entry point is called."""
+    initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What buffers held when the program was converted, as tensors, by entry point and name of the state."""
+    dims: Mapping[str, Dims] = field(default_factory=dict)
+    """What is known of the dynamic dimensions of each entry point."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -79,12 +98,24 @@ class AIProgram:
         return tuple(graph_name(graph) for graph in self.module.entry_graphs)
 
     def input_names(self, entrypoint: str = "main") -> tuple[str, ...]:
-        """The names of an entry point's inputs, in order."""
-        return tuple(name or str(i) for i, name in enumerate(names_of(self.module.graph(entrypoint), "arg_attrs")))
+        """The names of an entry point's inputs, in order; those of states are not among them."""
+        return tuple(value.name for value in self.signature(entrypoint).inputs)
 
     def output_names(self, entrypoint: str = "main") -> tuple[str, ...]:
-        """The names of an entry point's outputs, in order."""
-        return tuple(name or str(i) for i, name in enumerate(names_of(self.module.graph(entrypoint), "res_attrs")))
+        """The names of an entry point's outputs, in order; those of states are not among them."""
+        return tuple(value.name for value in self.signature(entrypoint).outputs)
+
+    def signature(self, entrypoint: str = "main") -> EntrySignature:
+        """The inputs, outputs and states of an entry point, with names, shapes and element types.
+
+        Raises:
+            KeyError: there is no such entry point.
+        """
+        return signature_of(self.module.graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
+
+    def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
+        """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence."""
+        return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
 
     @property
     def composites(self) -> dict[str, int]:
@@ -92,11 +123,13 @@ class AIProgram:
         return self.report().counts
 
     def report(self) -> CompositeReport:
-        """Each call of a composite: the rule that recovered it, and where in the model it comes from.
+        """Each call of a composite: the rule that recovered it, and where in the model it comes from; and where rules
+        overlap.
 
         `print(program.report())` shows a line for each. A program of `Mode.RELEASE` knows no places.
         """
-        return CompositeReport(composite_calls(self.module))
+        overlaps = (str(overlap) for report in self.reports for overlap in report.statistics.overlaps)
+        return CompositeReport(composite_calls(self.module), tuple(dict.fromkeys(overlaps)))
 
     def optimize(self) -> AIProgram:
         """Returns the program: `to_coreai` has optimized it already."""
@@ -105,39 +138,198 @@ class AIProgram:
     def save_asset(self, path: str | Path, metadata: Any = None) -> Asset:
         """Writes the program as an `.aimodel` folder, replacing what is there.
 
+        What buffers start from goes into a file beside it, `model.state.npz` for `model.aimodel`: the runtime's caller
+        owns the state, and an asset has no place for it.
+
         Raises:
             MissingToolchainError: coreai-core is not installed.
             ValueError: the path does not end in `.aimodel`.
             AssetError: coreai-core refused the program.
         """
-        return save_asset(self.module, path, metadata=metadata)
+        asset = save_asset(self.module, path, metadata=metadata)
+        initial = self.initial_state.items()
+        write_state(asset.path, {entry: {n: as_array(value) for n, value in state.items()} for entry, state in initial})
+        return asset
 
-    def run(self, inputs: Mapping[str, Any], *, entrypoint: str = "main", backend: str = "evaluator") -> dict[str, Any]:
+    def run(
+        self,
+        *arguments: Any,
+        entrypoint: str = "main",
+        state: dict[str, Any] | None = None,
+        backend: str = "evaluator",
+        **keywords: Any,
+    ) -> Any:
         """Runs an entry point.
 
+            logits = program.run(tokens)                            # as the model is called
+            outputs = program.run({"tokens": tokens})["logits"]     # by name
+
         Args:
-            inputs: a torch tensor or numpy array for each input name. 64-bit values are narrowed when they fit.
+            arguments, keywords: those of the model, as they were when it was exported; or one mapping of input names to
+                tensors. Torch tensors or numpy arrays; 64-bit values are narrowed when they fit. An input that the
+                model writes to is not changed.
             entrypoint: the graph to call.
+            state: the content of states by name, `program.new_state()` or that of the last call; it gets the content
+                after the run. States that it lacks start from their initial values, and so do all without it.
             backend: `"evaluator"` (torch tensors out, anywhere) or `"runtime"` (numpy arrays out, coreai-core).
 
+        Returns:
+            What the model returns; outputs by name, if the inputs were given so.
+
         Raises:
-            EvaluationError: an input is missing, unknown or of another type.
+            EvaluationError: an input or state is missing, unknown or of another type; a size is out of its range or
+                contradicts another; a Python value is another than when the model was exported.
+            EvaluationError: the program has Metal kernels, and the runtime is asked for where there is no Metal.
             MissingToolchainError: the runtime is asked for and coreai-core is not installed.
         """
+        from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call, result_of
+
+        call = self.signature(entrypoint).call
+        known = {*self.input_names(entrypoint), *(spec.name for spec in self.signature(entrypoint).states)}
+        named = not keywords and len(arguments) == 1 and isinstance(arguments[0], Mapping)
+        if named and call is not None and not known.issuperset(arguments[0]):
+            named = not is_model_call(call, arguments, keywords)  # the model itself may take a dict
+        if named:
+            return self._run(arguments[0], entrypoint, state, backend)
+        if call is None:
+            raise EvaluationError("this program was not made from a model: give its inputs as one mapping of names")
+        values = arguments_by_name(call, arguments, keywords)
+        return result_of(call, self._run(values, entrypoint, state, backend))
+
+    def _run(
+        self, values: Mapping[str, Any], entrypoint: str, state: dict[str, Any] | None, backend: str
+    ) -> dict[str, Any]:
         from patcomp.ir.evaluate import evaluate, prepare_input
 
-        graph = self.module.graph(entrypoint)
-        types = dict(zip(self.input_names(entrypoint), (a.type for a in graph.regions[0].block.args), strict=True))
-        prepared = {
-            name: prepare_input(value, types[name], name) if isinstance(types.get(name), TensorType) else value  # type: ignore[arg-type]
-            for name, value in inputs.items()
-        }
-        if backend == "evaluator":
-            return evaluate(self.module, prepared, entry=entrypoint)
-        if backend != "runtime":
+        if backend not in ("evaluator", "runtime"):
             raise ValueError(f"backend must be 'evaluator' or 'runtime', got {backend!r}")
-        with tempfile.TemporaryDirectory() as folder:
-            return self.save_asset(Path(folder) / "program.aimodel").run(prepared, entry=entrypoint)
+        if backend == "runtime" and not self._has_device:
+            raise EvaluationError(
+                "the runtime can run Metal kernels on Apple devices alone; backend='evaluator' runs their torch_defn"
+            )
+        types = self._types(entrypoint)
+        states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
+        given = {**self.new_state(entrypoint), **(state or {}), **values}
+        inputs: dict[str, Any] = {}
+        contents: dict[str, Any] = {}
+        outputs: dict[str, Any]
+        for name, value in given.items():
+            type_ = types.get(name)
+            if isinstance(type_, HandleType):
+                # the copy is written to
+                content = prepare_input(value, type_.tensor_type, name, "state")  # type: ignore[arg-type]
+                contents[name] = copy.deepcopy(content.contiguous())
+            else:
+                inputs[name] = prepare_input(value, type_, name) if isinstance(type_, TensorType) else value
+        self._check_sizes({**inputs, **contents}, entrypoint)
+        if unknown := sorted(set(state or {}) - states):
+            raise EvaluationError(f"graph @{entrypoint} has no state {', '.join(unknown)}; it has {sorted(states)}")
+        if backend == "evaluator":
+            outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                asset = save_asset(self.module, Path(folder) / "program.aimodel")
+                outputs = asset.run(inputs, contents, entry=entrypoint)
+        if state is not None:
+            state.update(contents)
+        return outputs
+
+    def _check_sizes(self, values: Mapping[str, Any], entrypoint: str) -> None:
+        """Checks that the sizes of inputs and states are in their ranges and agree with each other."""
+        dims = self.dims.get(entrypoint, Dims())
+        dims.sizes(
+            {
+                (name, axis): int(values[name]) if axis is None else values[name].shape[axis]
+                for name, axis in dims.extents
+                if name in values
+            }
+        )
+
+    @property
+    def _has_device(self) -> bool:
+        """Whether this machine has what the program needs: Metal kernels need an Apple device."""
+        return sys.platform == "darwin" or all(op.name != "coreai.metal4_kernel" for op in self.module.op.walk())
+
+    def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
+        """A program for fixed sizes; this one stays as it is, and they share the weights.
+
+            program.specialize({"batch": 4})
+
+        Args:
+            sizes: the size of each dimension to fix, by its name in `program.signature().dims`. Dimensions that derive
+                from them follow, and so do the shapes inside; with all fixed, every shape is known.
+            entrypoint: the graph to specialise; others stay dynamic.
+
+        Raises:
+            KeyError: there is no such entry point.
+            ValueError: there is no such dimension, or the size is out of its range; the message lists those there are.
+            LookupError: the program was not made by a converter.
+        """
+        types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
+        dims.check(sizes)
+        arguments = fixed_arguments(types, dims.fixed(sizes))
+        module, explain = self.specializer(self.module, entrypoint, {entrypoint: arguments})
+        return replace(self, module=module, explain=explain, dims={**self.dims, entrypoint: dims.given(sizes)})
+
+    def set_static_shape_config(
+        self, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
+    ) -> None:
+        """Replaces a dynamic entry point by one of static shapes for each configuration, in place.
+
+            program.set_static_shape_config("main", {"short": {"tokens": (1, 32)}, "long": {"tokens": (1, 512)}})
+
+        makes `main_short` and `main_long`, which share the weights; there is no `main` any more.
+
+        Args:
+            entrypoint: the graph to replace.
+            shapes_config: by the suffix of each new entry point, the shapes of inputs. Inputs that are not named keep
+                their types.
+
+        Raises:
+            KeyError: there is no such entry point.
+            ValueError: no configuration; a name that is taken; no such input, or a shape that does not fit.
+            LookupError: the program was not made by a converter.
+        """
+        types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
+        if not shapes_config:
+            raise ValueError("shapes_config must have one configuration or more")
+        variants: dict[str, Any] = {}
+        new_dims = {name: value for name, value in self.dims.items() if name != entrypoint}
+        for suffix, shapes in shapes_config.items():
+            name = f"{entrypoint}_{suffix}"
+            if name in (graph_name(graph) for graph in self.module.graphs):
+                raise ValueError(f"there is a graph @{name} already")
+            sizes = static_sizes(types, dims, shapes)
+            variants[name] = fixed_arguments(types, sizes)
+            new_dims[name] = dims.given(dims.sizes(sizes))
+        self.module, self.explain = self.specializer(self.module, entrypoint, variants)
+        self.dims = new_dims
+        new_names = [(new, old) for old in self.calls for new in (variants if old == entrypoint else (old,))]
+        self.calls = {new: self.calls[old] for new, old in new_names}
+        self.initial_state = {new: self.initial_state[old] for new, old in new_names if old in self.initial_state}
+
+    def set_hardware_constraints(self, entrypoint: str, hw_constraint_config: Mapping[str, Any]) -> None:
+        """Lays the memory of inputs, outputs and states of an entry point out as hardware wants it, in place.
+
+        Args:
+            entrypoint: the graph.
+            hw_constraint_config: `coreai.authoring.HardwareConstraints` by the name of the tensor; a name that an input
+                and an output share means both. Others keep their types.
+
+        Raises:
+            KeyError: there is no such entry point.
+            ValueError: there is no such tensor, it has constraints already, or they do not fit its rank.
+        """
+        module = self.module.clone()
+        constrain(module.graph(entrypoint), hw_constraint_config)
+        verify(module, runtime=True)
+        self.module = module
+
+    def _types(self, entrypoint: str) -> dict[str, Any]:
+        """The types of an entry point's arguments by name."""
+        graph = self.module.graph(entrypoint)
+        names = (name or str(index) for index, name in enumerate(names_of(graph, "arg_attrs")))
+        return dict(zip(names, (argument.type for argument in graph.regions[0].block.args), strict=True))
 
     def verify_against(
         self,
@@ -151,23 +343,23 @@ class AIProgram:
         """Compares the program with eager PyTorch on given inputs.
 
         Args:
-            model: the PyTorch model, unchanged by this.
+            model: the PyTorch model, unchanged by this; states start from what its buffers hold.
             inputs: its arguments, as a sequence or by keyword.
             entrypoint: the graph to call.
             tolerance: largest absolute difference that passes.
-            backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed.
+            backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
+                run the program.
 
         Returns:
-            A `Verification`: for each output and backend the largest absolute and relative error and the PSNR;
+            A `Verification`: for each output, state and backend the largest absolute and relative error and the PSNR;
             `.passed` says whether all are within the tolerance.
         """
         from patcomp.ir.evaluate import verify_outputs
 
         if backends is None:
-            backends = ("evaluator", "runtime") if find_spec("coreai") else ("evaluator",)
-        runs: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-            backend: partial(self.run, entrypoint=entrypoint, backend=backend) for backend in backends
+            backends = ("evaluator", "runtime") if find_spec("coreai") and self._has_device else ("evaluator",)
+        runs = {
+            backend: lambda values, state, backend=backend: self._run(values, entrypoint, state, backend)
+            for backend in backends
         }
-        return verify_outputs(
-            model, inputs, runs, self.input_names(entrypoint), self.output_names(entrypoint), tolerance
-        )
+        return verify_outputs(model, inputs, runs, self.signature(entrypoint), tolerance)

@@ -30,6 +30,8 @@ class CompositeReport:
     """The composites of a program; as text, a line for each call under a line for each composite."""
 
     calls: tuple[CompositeCall, ...]
+    overlaps: tuple[str, ...] = ()
+    """Where two rules of equal priority and size matched, so that only the order of declaration chose."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -44,7 +46,10 @@ class CompositeReport:
                 if call.composite == name:
                     by = f" by rule {call.rule!r}" if call.rule else ""
                     lines.append(f"  {call.place}{by}")
-        return "\n".join(lines) or "no composites"
+        lines = lines or ["no composites"]
+        if self.overlaps:
+            lines += [f"overlapping rules: {len(self.overlaps)}", *(f"  {overlap}" for overlap in self.overlaps)]
+        return "\n".join(lines)
 
 
 def composite_calls(module: IRModule) -> tuple[CompositeCall, ...]:

@@ -2,14 +2,23 @@
 
 from patcomp.frontend_torch.converter import EntrypointError, ProgramTypeError, TorchConverter
 from patcomp.frontend_torch.decompositions import get_decomp_table
+from patcomp.frontend_torch.externalize import ExternalizeSpec, mark_for_externalization
+from patcomp.frontend_torch.lowerings import get_operand, get_operands
+from patcomp.frontend_torch.metal_kernel import MetalParameter, TorchMetalKernel
 from patcomp.frontend_torch.support import OpSupport, ProgramSupport, supports
 
 __all__ = [
     "EntrypointError",
+    "ExternalizeSpec",
+    "MetalParameter",
     "OpSupport",
     "ProgramSupport",
     "ProgramTypeError",
     "TorchConverter",
+    "TorchMetalKernel",
     "get_decomp_table",
+    "get_operand",
+    "get_operands",
+    "mark_for_externalization",
     "supports",
 ]

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import torch
 from torch import nn
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
 
 from patcomp.emit.program import AIProgram, Stages
-from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError
+from patcomp.errors import PatcompError, Problem, UnsupportedError
+from patcomp.frontend_torch.aliases import same_examples
+from patcomp.frontend_torch.calls import initial_state, model_call
+from patcomp.frontend_torch.conversion import Conversion, Progress, Staged, headline
 from patcomp.frontend_torch.decompose import Decomposer, functional
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.importer import import_program, operator_name
-from patcomp.frontend_torch.provenance import origin_of
-from patcomp.frontend_torch.signature import Signature, check_names, signature_of
+from patcomp.frontend_torch.dims import dims_of
+from patcomp.frontend_torch.externalize import Marking, Target, mark
+from patcomp.frontend_torch.lowerings import Lowering, Lowerings
+from patcomp.frontend_torch.metal_kernel import TorchMetalKernel
+from patcomp.frontend_torch.names import check_entrypoint, names_for
+from patcomp.frontend_torch.signature import signature_of
+from patcomp.frontend_torch.skeleton import is_of_custom_op
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
-from patcomp.patterns import Rejected, RuleSet, collect
-from patcomp.rewrites import Dumps, Widths, explain, known_composites, run_pipeline, why_not
+from patcomp.patterns import RuleSet
+from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of
+from patcomp.rewrites import Dumps, Options, Widths, explain, known_composites, specialize, why_not
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -39,18 +43,6 @@ class EntrypointError(PatcompError, ValueError, RuntimeError):
     """An entry point name that is not staged."""
 
 
-@dataclass(frozen=True)
-class _Staged:
-    name: str
-    program: ExportedProgram
-    expansions: dict[Node, GraphModule]
-    signature: Signature
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
-    given: tuple[Sequence[str] | None, Sequence[str] | None]
-    is_module: bool
-
-
 class TorchConverter:
     """Converts PyTorch programs to Core AI.
 
@@ -58,14 +50,19 @@ class TorchConverter:
 
     Args:
         mode: `Mode.DEBUG` keeps on every op where it comes from; `Mode.RELEASE` drops that.
-        catalog: Python modules of rules that are tried before patcomp's own; a rule of the same name as
-            one of patcomp's replaces it.
+        catalog: Python modules, packages or `RuleSet`s of rules that are tried before patcomp's own; a rule of the
+            same name as one of patcomp's replaces it.
+        installed_catalogs: whether rules of installed packages, which declare them by an entry point of the group
+            `patcomp.catalogs`, are tried too, after those of `catalog`.
+        without: names of rules to leave out, as `patcomp catalog list` shows them.
         int64: what becomes of 64-bit integers, which indices cannot be: `"narrow"`, 32 bits, where constants and
             inputs that do not fit are errors; `"keep"`, 64 bits but for indices; `"error"`, they are refused.
         float64: the same for 64-bit floats.
 
     Raises:
-        ValueError: another choice for 64-bit numbers.
+        ValueError: another choice for 64-bit numbers, or a name in `without` that no rule has.
+        RuleError: rules of catalogs have one name, or an installed catalog cannot be loaded.
+        TypeError: something in `catalog` is none.
     """
 
     class Mode(Enum):
@@ -78,18 +75,22 @@ class TorchConverter:
         self,
         *,
         mode: TorchConverter.Mode = Mode.DEBUG,
-        catalog: Iterable[ModuleType] = (),
+        catalog: Iterable[Catalog] = (),
+        installed_catalogs: bool = True,
+        without: Iterable[str] = (),
         int64: str = "narrow",
         float64: str = "narrow",
     ):
-        from patterns_catalog import default_rules
+        from patterns_catalog import default_decompositions, default_rules
 
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
-        self.rules: RuleSet = default_rules()
-        if catalog := list(catalog):
-            self.rules = self.rules.preceded_by(collect(*catalog), override=True)
-        self._staged: dict[str, _Staged] = {}
+        own = default_decompositions() + default_rules()
+        catalogs = [*map(rules_of, catalog), *([installed_rules()] if installed_catalogs else [])]
+        self.rules: RuleSet = in_front(own, catalogs, without)
+        self.lowerings = Lowerings(self._is_built_in)
+        self._staged: dict[str, Staged] = {}
+        self._kernels: list[TorchMetalKernel] = []
 
     # ---- staging ----------------------------------------------------------------------------------
 
@@ -100,15 +101,24 @@ class TorchConverter:
         output_names: Sequence[str] | None = None,
         state_names: Sequence[str] | None = None,
         entrypoint_name: str = "main",
+        *,
+        mutated_inputs: str = "state",
+        _externalized_exported_programs: Sequence[Any] | None = None,
     ) -> TorchConverter:
         """Stages an exported program, decomposed with `get_decomp_table()`; returns the converter.
 
         Args:
             exported_program: the program; neither it nor its weights are changed or copied.
-            input_names: a name for each input, in order; by default the names of `forward`'s parameters.
+            input_names: a name for each input that is not state, in order; by default the names of `forward`'s
+                parameters.
             output_names: a name for each output; by default the names of the nodes that compute them.
-            state_names: a name for each mutated buffer and input.
+            state_names: a name for each state: mutated buffers in the order of their registration, then mutated
+                inputs; by default `b_` and the buffer's path, and the names of the inputs.
             entrypoint_name: the graph's symbol; unique among what is staged.
+            mutated_inputs: `"state"`, or `"output"`: an input that the model writes to is a plain input, and its
+                new value an output after the model's own, by default named `<input>_updated`.
+            _externalized_exported_programs: taken for scripts that have it from `_subexport_and_restore`, and not
+                needed: the program itself has what is externalized.
 
         Raises:
             ProgramTypeError: not an `ExportedProgram`.
@@ -116,43 +126,44 @@ class TorchConverter:
                 converted; all of them are listed, with module path and source line. It is a `ValueError`.
             ValueError: names of the wrong number, repeated or empty, or an entry point that is staged already.
         """
-        self._stage(exported_program, input_names, output_names, state_names, entrypoint_name, is_module=False)
+        self._stage(
+            exported_program, input_names, output_names, state_names, entrypoint_name, mutated_inputs, is_module=False
+        )
         return self
 
     def add_pytorch_module(
         self,
         model: nn.Module | None = None,
         export_fn: Callable[[nn.Module], ExportedProgram] | None = None,
-        externalize_modules: Sequence[Any] | None = None,
+        externalize_modules: Sequence[Target] | None = None,
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         state_names: Sequence[str] | None = None,
         entrypoint_name: str = "main",
         *,
         module: nn.Module | None = None,
+        mutated_inputs: str = "state",
     ) -> TorchConverter:
         """Stages a module through `export_fn`, which exports and decomposes it; returns the converter.
 
         Args:
             model: the module (`module=` means the same).
             export_fn: returns the decomposed `ExportedProgram` of the module; called once, now.
-            externalize_modules: submodules to keep as graphs of their own; not supported yet.
-            input_names, output_names, state_names, entrypoint_name: as in `add_exported_program`.
+            externalize_modules: submodules to keep as graphs of their own: `ExternalizeSpec`s, or module classes and
+                patterns of module paths for plain graphs. They are marked while `export_fn` runs.
+            input_names, output_names, state_names, entrypoint_name, mutated_inputs: as in `add_exported_program`.
 
         Raises:
             RuntimeError: `export_fn` failed; its error is the cause.
             TypeError: no module or no `export_fn`.
+            What `mark_for_externalization` raises for `externalize_modules`.
             As `add_exported_program` otherwise.
         """
         given = model if model is not None else module
         if given is None or export_fn is None:
             raise TypeError("add_pytorch_module needs a model and export_fn=")
-        if externalize_modules:
-            raise UnsupportedError(
-                "externalize_modules is not supported yet:",
-                [Problem(f"{getattr(item, '__name__', item)} cannot be externalized") for item in externalize_modules],
-            )
         self._check_entrypoint(entrypoint_name)
+        marking = mark(given, externalize_modules or ())
         try:
             program = export_fn(given)
         except Exception as error:
@@ -160,14 +171,16 @@ class TorchConverter:
                 f"Your model failed to export: {error}\nexport_fn must return "
                 "torch.export.export(model, args).run_decompositions(patcomp.get_decomp_table())"
             ) from error
-        self._stage(program, input_names, output_names, state_names, entrypoint_name, is_module=True)
+        finally:
+            marking.remove()
+        self._stage(
+            program, input_names, output_names, state_names, entrypoint_name, mutated_inputs,
+            is_module=True, marking=marking,
+        )  # fmt: skip
         return self
 
     def _check_entrypoint(self, name: str) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"entrypoint_name must be a string, got {name!r}")
-        if not name.strip():
-            raise ValueError("entrypoint_name must not be empty")
+        check_entrypoint(name)
         if name in self._staged:
             raise ValueError(f"a program with entrypoint_name={name!r} is already staged; names must be unique")
 
@@ -178,80 +191,136 @@ class TorchConverter:
         output_names: Sequence[str] | None,
         state_names: Sequence[str] | None,
         name: str,
+        mutated_inputs: str,
         *,
         is_module: bool,
+        marking: Marking | None = None,
     ) -> None:
         self._check_entrypoint(name)
+        if mutated_inputs not in ("state", "output"):
+            raise ValueError(f"mutated_inputs must be 'state' or 'output', got {mutated_inputs!r}")
         if not isinstance(program, ExportedProgram):
             raise ProgramTypeError(
                 f"expected a torch.export.ExportedProgram, got {type(program).__name__}; export the module with "
                 "torch.export.export(model, args), or use add_pytorch_module(model, export_fn=...)"
             )
-        program = functional(program)
-        expansions, problems = self._decomposed(program)
-        signature = None
-        try:
-            signature = signature_of(program)
-        except UnsupportedError as error:
-            problems += error.problems
-        if problems or signature is None:
-            raise UnsupportedError(_headline(problems), problems)
-        check_names("state", state_names, ())
-        self._staged[name] = _Staged(
-            name,
-            program,
-            expansions,
-            signature,
-            check_names("input", input_names, signature.inputs),
-            check_names("output", output_names, signature.outputs, unique_defaults=True),
-            (input_names, output_names),
-            is_module,
-        )
 
-    def _decomposed(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
-        """What takes the place of nodes that no rule takes, and the nodes for which there is nothing."""
-        expansions: dict[Node, GraphModule] = {}
-        problems: list[Problem] = []
-        for node in program.graph.nodes:
-            if not self._decomposer.takes(node):
-                continue
+        def prepare() -> Staged:
+            current = functional(program, self.lowerings)
+            expansions, problems = self._decomposer.expansions(current)
+            signature = None
             try:
-                inside = self._decomposer.graph_of(node) if isinstance(node.target, torch._ops.OpOverload) else None
-            except Rejected as rejection:
-                problems.append(_problem(node, str(rejection)))
-                continue
-            except Exception as error:  # whatever PyTorch's decompositions raise
-                reason = str(error).partition("\n")[0]
-                problems.append(_problem(node, f"unsupported op, taking it apart fails: {reason}"))
-                continue
-            if inside is None:
-                problems.append(_problem(node))
-            elif unknown := self._decomposer.unknown(inside):
-                problems.append(_problem(node, f"unsupported op, made of {', '.join(unknown)}"))
-            else:
-                expansions[node] = inside
-        return expansions, problems
+                signature = signature_of(current, mutated_inputs=mutated_inputs)
+            except UnsupportedError as error:
+                problems += error.problems
+            if signature is None or not all(map(is_of_custom_op, problems)):
+                raise UnsupportedError(headline(problems), problems)
+            return Staged(
+                name,
+                current,
+                expansions,
+                signature,
+                names_for(signature, input_names, output_names, state_names),
+                (input_names, output_names),
+                is_module,
+                marking.labels if marking else (),
+                (*(marking.complaints(current) if marking else ()), *same_examples(current, signature)),
+                tuple(problems),
+                tuple(self.lowerings),
+                prepare=prepare,
+            )
+
+        self._staged[name] = prepare()
+
+    def _current(self, item: Staged) -> Staged:
+        """What is staged, prepared once more if lowerings were registered since."""
+        if item.lowerings != tuple(self.lowerings):
+            item = self._staged[item.name] = item.prepare()
+        return item
+
+    def open_problems(self) -> tuple[Problem, ...]:
+        """The custom ops of what is staged that have no lowering yet."""
+        return tuple(problem for item in self._staged.values() for problem in self._current(item).problems)
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        return frozenset(op for rule in self.rules.procedural() for op in rule.ops)
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        taken = {op for rule in self.rules.procedural() for op in rule.ops}
         # what is only part of patterns may have to be decomposed; what cannot be is reported when it is lowered
         decomposable = {aten.op_name(op.name()) for op in get_decomp_table()}
-        return frozenset(taken | (self.rules.pattern_ops() - decomposable))
+        return frozenset(self._taken | (self.rules.pattern_ops - decomposable))
+
+    @cached_property
+    def _decompositions(self) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
+        """The decompositions of the catalogs by op: of any call, and of complex ones."""
+        own, of_complex = (
+            {op: rule.function for op, rule in self.rules.decompositions(of_complex=flag).items()}
+            for flag in (False, True)
+        )
+        return own, of_complex
 
     @cached_property
     def _decomposer(self) -> Decomposer:
-        from patterns_catalog import default_decompositions
+        return Decomposer(self._known, *self._decompositions, self.lowerings)
 
-        own, of_complex = (
-            {
-                op: rule.function
-                for rules in (default_decompositions(), self.rules)
-                for op, rule in rules.decompositions(of_complex=flag).items()
-            }
-            for flag in (False, True)
-        )
-        return Decomposer(self._known, own, of_complex)
+    # ---- lowerings of the user's --------------------------------------------------------------------
+
+    def register_torch_lowering(
+        self, qualified_name: str, allow_override: bool = False
+    ) -> Callable[[Lowering], Lowering]:
+        """Decorator that registers a lowering: a function of an FX node that builds `coreai` ops.
+
+            @converter.register_torch_lowering("my_lib::scaled_add")
+            def lower_scaled_add(values_map, node, loc):
+                x, y = get_operands(values_map, node, [0, 1], loc)
+                return coreai.broadcasting_add(x, coreai.broadcasting_mul(y, node.args[2], loc=loc), loc=loc)
+
+        It comes before every rule and decomposition, in all parts of a program, and stays over `clear()`. What it is
+        called with: the values of the node's inputs by their names, the node, and the location of what it builds with
+        `patcomp.ir.coreai`. It returns the node's value or the list of its values; these are checked against what
+        export recorded. Its exceptions pass through.
+
+        Args:
+            qualified_name: `namespace::op` for all overloads of an op, or `namespace::op.overload`, which comes first.
+            allow_override: replace the lowering of a built-in op, or one that is registered already.
+
+        Raises:
+            ValueError: a name of another form, or there is a lowering and `allow_override` is false.
+        """
+        self.lowerings.check(qualified_name, allow_override)
+
+        def register(function: Lowering) -> Lowering:
+            self.lowerings.register(qualified_name, function, allow_override)
+            vars(self).pop("_decomposer", None)  # it keeps tables without the ops of lowerings
+            return function
+
+        return register
+
+    def register_custom_kernels(self, kernels: Sequence[TorchMetalKernel]) -> TorchConverter:
+        """Lets programs call Metal kernels; returns the converter.
+
+        Raises:
+            TypeError: something else than a `TorchMetalKernel`.
+            ValueError: a kernel is registered already, or given twice.
+        """
+        known = {kernel.qualified_name for kernel in self._kernels}
+        for kernel in kernels:
+            if not isinstance(kernel, TorchMetalKernel):
+                raise TypeError(f"expected TorchMetalKernels, got {kernel!r}")
+            if kernel.qualified_name in known:
+                raise ValueError(f"the kernel {kernel.name!r} is registered already")
+            known.add(kernel.qualified_name)
+        for kernel in kernels:
+            self.register_torch_lowering(kernel.qualified_name)(partial(kernel.lower, self.widths))
+        self._kernels += kernels
+        return self
+
+    def _is_built_in(self, name: str) -> bool:
+        """Whether the converter takes an op, or an overload of it, by a rule or decomposition of a catalog."""
+        own = aten.op_name(name)
+        return any(op == own or op.startswith(f"{own}.") for op in (*self._taken, *self._decompositions[0]))
 
     # ---- conversion -------------------------------------------------------------------------------
 
@@ -279,42 +348,59 @@ class TorchConverter:
             ValueError: a name in `recover` is no composite; the message lists those there are.
             UnsupportedError: ops that no rule takes, all of them listed.
             StageError: a defect in a rule; names stage, rule and op, and where the IR before that stage is.
+
+        Warns:
+            UserWarning: something in `externalize_modules` matched no submodule, or only ones that are not called.
         """
-        staged, composites = self._selected(entrypoints), _composites(recover)
+        staged, options = self._selected(entrypoints), Options(_composites(recover, self.rules), self.widths)
         if not staged:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
+        staged = [self._current(item) for item in staged]
+        if problems := [problem for item in staged for problem in item.problems]:
+            raise UnsupportedError(headline(problems), problems)
+        for complaint in (complaint for item in staged for complaint in item.complaints):
+            warnings.warn(complaint, UserWarning, stacklevel=2)
+        initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
-        with _progress(verbose) as advance:
-
-            def after_stage(stage: str, module: IRModule) -> None:
-                if dumps is not None:
-                    dumps.write(stage, module)
-                advance(stage)
-
-            try:
-                module = self._imported(staged)
-                compilation = run_pipeline(
-                    module, self.rules, after_stage=after_stage, composites=composites, widths=self.widths
-                )
-            except StageError as error:
-                place = self._dump_before(error, staged, dumps, composites)
-                raise StageError(f"{error}\n{place}", error.stage) from error
+        conversion = Conversion(staged, self.rules, self.lowerings, options)
+        with Progress(verbose) as advance:
+            compilation = conversion.run(dumps, advance)
         if self.mode is self.Mode.RELEASE:
             for op in compilation.module.op.walk():
                 op.location = UNKNOWN
         if dumps is not None:
             dumps.write("emit", compilation.module)
-        rules, module, stages = self.rules, compilation.module, Stages(lambda: self._replay(staged, composites))
+        for kernel in self._kernels:
+            compilation.module.kernels |= kernel.functions
+        rules, module, stages = self.rules, compilation.module, Stages(conversion.texts)
+
+        def specialized(module: IRModule, *variants: Any) -> tuple[IRModule, Callable[[str], str]]:
+            made = specialize(module, rules, *variants)
+            return made, lambda what: explain(made, rules, what)
+
         return AIProgram(
             module,
             compilation.reports,
             stages,
             explain=lambda what: explain(module, rules, what),
             why_not=lambda name: why_not(rules, stages, name),
+            specializer=specialized,
+            calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
+            initial_state={name: state for name, state in initial.items() if state},
+            dims={item.name: dims_of(item.program, item.signature, item.names) for item in staged},
         )
 
-    def _selected(self, entrypoints: Sequence[str] | None) -> list[_Staged]:
+    def imported(self) -> IRModule:
+        """What is staged, as the stages get it: `aten` ops as export left them.
+
+        Raises:
+            UnsupportedError: what cannot be imported, all of it listed.
+        """
+        staged = [self._current(item) for item in self._staged.values()]
+        return Conversion(staged, self.rules, self.lowerings, Options()).imported()
+
+    def _selected(self, entrypoints: Sequence[str] | None) -> list[Staged]:
         if entrypoints is None:
             return list(self._staged.values())
         if isinstance(entrypoints, str):
@@ -323,52 +409,6 @@ class TorchConverter:
         if unknown:
             raise EntrypointError(f"no program is staged as {unknown}; there are {list(self._staged) or 'none'}")
         return [item for name, item in self._staged.items() if name in entrypoints]
-
-    def _imported(self, staged: Sequence[_Staged]) -> IRModule:
-        module = IRModule()
-        problems: list[Problem] = []
-        for item in staged:
-            try:
-                import_program(
-                    module, item.program, item.signature,
-                    name=item.name, input_names=item.input_names, output_names=item.output_names,
-                    expansions=item.expansions,
-                )  # fmt: skip
-            except UnsupportedError as error:
-                problems += error.problems
-        if problems:
-            raise UnsupportedError(_headline(problems), problems)
-        return module
-
-    def _replay(self, staged: Sequence[_Staged], composites: Collection[str] | None) -> dict[str, str]:
-        texts: dict[str, str] = {}
-
-        def keep(stage: str, module: IRModule) -> None:
-            texts[stage] = module.text()
-
-        compilation = run_pipeline(
-            self._imported(staged), self.rules, after_stage=keep, composites=composites, widths=self.widths
-        )
-        texts["emit"] = compilation.module.text()
-        return texts
-
-    def _dump_before(
-        self, error: StageError, staged: Sequence[_Staged], dumps: Dumps | None, composites: Collection[str] | None
-    ) -> str:
-        """Where the IR before the failed stage is; written now unless dumps were asked for."""
-        failed = error.stage
-        if dumps is None:
-            dumps = Dumps(Path(tempfile.mkdtemp(prefix="patcomp-")))
-            run_pipeline(
-                self._imported(staged),
-                self.rules,
-                after_stage=dumps.write,
-                only_before=failed,
-                composites=composites,
-                widths=self.widths,
-            )
-        before = dumps.NAMES[dumps.NAMES.index(failed) - 1]
-        return f"the IR before this stage is in {dumps.path(before)}"
 
     def clear(self, *, entrypoints: Sequence[str] | None = None) -> None:
         """Removes what is staged, or only the named entry points.
@@ -384,11 +424,13 @@ class TorchConverter:
         for item in self._staged.values():
             kind = "nn.Module" if item.is_module else "ExportedProgram"
             inputs, outputs = (list(names or []) for names in item.given)
-            lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}")
-        return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), ")"])
+            externalized = f", externalize={list(item.externalized)}" if item.externalized else ""
+            lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}{externalized}")
+        custom = [f"  custom_lowerings: {list(self.lowerings)}"] if list(self.lowerings) else []
+        return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
 
 
-def _composites(recover: str | Iterable[str]) -> frozenset[str] | None:
+def _composites(recover: str | Iterable[str], rules: RuleSet) -> frozenset[str] | None:
     """The composites that `recover=` names; None for all.
 
     Raises:
@@ -399,41 +441,7 @@ def _composites(recover: str | Iterable[str]) -> frozenset[str] | None:
     if isinstance(recover, str) and recover != "none":
         raise ValueError(f"recover must be 'all', 'none' or a list of composites, got {recover!r}")
     chosen = frozenset() if recover == "none" else frozenset(recover)
-    known = known_composites()
+    known = known_composites(rules)
     if unknown := sorted(chosen.difference(known)):
         raise ValueError(f"no composite is called {', '.join(unknown)}; there are {', '.join(known)}")
     return chosen
-
-
-def _headline(problems: Sequence[Problem]) -> str:
-    unsupported = sorted({p.op for p in problems if p.message.startswith("unsupported op")})
-    named = f"; unsupported ATen ops: {', '.join(unsupported)}" if unsupported else ""
-    return f"the program cannot be converted{named}:"
-
-
-def _problem(node: Node, message: str = "unsupported op") -> Problem:
-    origin = origin_of(node)
-    advice = "rewrite the model without it, or add a rule for it to a catalog"
-    return Problem(message, operator_name(node), node.name, origin.module_path, origin.source, advice)
-
-
-class _progress:  # noqa: N801  (a context manager used like a function)
-    """A progress bar over the stages when asked for, else nothing."""
-
-    def __init__(self, verbose: bool):
-        self.bar: Any = None
-        if verbose:
-            from rich.progress import Progress
-
-            self.bar = Progress()
-
-    def __enter__(self) -> Callable[[str], None]:
-        if self.bar is None:
-            return lambda stage: None
-        self.bar.start()
-        task = self.bar.add_task("converting", total=len(Dumps.NAMES) - 1)
-        return lambda stage: self.bar.update(task, advance=1, description=stage)
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()

@@ -12,30 +12,62 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch._decomp import global_decomposition_table
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.aliases import shared_tensors
+from patcomp.frontend_torch.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.importer import is_assertion, is_size, operator_name
+from patcomp.frontend_torch.lowerings import Lowerings
+from patcomp.frontend_torch.markers import is_marker
+from patcomp.frontend_torch.nodes import is_assertion, is_size, operator_name
+from patcomp.frontend_torch.provenance import origins_of
+from patcomp.frontend_torch.skeleton import advice_for, is_of_custom_op
 from patcomp.ir import aten
+from patcomp.ir.evaluate.eager import overload_of
+from patcomp.patterns import Rejected
 
 
-def functional(program: ExportedProgram) -> ExportedProgram:
-    """The program, or one that PyTorch decomposed from it where it writes in place or nests graphs."""
+def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgram:
+    """The program, or one that PyTorch decomposed from it where it writes in place or nests graphs.
+
+    Args:
+        program: the program, which is not changed.
+        lowerings: what the user registered; their ops stay whole.
+
+    Raises:
+        UnsupportedError: PyTorch cannot do without the writes in place, as when two names are one tensor.
+    """
     for node in program.graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem:
             continue
         if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
-            return program.run_decompositions(get_decomp_table())
+            try:
+                return program.run_decompositions(_without(get_decomp_table(), lowerings))
+            except Exception as error:  # whatever PyTorch's passes raise
+                problems = shared_tensors(program) or [Problem(str(error).partition("\n")[0] or type(error).__name__)]
+                raise UnsupportedError("PyTorch cannot replace what the program writes in place:", problems) from error
     return program
+
+
+def _without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:
+    """A decomposition table without the ops of lowerings."""
+    for op in list(table):
+        if lowerings.name_of(op) is not None:
+            del table[op]
+    return table
 
 
 class Decomposer:
@@ -45,6 +77,7 @@ class Decomposer:
         known: ops of the `aten` dialect that stay whole, since rules take them.
         own: the catalog's decompositions by op.
         of_complex: those for complex numbers alone.
+        lowerings: what the user registered; their ops stay whole too.
     """
 
     def __init__(
@@ -52,19 +85,54 @@ class Decomposer:
         known: frozenset[str],
         own: Mapping[str, Callable[..., Any]],
         of_complex: Mapping[str, Callable[..., Any]],
+        lowerings: Lowerings,
     ):
         self._known = known
-        declared, complex_ = (_by_overload(table) for table in (own, of_complex))
-        self._own, self._of_complex = declared, complex_
-        usual = self._unknown_of(get_decomp_table().materialize() | declared)  # type: ignore[attr-defined]
-        # the rest often ends in ops outside of ATen, so it only takes apart what is left
-        rest = dict(global_decomposition_table["post_autograd"])
-        for_complex = {op: function for op, function in usual.items() if op not in declared} | complex_
-        self._tables = (_by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex))
+        self._lowerings = lowerings
+        self._own, self._of_complex = (_by_overload(table) for table in (own, of_complex))
         self._graphs: dict[Any, GraphModule | None] = {}
 
+    @cached_property
+    def _tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """The usual table and one with all there is; made when a first node is taken apart, since it takes a while."""
+        usual = self._unknown_of(get_decomp_table().materialize() | self._own)  # type: ignore[attr-defined]
+        # the rest often ends in ops outside of ATen, so it only takes apart what is left
+        rest = dict(global_decomposition_table["post_autograd"])
+        for_complex = {op: function for op, function in usual.items() if op not in self._own} | self._of_complex
+        return _by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
+
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-        return {op: function for op, function in table.items() if aten.op_name(op.name()) not in self._known}
+        left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self._known}
+        return _without(left, self._lowerings)
+
+    def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
+        """What takes the place of nodes that no rule takes, and the nodes for which there is nothing."""
+        found: dict[Node, GraphModule] = {}
+        problems: list[Problem] = []
+        shown: set[str] = set()
+        for node, origin in origins_of(program.graph).items():
+            if not self.takes(node):
+                continue
+            inside, reason = None, "unsupported op"
+            try:
+                inside = self.graph_of(node) if isinstance(node.target, torch._ops.OpOverload) else None
+            except Rejected as rejection:
+                reason = str(rejection)
+            except Exception as error:  # whatever PyTorch's decompositions raise
+                reason = "unsupported op, taking it apart fails: " + str(error).partition("\n")[0]
+            else:
+                if inside is not None:
+                    if not (unknown := self.unknown(inside)):
+                        found[node] = inside
+                        continue
+                    reason = f"unsupported op, made of {', '.join(unknown)}"
+            op = operator_name(node)
+            problem = Problem(reason, op, origin.node, origin.module_path, origin.source, advice_for(node))
+            if op in shown and is_of_custom_op(problem):
+                problem = replace(problem, advice="as above")
+            shown.add(op)
+            problems.append(problem)
+        return found, problems
 
     def graph_of(self, node: Node) -> GraphModule | None:
         """What a node is made of, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
@@ -75,17 +143,22 @@ class Decomposer:
             return None
         key = _key(node)
         if key not in self._graphs:
-            self._graphs[key] = None
+            found = None
             for table in self._tables:
                 graph = self._traced(node, table)
-                self._graphs[key] = graph or self._graphs[key]
+                found = graph or found
                 if graph is not None and not self.unknown(graph):
                     break
+            self._graphs[key] = found  # not before: the next such node is rejected with the same reason
         return self._graphs[key]
 
     def takes(self, node: Node) -> bool:
         """Whether a node has to be taken apart."""
-        if node.op != "call_function" or node.target is operator.getitem or is_assertion(node) or is_size(node):
+        if node.op != "call_function" or node.target is operator.getitem or node.target in CONTROL_FLOW:
+            return False
+        if is_assertion(node) or is_size(node) or is_marker(node):
+            return False
+        if self._lowerings.name_of(node.target) is not None:
             return False
         name = operator_name(node)
         return name not in self._known or (name not in COMPLEX_ENDS and _has_complex(node))
@@ -114,7 +187,7 @@ class Decomposer:
         def trace(function: Callable[..., Any]) -> GraphModule:
             return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
 
-        with fakes[0].fake_mode, torch.no_grad():
+        with fakes[0].fake_mode, torch.no_grad(), _without_guards(fakes[0].fake_mode):
             samples = [_resolved(source.meta["val"]) for source in inputs]
             traced = trace(call)
             if any(
@@ -158,6 +231,11 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
     return {op: usual[op] if usual.get(op) is of_complex.get(op) else chosen(op) for op in ops}
 
 
+def _without_guards(mode: FakeTensorMode) -> AbstractContextManager[None]:
+    """A decomposition that branches on a size would hold for some of the sizes only: it fails instead."""
+    return nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
+
+
 def _resolved(value: Any) -> Any:
     """A fake tensor without lazy conjugation and negation, which PyTorch would carry out once more: a value of the
     IR has them done."""
@@ -178,7 +256,10 @@ def _key(node: Node) -> Any:
     places = {source: f"%{index}" for index, source in enumerate(node.all_input_nodes)}
     args, kwargs = map_arg((node.args, node.kwargs), places.__getitem__)  # type: ignore[misc]
     fakes = [source.meta["val"] for source in node.all_input_nodes]
-    kinds = [(fake.dtype, tuple(fake.shape), fake.stride()) for fake in fakes if isinstance(fake, torch.Tensor)]
+    kinds = [  # a size is part of the graph, as an expression over the dimensions of the program
+        (fake.dtype, tuple(fake.shape), fake.stride()) if isinstance(fake, torch.Tensor) else str(fake)
+        for fake in fakes
+    ]
     return node.target, repr(args), repr(kwargs), repr(kinds), _used_results(node)
 
 
@@ -207,13 +288,3 @@ def _by_overload(table: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[
         except AttributeError:
             continue
     return found
-
-
-def overload_of(name: str) -> torch._ops.OpOverload:
-    """PyTorch's operator of a name in the `aten` dialect, `"aten.add.Tensor"`.
-
-    Raises:
-        AttributeError: the installed PyTorch has no such operator.
-    """
-    namespace, packet, *overload = name.split(".")
-    return getattr(getattr(getattr(torch.ops, namespace), packet), overload[0] if overload else "default")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,46 +13,28 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.dtypes import element_of, storage_array, type_of
-from patcomp.frontend_torch.provenance import origin_of
+from patcomp.frontend_torch.lowerings import Lowerings
+from patcomp.frontend_torch.markers import BEGIN, is_marker, marker_op
+from patcomp.frontend_torch.names import Names
+from patcomp.frontend_torch.nodes import is_assertion, is_size, operator_name
+from patcomp.frontend_torch.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, scalar_type
+from patcomp.frontend_torch.strided import flatten_source
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute
+from patcomp.ir.custom import Lower, create_custom
 from patcomp.ir.dialect import create_op
-from patcomp.ir.locations import origin_location
+from patcomp.ir.infer import InferenceError
+from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
+from patcomp.ir.types import TensorType, tensor
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block
-
-ASSERTIONS = {
-    "aten::_assert_async.msg",
-    "aten::_assert_scalar",
-    "aten::_assert_tensor_metadata",
-    "aten::_linalg_check_errors",
-    "aten::sym_constrain_range",
-    "aten::sym_constrain_range_for_size",
-}
-"""Checks that export leaves in the graph; they compute nothing, and types and shapes are fixed here anyway."""
-
-
-def is_assertion(node: Node) -> bool:
-    """Whether a node only checks something."""
-    # with_effects(token, op, ...) is what run_decompositions makes of ops that may raise, to keep their order
-    target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
-    return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
-
-
-def is_size(node: Node) -> bool:
-    """Whether a node computes a size that is only known when the program runs, or a condition on sizes."""
-    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat)
-
-
-def operator_name(node: Node) -> str:
-    """The name of a node's op in the `aten` dialect, or Python's name of what is not an operator overload."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return aten.op_name(node.target.name())
-    return getattr(node.target, "__name__", str(node.target))
+from patcomp.rewrites.state import mark_mutated
 
 
 def import_program(
@@ -61,21 +43,28 @@ def import_program(
     signature: Signature,
     *,
     name: str,
-    input_names: tuple[str, ...],
-    output_names: tuple[str, ...],
+    names: Names,
+    lowerings: Lowerings,
     expansions: Mapping[Node, GraphModule] | None = None,
 ) -> None:
     """Appends the graph `@name` of an exported program to a module.
 
-    Weights become blobs of the module without a copy; the program is not touched.
+    Weights become blobs of the module without a copy; the program is not touched. A state is an argument, marked as
+    mutated, and a result of the same name.
 
     Args:
+        names: of inputs, outputs and states at run time.
+        lowerings: what the user registered; its nodes become ops that it lowers.
         expansions: graphs to import in place of some nodes, with a placeholder for each of their input nodes.
 
     Raises:
         UnsupportedError: nodes that have no form in the IR, all of them listed.
     """
-    _Importer(module, program, signature, expansions or {}).run(name, input_names, output_names)
+    _Importer(module, program, signature, lowerings, expansions or {}).run(name, names)
+
+
+def _type_of(value: Any) -> TensorType:
+    return type_of(value) if isinstance(value, torch.Tensor) else scalar_type(value)
 
 
 class _NotImportedError(Exception):
@@ -88,54 +77,79 @@ class _Importer:
         module: IRModule,
         program: ExportedProgram,
         signature: Signature,
+        lowerings: Lowerings,
         expansions: Mapping[Node, GraphModule],
     ):
         self.module = module
         self.program = program
         self.signature = signature
+        self.lowerings = lowerings
         self.expansions = expansions
+        self.origins = origins_of(program.graph)
         self.expanded: Node | None = None
         """The node whose expansion is being imported."""
         self.values: dict[Node, Value | list[Value | None] | None] = {}
         """None is what nothing uses."""
+        self.numbers: dict[Node, Any] = {}
+        """Placeholders that stand for Python values."""
         self.problems: list[Problem] = []
+        self.sizes = Sizes()
         self.block = Block()
         self.builder = Builder(self.block, blobs=module.blobs)
 
-    def run(self, name: str, input_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
+    def run(self, name: str, names: Names) -> None:
         nodes = list(self.program.graph.nodes)
         placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
-        for index, input_name in enumerate(self.signature.inputs):
+        self.numbers.update((placeholders[name], value) for name, value in self.signature.fixed_inputs.items())
+        for input_name in self.signature.arguments:
             try:
-                type_ = type_of(placeholders[input_name].meta["val"])
+                type_ = _type_of(placeholders[input_name].meta["val"])
             except TypeError as error:
                 self._problem(placeholders[input_name], str(error))
                 continue
-            argument = self.block.insert_arg(type_, index)
+            argument = self.block.insert_arg(type_, len(self.block.args))
             set_name(argument, input_name)
-            self.values[placeholders[input_name]] = Value(argument)
+            self._defined(placeholders[input_name], Value(argument))
         with self.builder:
             for node_name in placeholders:
                 if node_name in self.signature.constants and placeholders[node_name].users:
                     self._constant(placeholders[node_name])
             for node in nodes:
-                if node.op == "call_function" and not (is_assertion(node) or is_size(node)):
+                if node.op == "call_function":
                     self._call(node)
-                elif node.op not in ("placeholder", "call_function", "output"):
+                elif node.op not in ("placeholder", "output") and nested_graph(node) is None:
                     self._problem(node, f"FX nodes of kind {node.op} are not supported")
+            outputs = [self._result(self._node(result)) for result in self.signature.results]
             if self.problems:
                 raise UnsupportedError(f"@{name} cannot be imported:", self.problems)
-            outputs = [self._value(self._node(output)) for output in self.signature.outputs]
-            self.builder.location = origin_location(origin_of(nodes[-1]))
-            self.builder.insert(create_op("coreai.output", [value.ssa for value in outputs], ()))
-        graph = create_graph(name, self.block, argument_names=input_names, result_names=output_names)
+            self.builder.location = origin_location(self._origin(nodes[-1]))
+            self.builder.insert(create_op("coreai.output", [value.ssa for value in outputs if value], ()))
+        inputs = dict(zip(self.signature.inputs, names.inputs, strict=True))
+        states = {state.placeholder: own for state, own in zip(self.signature.states, names.states, strict=True)}
+        graph = create_graph(
+            name,
+            self.block,
+            argument_names=[inputs.get(argument) or states[argument] for argument in self.signature.arguments],
+            result_names=[*names.states, *names.outputs],
+        )
+        mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])
         self.module.op.body.block.add_op(graph)
 
     def _node(self, name: str) -> Node:
         return next(node for node in self.program.graph.nodes if node.name == name)
 
+    def _result(self, node: Node) -> Value | None:
+        """What the program returns for a node; None after a problem."""
+        try:
+            return self.sizes.lifted(self._argument(node, None)) if is_size(node) else self._value(node)
+        except SizeError as error:
+            self._problem(node, str(error))
+        except _NotImportedError:
+            assert self.problems  # what it depends on has been reported
+        return None
+
     def _value(self, node: Node) -> Value:
-        if node not in self.values and node.name in self.signature.constants:
+        if node not in self.values and node.graph is self.program.graph and node.name in self.signature.constants:
             self._constant(node)
         value = self.values.get(node)
         if not isinstance(value, Value):
@@ -144,7 +158,7 @@ class _Importer:
 
     def _constant(self, node: Node) -> None:
         path, value = self.signature.constants[node.name]
-        self.builder.location = origin_location(origin_of(node))
+        self.builder.location = origin_location(self._origin(node))
         stored = self.values[node] = self._stored(path, value)
         set_name(stored.ssa, node.name)
 
@@ -161,39 +175,58 @@ class _Importer:
         return Value(op.results[0])
 
     def _problem(self, node: Node, message: str, advice: str = "") -> None:
-        place = self.expanded or node
-        origin = origin_of(place)
+        origin = self._origin(node)
         self.problems.append(
-            Problem(message, operator_name(node), place.name, origin.module_path, origin.source, advice)
+            Problem(message, operator_name(node), origin.node, origin.module_path, origin.source, advice)
         )
 
+    def _origin(self, node: Node) -> Origin:
+        return self.origins[self.expanded or node]
+
     def _name(self, node: Node) -> str:
-        return f"{self.expanded.name}_{node.name}" if self.expanded else node.name
+        name = self._origin(node).node
+        return f"{name}_{node.name}" if self.expanded else name
 
     def _expand(self, node: Node, inside: GraphModule) -> None:
         """Imports the graph of an expansion in place of a node."""
+        given = [self._argument(source, None) for source in node.all_input_nodes]
         self.expanded = node
         try:
-            self._expanded(node, inside)
+            self.values[node] = self._graph(inside, given)
         finally:
             self.expanded = None
 
-    def _expanded(self, node: Node, inside: GraphModule) -> None:
-        sources = iter(node.all_input_nodes)
-        for inner in inside.graph.nodes:
-            if inner.op == "placeholder":
-                self.values[inner] = self._value(next(sources))
-            elif inner.op == "get_attr":
-                self._captured(inner, getattr(inside, str(inner.target)))
-            elif inner.op == "call_function" and not (is_assertion(inner) or is_size(inner)):
-                self._call(inner)
-            elif inner.op == "output":
-                results = inner.args[0]
-                if isinstance(results, Node):
-                    self.values[node] = self._value(results)
-                else:
-                    assert isinstance(results, list | tuple)
-                    self.values[node] = [None if result is None else self._value(result) for result in results]
+    def _nested(self, inside: GraphModule, given: Sequence[Any]) -> list[Any]:
+        with self.sizes.block():
+            results = self._graph(inside, given)
+        return results if isinstance(results, list) else [results]
+
+    def _graph(self, inside: GraphModule, given: Sequence[Any]) -> Any:
+        """Imports a graph at the insertion point, with a value or number for each placeholder; gives its results."""
+        outer, self.builder = self.builder, Builder.current()
+        sources, results = iter(given), None
+        try:
+            for node in inside.graph.nodes:
+                if node.op == "placeholder":
+                    self._given(node, next(sources))
+                elif node.op == "get_attr" and nested_graph(node) is None:
+                    self._captured(node, getattr(inside, str(node.target)))
+                elif node.op == "call_function":
+                    self._call(node)
+                elif node.op == "output":
+                    results = self._argument(node.args[0], None)
+        finally:
+            self.builder = outer
+        return results
+
+    def _given(self, node: Node, value: Any) -> None:
+        if not isinstance(value, Value):
+            self.numbers[node] = value
+            return
+        self.values[node] = value
+        self._told(value, node.meta["val"])
+        if value.ssa.name_hint is None:
+            set_name(value.ssa, self._name(node))
 
     def _captured(self, node: Node, value: torch.Tensor) -> None:
         """A tensor that a decomposition makes of Python numbers."""
@@ -202,7 +235,23 @@ class _Importer:
             raise TypeError("a decomposition makes a tensor of numbers that cannot be known")
         self.values[node] = self._stored(self._name(node), known)
 
+    def _defined(self, node: Node, value: Value) -> None:
+        self.values[node] = value
+        self._told(value, node.meta["val"])
+
+    def _told(self, value: Value, recorded: Any) -> None:
+        """Takes notice of the sizes that a value tells, which may be one itself."""
+        if isinstance(recorded, SYMBOLIC):
+            self.sizes.scalar(value, recorded)
+        else:
+            self.sizes.tensor(value, recorded)
+
     def _call(self, node: Node) -> None:
+        if is_assertion(node):
+            return
+        if is_size(node):
+            self._size(node)
+            return
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, Node)
@@ -211,31 +260,110 @@ class _Importer:
             if isinstance(results, list):
                 self.values[node] = results[index]
             return
-        if not isinstance(node.target, torch._ops.OpOverload):
-            self._problem(node, f"{operator_name(node)} is not an operator that can be converted yet")
+        if is_marker(node):
+            self._marker(node)
             return
         try:
-            if node in self.expansions:
+            if (lower := self.lowerings.of(node)) is not None:
+                self._custom(node, lower)
+            elif node in self.expansions:
                 self._expand(node, self.expansions[node])
-            else:
+            elif node.target in CONTROL_FLOW:
+                self._control_flow(node, CONTROL_FLOW[node.target])
+            elif isinstance(node.target, torch._ops.OpOverload):
                 self._operator(node, node.target)
+            else:
+                raise TypeError("it is not an operator that can be converted")
         except _NotImportedError:
             return  # what it depends on has been reported
-        except (TypeError, KeyError, OverflowError) as error:
+        except (TypeError, KeyError, OverflowError, InferenceError) as error:
             self._problem(node, str(error))
 
+    def _size(self, node: Node) -> None:
+        """Nodes that compute with sizes are built where they are used; `.item()` tells a new one."""
+        if operator_name(node) in ("aten._local_scalar_dense", "aten.item"):
+            (source,) = node.all_input_nodes
+            try:
+                value = self._value(source)
+            except _NotImportedError:
+                return
+            if value.rank:  # a tensor of one element has an item too
+                self.builder.location = origin_location(self._origin(node))
+                value = aten.build("aten.view", tensor((), value.element_type), self=value, size=[])
+            self.sizes.scalar(value, node.meta["val"])
+
+    def _marker(self, node: Node) -> None:
+        """The begin or end of an externalized module's call."""
+        self.builder.location = origin_location(self._origin(node))
+        tensors: list[tuple[Value, Any]] = []
+        try:
+            self.builder.insert(marker_op(node, self._value, self._parameter))
+            tensors = [(self._value(tensor), tensor.meta["val"]) for tensor in node.all_input_nodes]
+        except _NotImportedError:
+            pass  # what it depends on has been reported
+        except (TypeError, OverflowError) as error:
+            self._problem(node, str(error))
+        (self.sizes.enter if node.target is BEGIN else self.sizes.leave)(tensors)
+
+    def _parameter(self, names: Sequence[str]) -> Value | None:
+        """The value of a parameter or buffer, which the model has under any of some names; None if nothing uses it."""
+        used = (node for name in names if (node := self._placeholders.get(name)) and node.users)
+        return next(map(self._value, used), None)
+
+    @cached_property
+    def _placeholders(self) -> dict[str, Node]:
+        """The placeholder of each parameter and buffer by its name in the model."""
+        specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
+        nodes = self.program.graph.find_nodes(op="placeholder")
+        return {spec.target: node for node in nodes if (spec := specs[node.name]).target is not None}
+
+    def _control_flow(self, node: Node, function: Callable[..., list[Any]]) -> None:
+        self.builder.location = origin_location(self._origin(node))
+        types = [_type_of(value) for value in node.meta["val"]]
+        results = function(types, *self._argument(node.args, None), **node.kwargs)
+        for index, (value, type_) in enumerate(zip(results, types, strict=True)):
+            if value.ssa.type != type_:
+                raise TypeError(f"result {index} is {value.type}, but export recorded {type_}")
+            if value.ssa.name_hint is None:
+                set_name(value.ssa, f"{self._name(node)}_{index}")
+            self._told(value, node.meta["val"][index])
+        self.values[node] = results
+
     def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
-        self.builder.location = origin_location(origin_of(self.expanded or node))
+        self.builder.location = origin_location(self._origin(node))
         schema = aten.define(str(target._schema))
         arguments = self._arguments(node, target)
+        if schema.name == "aten.as_strided":
+            flatten_source(node, arguments)
+        self._results(node, aten.build(schema.name, self._types(node), **arguments))
+
+    def _custom(self, node: Node, lower: Lower) -> None:
+        """A node that a registered lowering takes."""
+        self.builder.location = origin_location(self._origin(node))
+        operands: dict[str, Value] = {}
+        for source in node.all_input_nodes:
+            given = self._argument(source, None)
+            if isinstance(given, Value | bool | int | float):
+                operands[source.name] = self.sizes.lifted(given)
+        arguments = ", ".join([*map(str, node.args), *(f"{key}={value}" for key, value in node.kwargs.items())])
+        op = self.builder.insert(create_custom(operator_name(node), operands, arguments, self._types(node)))
+        self.module.custom[op] = lower
+        self._results(node, [Value(result) for result in op.results])
+
+    def _types(self, node: Node) -> list[Attribute]:
+        result = node.meta["val"]
+        results = result if isinstance(result, list | tuple) else [result]
+        if unknown := [value for value in results if not isinstance(value, torch.Tensor)]:
+            raise TypeError(f"a result {unknown[0]!r} cannot be converted; only tensors can")
+        return [type_of(value) for value in results]
+
+    def _results(self, node: Node, made: Sequence[Value]) -> None:
+        """Takes notice of the values that an op has for a node."""
         result = node.meta["val"]
         several = isinstance(result, list | tuple)
-        types: list[Attribute] = [type_of(value) for value in (result if several else [result])]
-        if schema.name == "aten.as_strided":
-            self._flatten_as_strided(node, arguments)
-        made = aten.build(schema.name, types, **arguments)
         for index, value in enumerate(made):
             set_name(value.ssa, f"{self._name(node)}_{index}" if several else self._name(node))
+            self.sizes.tensor(value, result[index] if several else result)
         self.values[node] = list(made) if several else made[0]
 
     def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:
@@ -255,11 +383,15 @@ class _Importer:
         return given
 
     def _argument(self, value: Any, length: int | None) -> Any:
+        if isinstance(value, SYMBOLIC):
+            return self.sizes.of(value)
         if isinstance(value, Node):
+            if value in self.numbers:
+                return self.numbers[value]
             if is_size(value):
-                raise TypeError(f"the size {value.meta['val']} is only known when the program runs")
-            if value.name in self.signature.fixed_inputs:
-                return self.signature.fixed_inputs[value.name]
+                return self.sizes.of(value.meta["val"])
+            if (inside := nested_graph(value)) is not None:
+                return lambda *given: self._nested(inside, given)
             return self._value(value)
         if isinstance(value, list | tuple):
             items = [self._argument(item, None) for item in value]
@@ -271,26 +403,3 @@ class _Importer:
         if length and isinstance(value, int | float):
             return [value] * length  # `kernel_size=3` means 3 in each dimension
         return value
-
-    def _flatten_as_strided(self, node: Node, arguments: dict[str, Any]) -> None:
-        """`as_strided` reads memory, so its input is brought into memory order and flattened first.
-
-        The order is that of the strides which export recorded; values of the IR have no strides.
-        """
-        source = node.args[0]
-        assert isinstance(source, Node)
-        fake: torch.Tensor = source.meta["val"]
-        order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))  # type: ignore[operator]
-        expected = 1
-        for axis in reversed(order):
-            if fake.shape[axis] != 1 and fake.stride(axis) != expected:
-                raise TypeError("as_strided of a tensor that overlaps itself or has gaps cannot be converted")
-            expected *= fake.shape[axis]
-        value: Value = arguments["self"]
-        if order != sorted(order):
-            permuted = type_of(fake.permute(order))
-            value = aten.build("aten.permute", permuted, self=value, dims=order)
-        count = math.prod(fake.shape)
-        arguments["self"] = aten.build("aten.view", type_of(fake.reshape(-1)), self=value, size=[count])
-        offset = arguments.get("storage_offset")
-        arguments["storage_offset"] = (offset or 0) - fake.storage_offset() if offset is not None else 0

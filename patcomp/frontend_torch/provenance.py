@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, GraphModule, Node
 
 from patcomp.ir.locations import Origin
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_TORCH = str(Path(torch.__file__).parent) + os.sep
+_NOT_THE_MODEL = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).with_name("metal_kernel.py")))
 
 
 def origin_of(node: Node) -> Origin:
@@ -27,11 +27,42 @@ def origin_of(node: Node) -> Origin:
     return Origin(node.name, path, file, line)
 
 
+def origins_of(graph: Graph, outer: Origin | None = None) -> dict[Node, Origin]:
+    """The origin of each node of a graph, and of the graphs nested in it.
+
+    The names of nested nodes start with that of the attribute that holds their graph, so that no two are called the
+    same; what export did not record about them is that of the operator they belong to.
+
+    Args:
+        graph: the graph.
+        outer: the origin of the attribute that holds it.
+    """
+    found: dict[Node, Origin] = {}
+    for node in graph.nodes:
+        origin = origin_of(node)
+        if outer is not None:
+            place = origin if origin.file else outer
+            path = origin.module_path or outer.module_path
+            origin = Origin(f"{outer.node}_{node.name}", path, place.file, place.line)
+        found[node] = origin
+        if (inside := nested_graph(node)) is not None:
+            found |= origins_of(inside.graph, origin)
+    return found
+
+
+def nested_graph(node: Node) -> GraphModule | None:
+    """The graph that a node stands for, as an operand of control flow."""
+    owner = node.graph.owning_module
+    held = getattr(owner, str(node.target), None) if node.op == "get_attr" else None
+    return held if isinstance(held, GraphModule) else None
+
+
 @cache
 def _user_frame(trace: str) -> tuple[str, int]:
-    frames = _FRAME.findall(trace)
+    # code that PyTorch generates has names such as "<eval_with_key>.7", which count up from run to run
+    frames = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith("<")]
     for name, line in reversed(frames):
-        if not name.startswith(_TORCH):
+        if not name.startswith(_NOT_THE_MODEL):
             return _relative(name), int(line)
     return (_relative(frames[-1][0]), int(frames[-1][1])) if frames else ("", 0)
 

@@ -1,89 +1,174 @@
-"""What goes into and comes out of an exported program: inputs, constants, outputs, and their names."""
+"""What goes into and comes out of an exported program: inputs, state, constants, outputs, and their names."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
 from torch.fx import Node
 
 from patcomp.errors import Problem, UnsupportedError
 
+SYMBOLIC_ARGUMENTS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
+"""Inputs and outputs that are Python numbers, which differ from run to run."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A buffer or input that the program writes to."""
+
+    placeholder: str
+    """FX name of the node with the content before; the default name."""
+    target: str
+    """Path of the buffer, or name of the argument."""
+    is_buffer: bool
+    result: str
+    """FX name of the node with the content afterwards."""
+    initial: torch.Tensor | None = None
+    """What the buffer holds now, the module's own tensor; None for an input."""
+
 
 @dataclass(frozen=True)
 class Signature:
-    """The interface of one entry point.
-
-    `inputs` and `outputs` are FX node names in order; `constants` maps the placeholder of each parameter,
-    buffer or lifted constant to its path and tensor; `fixed_inputs` are Python values that export
-    specialised, `fixed_outputs` the positions of outputs that are Python values (None, int, ...).
-    """
+    """The interface of one entry point. Its graph takes `arguments` and returns `results`."""
 
     inputs: tuple[str, ...]
+    """FX names of the inputs that are no state."""
     outputs: tuple[str, ...]
+    """FX names of the nodes that are returned, and then of the new values of inputs that are not to be state."""
     constants: dict[str, tuple[str, torch.Tensor]]
+    """Path and tensor of each parameter, buffer and lifted constant, by FX name of its placeholder."""
+    states: tuple[State, ...] = ()
+    """Mutated buffers in the order of their placeholders, then mutated inputs in `forward`'s order."""
+    updated_inputs: tuple[str, ...] = ()
+    """The inputs whose new values are the last outputs."""
+    user_inputs: tuple[str, ...] = ()
+    """FX names of everything that the model takes, as the leaves of its arguments."""
+    user_results: tuple[str | None, ...] = ()
+    """FX names of everything that the model returns, as the leaves of its result; None for a Python value."""
     fixed_inputs: dict[str, Any] = field(default_factory=dict)
+    """Python values that export specialised, by FX name."""
     fixed_outputs: dict[int, Any] = field(default_factory=dict)
+    """Python values that the model returns, by position among `user_results`."""
+    numbers: tuple[int, ...] = ()
+    """Positions among `user_results` of sizes, and of conditions on them, that the run tells."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """FX names of the graph's arguments: mutated buffers, then user inputs, mutated or not."""
+        given = {*self.inputs, *(state.placeholder for state in self.states)}
+        buffers = tuple(state.placeholder for state in self.states if state.is_buffer)
+        return buffers + tuple(name for name in self.user_inputs if name in given)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """FX names of the graph's results: the new content of each state, then the outputs."""
+        return tuple(state.result for state in self.states) + self.outputs
 
 
-def signature_of(program: ExportedProgram) -> Signature:
+def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> Signature:
     """Reads the signature of an exported program without touching it.
 
+    Args:
+        mutated_inputs: what an input is that the model writes to: `"state"`, or `"output"`, a plain input whose new
+            value is an output after the model's own.
+
     Raises:
-        UnsupportedError: mutated buffers or inputs, dynamic sizes, custom objects: all of them listed.
+        UnsupportedError: custom objects, sparse tensors: all of them listed.
     """
     problems: list[Problem] = []
     signature = program.graph_signature
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    mutated = _mutations(signature)
+    states: list[State] = []
+    updated: list[tuple[str, str]] = []
     inputs: list[str] = []
+    user_inputs: list[str] = []
     constants: dict[str, tuple[str, torch.Tensor]] = {}
     fixed: dict[str, Any] = {}
-    mutated = set(signature.buffers_to_mutate.values())
     for spec in signature.input_specs:
         if spec.kind == InputKind.TOKEN:
             continue  # orders ops with effects; those that are more than checks are reported as unsupported
         name = getattr(spec.arg, "name", "")
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             assert spec.target is not None
-            if spec.target in mutated:
-                continue  # reported with the outputs
             source = program.constants if spec.target not in program.state_dict else program.state_dict
-            constants[name] = (spec.target, source[spec.target])
-        elif isinstance(spec.arg, ConstantArgument):
+            if name in mutated:
+                states.append(State(name, spec.target, True, mutated[name], source[spec.target]))
+            else:
+                constants[name] = (spec.target, source[spec.target])
+            continue
+        user_inputs.append(name)
+        if isinstance(spec.arg, ConstantArgument):
             fixed[name] = spec.arg.value
         elif isinstance(spec.arg, TensorArgument):
-            inputs.append(name)
-            problems += _layout(placeholders[name]) or _dynamic_sizes(placeholders[name])
-        else:
-            kind = "a dynamic integer" if isinstance(spec.arg, SymIntArgument) else spec.kind.name.lower()
-            problems.append(Problem(f"input {name!r} is {kind}, which is not supported yet", node=name))
-    outputs: list[str] = []
-    fixed_outputs: dict[int, Any] = {}
-    for spec in signature.output_specs:
-        if spec.kind == OutputKind.USER_OUTPUT:
-            if isinstance(spec.arg, TensorArgument):
-                outputs.append(spec.arg.name)
-            elif isinstance(spec.arg, ConstantArgument):
-                fixed_outputs[len(outputs) + len(fixed_outputs)] = spec.arg.value
+            problems += _layout(placeholders[name])
+            if name not in mutated:
+                inputs.append(name)
+            elif mutated_inputs == "state":
+                states.append(State(name, name, False, mutated[name]))
             else:
-                problems.append(Problem("an output that is a dynamic integer is not supported yet"))
-        elif spec.kind != OutputKind.TOKEN:
-            what = "buffer" if spec.kind == OutputKind.BUFFER_MUTATION else "input"
+                inputs.append(name)
+                updated.append((name, mutated[name]))
+        elif isinstance(spec.arg, SYMBOLIC_ARGUMENTS):
+            inputs.append(name)
+        else:
             problems.append(
-                Problem(
-                    f"the model changes its {what} {spec.target!r} in place; state is not supported yet",
-                    node=getattr(spec.arg, "name", ""),
-                    advice="return the new value as an output instead of writing it in place",
-                )
+                Problem(f"input {name!r} is {spec.kind.name.lower()}, which cannot be converted", node=name)
             )
+    results: list[str | None] = []
+    fixed_outputs: dict[int, Any] = {}
+    numbers: list[int] = []
+    for spec in signature.output_specs:
+        if spec.kind == OutputKind.TOKEN or spec.kind.name.endswith("_MUTATION"):
+            continue
+        if spec.kind != OutputKind.USER_OUTPUT:
+            problems.append(Problem(f"an output that is a {spec.kind.name.lower()} cannot be converted"))
+        elif isinstance(spec.arg, ConstantArgument):
+            fixed_outputs[len(results)] = spec.arg.value
+            results.append(None)
+        else:
+            results.append(spec.arg.name)
+            if isinstance(spec.arg, SYMBOLIC_ARGUMENTS):
+                numbers.append(len(results) - 1)
+            elif not isinstance(spec.arg, TensorArgument):
+                problems.append(Problem(f"output {spec.arg.name!r} is of a kind that cannot be converted"))
     if problems:
         raise UnsupportedError("the program's inputs or outputs cannot be converted:", problems)
-    return Signature(tuple(inputs), tuple(outputs), constants, fixed, fixed_outputs)
+    return Signature(
+        inputs=tuple(inputs),
+        outputs=tuple(name for name in results if name is not None) + tuple(result for _, result in updated),
+        constants=constants,
+        states=tuple(states),
+        updated_inputs=tuple(name for name, _ in updated),
+        user_inputs=tuple(user_inputs),
+        user_results=tuple(results),
+        fixed_inputs=fixed,
+        fixed_outputs=fixed_outputs,
+        numbers=tuple(numbers),
+    )
+
+
+def _mutations(signature: ExportGraphSignature) -> dict[str, str]:
+    """FX name of each placeholder that is written to, and of the node with its new value."""
+    placeholders = {spec.target: getattr(spec.arg, "name", "") for spec in signature.input_specs if spec.target}
+    return {
+        placeholders.get(spec.target, spec.target): spec.arg.name  # an input has its own name as the target
+        for spec in signature.output_specs
+        if spec.kind.name.endswith("_MUTATION") and spec.target is not None
+    }
 
 
 def _layout(node: Node) -> list[Problem]:
@@ -92,65 +177,3 @@ def _layout(node: Node) -> list[Problem]:
         layout = str(value.layout).removeprefix("torch.")
         return [Problem(f"input {node.name!r} is {layout}; only dense tensors can be converted", node=node.name)]
     return []
-
-
-def _dynamic_sizes(node: Node) -> list[Problem]:
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and any(not isinstance(size, int) for size in value.shape):
-        shape = "x".join(str(size) for size in value.shape)
-        return [
-            Problem(
-                f"input {node.name!r} has the dynamic shape {shape}; dynamic shapes are not supported yet",
-                node=node.name,
-                advice="export with example inputs of the shape you need and without dynamic_shapes=",
-            )
-        ]
-    return []
-
-
-def check_names(
-    what: str, given: Sequence[str] | None, expected: Sequence[str], *, unique_defaults: bool = False
-) -> tuple[str, ...]:
-    """The names of the inputs or outputs: the given ones, or the defaults.
-
-    Args:
-        what: `"input"`, `"output"` or `"state"`, for messages.
-        given: the user's names; None or empty for the defaults.
-        expected: default names, one for each input or output.
-        unique_defaults: make repeated default names distinct (an output returned twice).
-
-    Raises:
-        TypeError: the names are one string, or one of them is not a string.
-        ValueError: their number is wrong, or one is empty, repeated, or has a control character.
-    """
-    if isinstance(given, str):
-        raise TypeError(f"{what}_names must be a list of names, got the string {given!r}")
-    if not given:
-        return _distinct(expected) if unique_defaults else tuple(expected)
-    for name in given:
-        if not isinstance(name, str):
-            raise TypeError(f"{what}_names must hold strings, got {name!r}")
-    if len(given) != len(expected):
-        plural = "stateful inputs" if what == "state" else f"live {what}s"
-        raise ValueError(
-            f"Graph has {len(expected)} {plural} ({list(expected)}), but {what}_names has "
-            f"{len(given)} entries ({list(given)})"
-        )
-    repeated = sorted({name for name in given if list(given).count(name) > 1})
-    bad = [name for name in given if not name.strip() or re.search(r"[\x00-\x1f\x7f]", name)]
-    if repeated or bad:
-        parts = [f"repeats {repeated}" if repeated else "", f"has unusable names {bad}" if bad else ""]
-        raise ValueError(f"{what}_names {list(given)} " + " and ".join(part for part in parts if part))
-    return tuple(given)
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    taken: set[str] = set()
-    result = []
-    for name in names:
-        candidate, number = name, 1
-        while candidate in taken or (candidate != name and candidate in names):
-            candidate, number = f"{name}_{number}", number + 1
-        taken.add(candidate)
-        result.append(candidate)
-    return tuple(result)

@@ -16,7 +16,8 @@ from torch.fx import Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.importer import operator_name
+from patcomp.frontend_torch.markers import is_marker
+from patcomp.frontend_torch.nodes import operator_name
 from patcomp.ir import aten
 from patterns_catalog import default_decompositions, default_rules
 
@@ -33,7 +34,8 @@ class OpSupport:
     op: str
     """Its name in the `aten` dialect."""
     how: tuple[str, ...]
-    """`lowered`, `composite`, `rewritten` (into other ops), `decomposed` (by the catalog or by PyTorch); else empty."""
+    """`lowered`, `composite`, `rewritten` (into other ops), `decomposed` (by the catalog or by PyTorch),
+    `outlined` (the marks of an externalized module); else empty."""
     rules: tuple[str, ...] = ()
     """The rules of the catalog that take it."""
     dtypes: tuple[str, ...] = ()
@@ -76,11 +78,12 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
     """
     if isinstance(what, ExportedProgram):
         try:
-            TorchConverter().add_exported_program(what)
+            return ProgramSupport(TorchConverter().add_exported_program(what).open_problems())
         except UnsupportedError as error:
             return ProgramSupport(error.problems)
-        return ProgramSupport(())
     if isinstance(what, Node):
+        if is_marker(what):
+            return OpSupport(operator_name(what), ("outlined",))
         return op_support(operator_name(what))
     if isinstance(what, torch._ops.OpOverloadPacket):
         what = what.default

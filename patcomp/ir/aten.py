@@ -133,6 +133,7 @@ def _default(text: str, type_: str) -> Any:
     return number
 
 
+@cache
 def parse_schema(text: str) -> Schema:
     """The schema of a text such as `aten::relu(Tensor self) -> Tensor`.
 
@@ -172,7 +173,6 @@ def known_names() -> list[str]:
     return [*_bundled(), *(name for name in _DEFINED if name not in _bundled())]
 
 
-@cache
 def define(schema_text: str) -> Schema:
     """Adds an operator that the bundled table lacks (a custom op, a newer PyTorch); returns its schema."""
     schema = parse_schema(schema_text)

@@ -65,6 +65,8 @@ def composite_value(value: object) -> Attribute:
     if isinstance(value, bool):
         return IntegerAttr(int(value), _BOOL)
     if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise OverflowError(f"the composite attribute {value} does not fit 64 bits")
         return IntegerAttr(value, _INTEGER)
     if isinstance(value, float):
         return FloatAttr(value, Float32Type())

@@ -17,10 +17,9 @@ from typing import Any
 
 from patcomp.ir import coreai
 from patcomp.ir.attributes import composite_declaration
-from patcomp.ir.builder import Builder
-from patcomp.ir.region import create_region
-from patcomp.ir.value import TypeView, Value, set_name
-from patcomp.ir.xdsl import Attribute, Block
+from patcomp.ir.graphs import call_region
+from patcomp.ir.value import TypeView, Value
+from patcomp.ir.xdsl import Attribute
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,7 @@ class Composite:
         missing = [name for name in self.attributes if name not in given]
         if missing or len(operands) > len(self.inputs):
             raise TypeError(f"composite {self.name} takes {self.inputs} and {self.attributes}; missing {missing}")
-        builder = Builder.current()
-        block = Block(arg_types=[value.ssa.type for _, value in present])
-        for argument, (name, _) in zip(block.args, present, strict=True):
-            set_name(argument, name)
-        arguments = {name: Value(argument) for argument, (name, _) in zip(block.args, present, strict=True)}
-        with Builder(block, blobs=builder.blobs, location=builder.location):
-            made = self.body(coreai, *(arguments.get(name) for name in self.inputs[: len(operands)]), **given)
-            results: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
-            coreai.yield_(*results)
-        types = [result.ssa.type for result in results]
-        if result_types is not None:
-            types = [item.attribute if isinstance(item, TypeView) else item for item in result_types]
+        types = [item.attribute if isinstance(item, TypeView) else item for item in result_types or ()]
         declaration = composite_declaration(
             self.name,
             input_names=[name for name, _ in present],
@@ -73,10 +61,11 @@ class Composite:
             attributes={name: given[name] for name in self.attributes},
             version=self.version,
         )
-        region = create_region(
-            self.name, [value.ssa for _, value in present], block, types, [name for name, _ in present], declaration
-        )
-        values = [Value(result) for result in builder.insert(region).results]
+
+        def body(arguments: dict[str, Value]) -> Any:
+            return self.body(coreai, *(arguments.get(name) for name in self.inputs[: len(operands)]), **given)
+
+        values = call_region(self.name, dict(present), body, declaration, types)
         return values[0] if len(self.outputs) == 1 else values
 
 

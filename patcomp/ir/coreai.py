@@ -4,14 +4,16 @@ There is one function for each op of the dialect, under the name that Core AI's 
 gives it (`coreai.abs_`, `coreai.sumpool2d`) and under the op's own name. Operands are given by position
 or by name; Python numbers, lists and numpy arrays become constants of the type that the operand takes:
 `si32` for axes and bounds, `ui32` for sizes and counts, the tensor's element type for scalars beside a
-tensor. Result types are inferred; where they depend on run-time values, or are known more precisely,
-pass `result_type=`. `loc=` sets the op's location.
+tensor. Lists of sizes and bounds may hold scalar values too: `coreai.reshape(x, [batch, 4, -1])`.
+Result types are inferred; where they depend on run-time values, or are known more precisely, pass
+`result_type=`. `loc=` sets the op's location.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import element_of_numpy, to_numpy
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
 from patcomp.ir.dialect import OPS
+from patcomp.ir.graphs import graph as graph
 from patcomp.ir.infer import InferenceError, infer_types
 from patcomp.ir.types import FAMILIES, TensorType, element_name, element_type, tensor
 from patcomp.ir.value import TypeView, Value
@@ -73,7 +76,7 @@ def if_(condition: Any, then: Callable[[], Sequence[Value]], otherwise: Callable
     regions = [builder.region((), then), builder.region((), otherwise)]
     types = [[operand.type for operand in region.block.last_op.operands] for region in regions]  # type: ignore[union-attr]
     if types[0] != types[1]:
-        raise InferenceError(f"branches of an if have different types: {types[0]} and {types[1]}")
+        raise InferenceError(f"branches of an if have different types: {_listed(types[0])} and {_listed(types[1])}")
     return _build(builder, OPS["coreai.if"].ROW, [_ssa(condition)], {}, types[0], regions)
 
 
@@ -85,6 +88,9 @@ def while_(
     types = [_ssa(value).type for value in inits]
     before = builder.region(types, lambda *values: [condition(*values), *values], "coreai.condition")
     after = builder.region(types, body)
+    given = [operand.type for operand in after.block.last_op.operands]  # type: ignore[union-attr]
+    if given != types:
+        raise InferenceError(f"the body of a while takes {_listed(types)}, but gives {_listed(given)}")
     return _build(builder, OPS["coreai.while"].ROW, [_ssa(value) for value in inits], {}, types, [before, after])
 
 
@@ -106,6 +112,10 @@ def yield_(*operands: Any) -> None:
 
 
 # ---- one function for each remaining row ----------------------------------------------------------
+
+
+def _listed(types: Sequence[Attribute]) -> str:
+    return f"({', '.join(map(str, types))})"
 
 
 def _ssa(value: Any) -> SSAValue:
@@ -161,6 +171,8 @@ def _partner_element(row: Row, slot: Slot, arguments: dict[str, Any]) -> Attribu
 def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[str, Any]) -> SSAValue:
     if isinstance(given, Value | SSAValue):
         return _index(given) if slot.types[0] in ("IDX", "UIDX") else _ssa(given)
+    if isinstance(given, list | tuple) and [item for item in given if isinstance(item, Value | SSAValue)]:
+        return _joined(builder, given, "ui32" if slot.types[0] in ("UIDX", "ui32") else "si32")
     families = set(slot.types)
     element: Attribute | None = None
     if families & {"UIDX", "IDX"} and slot.types[0] in ("UIDX", "IDX"):
@@ -182,6 +194,18 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
     if slot.ranks == (1,) and array.ndim == 0:
         array = array.reshape(1)
     return builder.constant(array, element).ssa
+
+
+def _joined(builder: Builder, given: Sequence[Any], element: str) -> SSAValue:
+    """A vector of numbers and of scalars known only at run time."""
+    parts: list[Value] = []
+    for is_value, items in groupby(given, lambda item: isinstance(item, Value | SSAValue)):
+        if is_value:
+            scalars = (cast(item if isinstance(item, Value) else Value(item), element) for item in items)
+            parts += [scalar if scalar.rank else globals()["reshape"](scalar, [1]) for scalar in scalars]
+        else:
+            parts.append(constant(list(items), element))
+    return (parts[0] if len(parts) == 1 else globals()["concat"](0, parts)).ssa
 
 
 def _index(given: Value | SSAValue) -> SSAValue:
@@ -237,11 +261,15 @@ def _author(row: Row) -> Callable[..., Any]:
 
         def build(builder: Builder) -> Any:
             operands: list[SSAValue] = []
+            segments: list[int] = []
             for slot in slots:
                 given = arguments[slot.name]
-                for item in given if slot.variadic else [given]:
-                    operands.append(_coerce(builder, row, slot, item, arguments))
+                items = given if slot.variadic else [given]
+                operands += [_coerce(builder, row, slot, item, arguments) for item in items]
+                segments.append(len(items))
             properties = _properties(row, given_attributes)
+            if row.name == "metal4_kernel":
+                properties["operandSegmentSizes"] = OPS[row.op_name].segment_sizes(segments)
             regions: list[Region] = []
             if row.name == "scatter_nd":
                 element = tensor((), operands[0].type.element_type)  # type: ignore[attr-defined]
@@ -288,8 +316,8 @@ def _result_types(
     return wanted
 
 
-NOT_AUTHORED = {"graph", "isolated_group", "delegate", "reduce", "reduce_index", "condition", "metal4_kernel"}
-"""Ops without an authoring function: `module.create_graph` and the rules that need the others make them."""
+NOT_AUTHORED = {"isolated_group", "delegate", "reduce", "reduce_index", "condition"}
+"""Ops without an authoring function: the rules that need them make them."""
 
 for _row in (*ROWS, *COREAIX_ROWS):
     if _row.builder not in globals() and _row.name not in NOT_AUTHORED:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.constants import BlobStore
+from patcomp.ir.custom import Lower
 from patcomp.ir.dialect import OPS, CoreaiOp
 from patcomp.ir.text import parse_module, to_text
 from patcomp.ir.value import set_name
@@ -30,6 +32,10 @@ class IRModule:
 
     op: ModuleOp = field(default_factory=lambda: ModuleOp([]))
     blobs: BlobStore = field(default_factory=BlobStore)
+    custom: dict[Operation, Lower] = field(default_factory=dict)
+    """What lowers the `patcomp.custom` ops of an imported program; text and copies do not have it."""
+    kernels: dict[str, Callable[..., Sequence[Any]]] = field(default_factory=dict)
+    """What the evaluator runs in place of a Metal kernel, by `kernel_name`: a function of tensors."""
 
     @classmethod
     def parse(cls, text: str, blobs: BlobStore | None = None) -> IRModule:
@@ -67,8 +73,9 @@ class IRModule:
 
     @property
     def entry_graphs(self) -> list[CoreaiOp]:
-        """The graphs that the runtime can call: neither private nor externalized."""
-        return [g for g in self.graphs if "priv" not in g.properties and "externalize" not in g.properties]
+        """The entry points: graphs that are neither private nor externalized from another."""
+        inner = {"priv", "externalize", "no_inline"}
+        return [graph for graph in self.graphs if inner.isdisjoint(graph.properties)]
 
     def clone(self) -> IRModule:
         """An independent copy that shares the weights."""
@@ -78,7 +85,7 @@ class IRModule:
             others = [*other.results, *(a for region in other.regions for block in region.blocks for a in block.args)]
             for value, copied in zip(values, others, strict=True):
                 set_name(copied, value.name_hint)
-        return IRModule(copy, self.blobs)
+        return IRModule(copy, self.blobs, kernels=dict(self.kernels))
 
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""

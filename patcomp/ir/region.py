@@ -1,4 +1,4 @@
-"""The `patcomp` dialect: one op, the region that will become a graph of its own.
+"""The `patcomp` dialect: the region that will become a graph of its own, and the markers that it is formed from.
 
     %y = patcomp.region @rms_norm(%x, %w) {declaration = #coreai.composite_declaration<...>} : (T, U) -> T {
     ^bb0(%input: T, %scale: U):
@@ -7,19 +7,22 @@
     }
 
 Composites that the recover stage found and modules that the user externalizes are such regions; the
-outline stage turns each into a `coreai.graph` and a `coreai.invoke`.
+outline stage turns each into a `coreai.graph` and a `coreai.invoke`. A module's call is imported as the ops
+between a `patcomp.region_begin` and a `patcomp.region_end`, of which `rewrites.regions` makes the region.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from patcomp.ir.custom import CustomOp
 from patcomp.ir.xdsl import (
     AnyAttr,
     ArrayAttr,
     Attribute,
     Block,
     Dialect,
+    IntegerAttr,
     IRDLOperation,
     IsolatedFromAbove,
     Parser,
@@ -51,6 +54,10 @@ class RegionOp(IRDLOperation):
     declaration = opt_prop_def(AnyAttr(), prop_name="declaration")
     public = opt_prop_def(UnitAttr, prop_name="public")
     argument_names = prop_def(ArrayAttr, prop_name="argument_names")
+    result_names = opt_prop_def(ArrayAttr, prop_name="result_names")
+    recover = opt_prop_def(IntegerAttr, prop_name="recover")
+    """Of a module that the user externalized: whether composites are recovered inside. Absent on composites that
+    the recover stage found."""
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), Pure())
 
@@ -84,6 +91,11 @@ class RegionOp(IRDLOperation):
         )
 
 
+def strings(names: Sequence[str]) -> ArrayAttr:
+    """A list of names as an attribute."""
+    return ArrayAttr([StringAttr(name) for name in names])
+
+
 def create_region(
     symbol: str,
     inputs: Sequence[SSAValue],
@@ -92,13 +104,16 @@ def create_region(
     argument_names: Sequence[str],
     declaration: Attribute | None = None,
     *,
+    result_names: Sequence[str] = (),
+    recover: Attribute | None = None,
     public: bool = False,
 ) -> RegionOp:
     """A region op around a block whose arguments stand for `inputs` and which ends in a `coreai.yield`."""
-    properties: dict[str, Attribute] = {
-        "symbol": StringAttr(symbol),
-        "argument_names": ArrayAttr([StringAttr(name) for name in argument_names]),
-    }
+    properties: dict[str, Attribute] = {"symbol": StringAttr(symbol), "argument_names": strings(argument_names)}
+    if result_names:
+        properties["result_names"] = strings(result_names)
+    if recover is not None:
+        properties["recover"] = recover
     if declaration is not None:
         properties["declaration"] = declaration
     if public:
@@ -108,4 +123,28 @@ def create_region(
     return op
 
 
-PATCOMP = Dialect("patcomp", [RegionOp], [])
+@irdl_op_definition
+class RegionBeginOp(IRDLOperation):
+    """A call of an externalized module begins here: operands are its own parameters and buffers, then its arguments."""
+
+    name = "patcomp.region_begin"
+    inputs = var_operand_def(AnyAttr())
+    symbol = prop_def(StringAttr, prop_name="symbol")
+    """The module's path."""
+    parameter_names = prop_def(ArrayAttr, prop_name="parameter_names")
+    argument_names = prop_def(ArrayAttr, prop_name="argument_names")
+    recover = prop_def(IntegerAttr, prop_name="recover")
+    declaration = opt_prop_def(AnyAttr(), prop_name="declaration")
+    """A composite's name and attributes; its inputs and outputs are named when the region is formed."""
+
+
+@irdl_op_definition
+class RegionEndOp(IRDLOperation):
+    """The innermost call that has begun ends here, with its results as operands."""
+
+    name = "patcomp.region_end"
+    outputs = var_operand_def(AnyAttr())
+    symbol = prop_def(StringAttr, prop_name="symbol")
+
+
+PATCOMP = Dialect("patcomp", [RegionOp, RegionBeginOp, RegionEndOp, CustomOp], [])

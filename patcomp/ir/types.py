@@ -25,6 +25,7 @@ from patcomp.ir.xdsl import (
     Float64Type,
     IntegerType,
     NoneAttr,
+    Operation,
     ParametrizedAttribute,
     Printer,
     Signedness,
@@ -143,6 +144,12 @@ def static_shape(type_: Attribute) -> tuple[int, ...]:
     if None in shape:
         raise TypeError(f"expected a static tensor type, got {type_}")
     return shape  # type: ignore[return-value]
+
+
+def is_dynamic(op: Operation) -> bool:
+    """Whether an op has an operand or result with a dynamic dimension."""
+    types = (value.type for value in (*op.operands, *op.results))
+    return any(isinstance(type_, TensorType) and None in shape_of(type_) for type_ in types)
 
 
 def is_static(type_: Attribute) -> bool:

@@ -59,6 +59,7 @@ from xdsl.ir import (
     SSAValue,
     TypeAttribute,
     TypedAttribute,
+    Use,
 )
 from xdsl.irdl import (
     AnyAttr,
@@ -78,6 +79,7 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
+from xdsl.passes import ModulePass, PassPipeline
 from xdsl.printer import Printer
 from xdsl.rewriter import Rewriter
 from xdsl.traits import (

@@ -112,10 +112,11 @@ class RuleSet:
                     found.setdefault(op, rule)
         return found
 
-    def pattern_ops(self) -> set[str]:
+    @cached_property
+    def pattern_ops(self) -> frozenset[str]:
         """The names of all ops in the patterns of the declarative rules."""
         nodes = (node for rule in self.declarative() for node in walk(rule.root))
-        return {node.spec.name for node in nodes if isinstance(node, OpNode)}
+        return frozenset(node.spec.name for node in nodes if isinstance(node, OpNode))
 
     def check(self) -> None:
         """Checks that every target op exists.

@@ -23,11 +23,16 @@ from patcomp.patterns.selftest import Sample, Variant, chosen_nodes, sample
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
 
-_TYPE = re.compile(r"(?P<dims>(?:\d+x)*)(?P<element>[a-z]+\d+)(?:\[(?P<low>[-\d.]+),(?P<high>[-\d.]+)\])?")
-_FLOATS = ("f32", "f16", "bf16")
-_AXES = ("dim", "dims", "axis")
+TENSOR_TYPE = re.compile(
+    r"(?P<dims>(?:\d+x)*)(?P<element>[a-z]+\d+|complex<f32>)(?:\[(?P<low>[-\d.]+),(?P<high>[-\d.]+)\])?"
+)
+FLOATS = ("f32", "f16", "bf16")
+AXES = ("dim", "dims", "axis")
 _LARGEST = 4096
 """Sizes that maps make; what is larger already, the end of an open slice, stays."""
+
+SPECIAL = {"infinities and zeros": (math.inf, -math.inf, 0.0, -0.0), "NaN": (math.nan,)}
+"""Special values, by the aspect in which a program with them differs from the example."""
 
 ASPECTS = ((), ("elements",), ("numbers",), ("sizes",), ("axes",), ("sizes", "elements", "numbers"))
 """What differs from the example at a time: with everything else a wrong axis seldom leaves a program that runs."""
@@ -43,6 +48,10 @@ class Drawing:
     """A type, number or attribute for each capture, in place of the rule's own example."""
     ignored: Mapping[tuple[int, str], Any]
     """The values of arguments that the rule ignores, by identity of the op node and name."""
+    aspect: str = "the example"
+    """What differs from the rule's own example."""
+    special: Sequence[float] = ()
+    """Values that the inputs have besides random ones, but for those with a range of values."""
 
     def sample(self) -> Sample:
         """The graph, with guessed result types."""
@@ -50,12 +59,17 @@ class Drawing:
 
     def range_of(self, capture: str) -> tuple[float, float] | None:
         """The least and the greatest value of a tensor, where its type says so: `"3xsi64[0,2]"`."""
-        match = _TYPE.fullmatch(self.example[capture])
-        return (float(match["low"]), float(match["high"])) if match and match["low"] else None
+        return limits_of(self.example[capture])
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.example.items())
-        return f"{self.variant.name}, {given}"
+        return f"{self.aspect}, {self.variant.name}, {given}"
+
+
+def limits_of(text: str) -> tuple[float, float] | None:
+    """The range of values in a type, None where it has none."""
+    match = TENSOR_TYPE.fullmatch(text)
+    return (float(match["low"]), float(match["high"])) if match and match["low"] else None
 
 
 def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | None = None) -> Drawing:
@@ -71,27 +85,44 @@ def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | 
         raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
     differing = choose(ASPECTS) if aspects is None else aspects
     nodes = [node for node in chosen_nodes(rule.root, variant.choices) if isinstance(node, OpNode)]
-    axes = {part.name for node in nodes for name in _AXES for part in _attributes(node.arguments.get(name))}
+    axes = {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
     example = dict(rule.example)
     if "sizes" in differing:
-        resize = _resizing(list(_numbers(example, axes)), choose)
+        resize = resizing(list(sizes_in(example, axes)), choose)
         # alternatives may need sizes that differ where the example has equal ones
         only = choose((None, None, None, *example))
         for name, value in example.items():
             if only in (None, name) and name not in axes:
-                example[name] = _resized(value, resize)
+                example[name] = resized(value, resize)
     if "elements" in differing:
-        element = choose(_FLOATS[1:])
+        element = choose(FLOATS[1:])
         mixed = choose((False, False, False, True))
         for name, value in example.items():
             if isinstance(value, str):
-                example[name] = _of_element(value, choose((element, "f32")) if mixed else element)
+                example[name] = of_element(value, choose((element, "f32")) if mixed else element)
     if "numbers" in differing:
         example = {name: _number(value, choose) for name, value in example.items()}
     if "axes" in differing and axes & set(example):
         name = choose(sorted(axes & set(example)))
         example[name] = _axes(example[name], choose)
-    return Drawing(rule, variant, example, _ignored(nodes, choose))
+    return Drawing(rule, variant, example, _ignored(nodes, choose), ", ".join(differing) or "the example")
+
+
+def smaller(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The example with one of its sizes made smaller wherever it stands, the largest sizes first."""
+    for size in sorted(set(sizes_in(example, set(AXES))), reverse=True):
+        for instead in sorted({1, 2, size // 2}):
+            if 0 < instead < size:
+                yield with_sizes(example, {size: instead})
+
+
+def with_sizes(example: Mapping[str, Any], instead: Mapping[int, int]) -> dict[str, Any]:
+    """The example with other sizes, wherever they stand; axes stay."""
+
+    def resize(size: int) -> int:
+        return instead.get(size, size)
+
+    return {name: value if name in AXES else resized(value, resize) for name, value in example.items()}
 
 
 # ---- sizes ----------------------------------------------------------------------------------------
@@ -106,10 +137,10 @@ def _attributes(argument: Any) -> Iterator[Attr]:
             yield from _attributes(part)
 
 
-def _numbers(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
+def sizes_in(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
     """The sizes in an example."""
     for name, value in example.items():
-        if isinstance(value, str) and (match := _TYPE.fullmatch(value)):
+        if isinstance(value, str) and (match := TENSOR_TYPE.fullmatch(value)):
             yield from (int(size) for size in match["dims"].split("x") if size)
         elif name not in axes:
             yield from (item for item in (value if isinstance(value, list) else [value]) if _is_size(item))
@@ -119,7 +150,7 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 1 < value <= _LARGEST
 
 
-def _resizing(sizes: Sequence[int], choose: Choose) -> Callable[[int], int]:
+def resizing(sizes: Sequence[int], choose: Choose) -> Callable[[int], int]:
     """A map of sizes that keeps how they are related, products or sums."""
     distinct = sorted({size for size in sizes if _is_size(size)}) or [2]
     kind = choose(("primes", "primes", "factor", "one size"))
@@ -143,9 +174,10 @@ def _prime_factors(number: int) -> Iterator[int]:
         divisor += 1
 
 
-def _resized(value: Any, resize: Callable[[int], int]) -> Any:
+def resized(value: Any, resize: Callable[[int], int]) -> Any:
+    """A type, a size or a list of sizes with every size mapped."""
     if isinstance(value, str):
-        match = _TYPE.fullmatch(value)
+        match = TENSOR_TYPE.fullmatch(value)
         if match is None:
             return value
         dims = "x".join(str(_resize(int(size), resize)) for size in match["dims"].split("x") if size)
@@ -167,9 +199,10 @@ def _resize(value: Any, resize: Callable[[int], int]) -> Any:
 # ---- element types, numbers, axes -----------------------------------------------------------------
 
 
-def _of_element(text: str, element: str) -> str:
-    match = _TYPE.fullmatch(text)
-    if match is None or match["element"] not in _FLOATS:
+def of_element(text: str, element: str) -> str:
+    """A type of floats with another element type."""
+    match = TENSOR_TYPE.fullmatch(text)
+    if match is None or match["element"] not in FLOATS:
         return text
     return text[: match.start("element")] + element + text[match.end("element") :]
 
@@ -213,4 +246,6 @@ def _options(type_: str, sample: Any) -> Sequence[Any]:
         return (False, True)
     if "[" in type_:
         return ([-1], [0])  # of sizes, the first is that of a flat tensor
+    if type_ in ("Scalar", "float"):
+        return (1, 2, 0.5)
     return (sample, 0, 1, -1) if type_ in ("int", "SymInt") else (sample,)

@@ -18,6 +18,7 @@ from patcomp.ir.constants import BlobStore
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import describe, describe_location, fused
 from patcomp.ir.namespaces import is_constant
+from patcomp.ir.types import is_dynamic
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue
 from patcomp.patterns.catalog import RuleSet
@@ -276,6 +277,11 @@ def _building(rule: AnyRule, op: Operation, builder: Builder, build: Any) -> lis
             values = build()
     except Rejected:
         values = None
+    except TypeError:
+        erase_created(builder)
+        if not is_dynamic(op):
+            raise
+        values = None  # the rule computes with sizes as numbers
     except InferenceError as error:
         erase_created(builder)
         raise RuleError(f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}") from error

@@ -186,6 +186,7 @@ def op_rule(
     name: str | None = None,
     size: int = 1,
     pattern: Fragment | None = None,
+    priority: int = 0,
 ) -> Callable[[RuleFunction], OpRule]:
     """Declares a procedural rule of a stage for the named ops; the decorated name becomes an `OpRule`.
 
@@ -197,6 +198,7 @@ def op_rule(
         size: how many ops the rule matches at least. The examples of one that matches several are programs.
         pattern: what an op looks like where the rule can apply; the index tests that for all rules at once, as it does
             for declarative ones, while a rule without a pattern is tried at each of its ops.
+        priority: rules of higher priority are tried first, whatever their size.
     """
 
     def declare(function: RuleFunction) -> OpRule:
@@ -211,26 +213,29 @@ def op_rule(
             tuple(examples),
             f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
             size,
-            pattern=pattern,
+            priority,
+            pattern,
         )
 
     return declare
 
 
-def lowering(*ops: str, examples: Iterable[Example] = (), name: str | None = None) -> Callable[[RuleFunction], OpRule]:
+def lowering(
+    *ops: str, examples: Iterable[Example] = (), name: str | None = None, priority: int = 0
+) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the lower stage; see `op_rule`."""
-    return op_rule("lower", *ops, examples=examples, name=name)
+    return op_rule("lower", *ops, examples=examples, name=name, priority=priority)
 
 
 def normalization(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None
+    *ops: str, examples: Iterable[Example] = (), name: str | None = None, priority: int = 0
 ) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the normalize stage; see `op_rule`."""
-    return op_rule("normalize", *ops, examples=examples, name=name)
+    return op_rule("normalize", *ops, examples=examples, name=name, priority=priority)
 
 
 def optimization(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None
+    *ops: str, examples: Iterable[Example] = (), name: str | None = None, priority: int = 0
 ) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the optimize stage; see `op_rule`."""
-    return op_rule("optimize", *ops, examples=examples, name=name)
+    return op_rule("optimize", *ops, examples=examples, name=name, priority=priority)

@@ -13,18 +13,23 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
-from patcomp.ir.types import Shape, tensor
+from patcomp.ir.types import Shape, is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Number, OpNode, Pattern, ResultNode
 from patcomp.patterns.match import Match, Matcher, commutes
 from patcomp.patterns.rule import Rule, children, walk
+
+KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
+"""The three kinds of checks."""
 
 VARIANTS = 256
 """At most about so many variants of one rule are built."""
@@ -56,6 +61,8 @@ class SelfTest:
     """A named check; `run()` raises `AssertionError` when the rule fails it."""
 
     name: str
+    kind: str
+    """One of `KINDS`."""
     run: Callable[[], None]
 
     def __str__(self) -> str:
@@ -73,7 +80,7 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     tests: list[SelfTest] = []
     seen: set[tuple[int, str]] = set()
     for variant in variants(rule):
-        tests.append(SelfTest(f"{rule.name}: {variant.name}", lambda v=variant: _must_match(rule, v)))  # type: ignore[misc]
+        tests.append(SelfTest(f"{rule.name}: {variant.name}", KINDS[0], partial(_must_match, rule, variant)))
         for node in chosen_nodes(rule.root, variant.choices):
             if not isinstance(node, OpNode):
                 continue
@@ -81,11 +88,11 @@ def self_tests(rule: Rule) -> list[SelfTest]:
                 label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
                 if (id(node), label) not in seen:
                     seen.add((id(node), label))
-                    tests.append(SelfTest(label, _changing(rule, variant, node, name, changed)))
+                    tests.append(SelfTest(label, KINDS[1], _changing(rule, variant, node, name, changed)))
             label = f"{rule.name}: {node_name(rule, node)} used outside"
             if not node.escapes and not _is_root(rule, node, variant) and (id(node), label) not in seen:
                 seen.add((id(node), label))
-                tests.append(SelfTest(label, _escaping(rule, variant, node)))
+                tests.append(SelfTest(label, KINDS[2], _escaping(rule, variant, node)))
     return tests
 
 
@@ -182,9 +189,11 @@ def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
 
 def parse_type(text: str) -> Attribute:
     """A tensor type from a text such as `"2x?x8xf32"`, `"f32"` or, with a range of values, `"3xsi64[0,2]"`."""
-    *dims, element = text.partition("[")[0].split("x")
-    shape: Shape = tuple(None if dim == "?" else int(dim) for dim in dims)
-    return tensor(shape, element)
+    match = re.fullmatch(r"((?:(?:\d+|\?)x)*)([^[]+)(\[.*\])?", text)
+    if match is None:
+        raise RuleError(f"{text!r} is not the type of a tensor")
+    shape: Shape = tuple(None if dim == "?" else int(dim) for dim in match[1].split("x") if dim)
+    return tensor(shape, match[2])
 
 
 class _Building:
@@ -211,6 +220,13 @@ class _Building:
         assert isinstance(root.owner, Operation)
         return Sample(self.block, root.owner, self.inputs, self.nodes)
 
+    def _constant(self, literal: Any) -> Value:
+        """A constant of the first input's element type, but for a fraction among integers."""
+        fraction = isinstance(literal, float) and not literal.is_integer()
+        integers = self.like is not None and is_integer(Value(self.like).element_type)
+        like = None if fraction and integers else self.like
+        return self.rule.view.constant(literal, like)
+
     def _input(self, text: str) -> SSAValue:
         return self.block.insert_arg(parse_type(text), len(self.block.args))
 
@@ -221,15 +237,14 @@ class _Building:
         return self.made[id(node)]
 
     def _make(self, node: Any) -> SSAValue:
-        view, example = self.rule.view, self.rule.example
+        example = self.rule.example
         assert example is not None
         if isinstance(node, AnyOf):
             return self.value(node.alternatives[self.variant.choices[id(node)]])
         if isinstance(node, Capture):
-            given = example[node.name]
-            return view.constant(given, self.like).ssa
+            return self._constant(example[node.name]).ssa
         if isinstance(node, Number):
-            return view.constant(node.literal, self.like).ssa
+            return self._constant(node.literal).ssa
         if isinstance(node, AnyValue):
             return (
                 self._input("f32") if self.like is None else self.block.insert_arg(self.like.type, len(self.block.args))
@@ -259,7 +274,7 @@ class _Building:
             if changed is ANY:
                 return Value(self.value(AnyValue()))
             if node.spec.argument(name).kind == "value":
-                return self.rule.view.constant(changed, self.like)
+                return self._constant(changed)
             return self._plain(changed, node, name)
         return self._plain(pattern, node, name)
 
@@ -322,7 +337,7 @@ def _must_match(rule: Rule, variant: Variant) -> None:
     matcher = Matcher(rule, built.root, trace=True)
     if matcher.run() is None:
         reason = matcher.failure.reason if matcher.failure else "it has no failure to show"
-        raise AssertionError(f"{rule.name} does not match its own source ({variant.name}): {reason}")
+        raise AssertionError(f"{rule.name} does not match its own source ({variant.name}): {reason}{_shown(built)}")
 
 
 def _must_not_match_there(
@@ -335,8 +350,14 @@ def _must_not_match_there(
         built.block.add_op(user)
     match = Matcher(rule, built.root).run()
     if match is not None and _as_the_node(match, op, node, used):
-        what = "its value is used outside" if used else f"{changed} was changed"
-        raise AssertionError(f"{rule.name} matches although at {op.name} {what}")
+        names = ", ".join(name for _, name in changed)
+        what = "the value is used outside" if used else f"the literal {names} was changed"
+        raise AssertionError(f"{rule.name} matches although at {op.name} {what}{_shown(built)}")
+
+
+def _shown(built: Sample) -> str:
+    """The ops of a graph, below a message."""
+    return "\n".join(["", *(str(op) for op in built.block.ops)])
 
 
 def _as_the_node(match: Match, op: Operation, node: OpNode, used: bool) -> bool:

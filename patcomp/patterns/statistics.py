@@ -38,6 +38,9 @@ class Overlap:
     other: str
     place: str
 
+    def __str__(self) -> str:
+        return f"{self.taken} and {self.other} both match at {self.place}; {self.taken} is declared first"
+
 
 @dataclass
 class Statistics:

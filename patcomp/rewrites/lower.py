@@ -16,11 +16,12 @@ from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import attribute_values, constant_attribute
+from patcomp.ir.custom import CustomOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
-from patcomp.ir.locations import fused, origins
+from patcomp.ir.locations import describe, fused, origins
 from patcomp.ir.module import IRModule, signature_of
 from patcomp.ir.region import RegionOp
-from patcomp.ir.types import TensorType, element_name, shape_of
+from patcomp.ir.types import TensorType, element_name, is_dynamic, shape_of
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns import OpRule, OpView, Rejected
@@ -58,7 +59,7 @@ class _Lowering:
     def __init__(self, module: IRModule, rules: Sequence[OpRule], widths: Widths):
         self.module, self.widths = module, widths
         self.rules: dict[str, list[OpRule]] = {}
-        for rule in rules:
+        for rule in sorted(rules, key=lambda rule: -rule.priority):
             for name in rule.ops:
                 self.rules.setdefault(name, []).append(rule)
         self.statistics = Statistics()
@@ -86,6 +87,8 @@ class _Lowering:
     def op(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         if isinstance(op, AtenOp):
             return self.aten(op, values, builder)
+        if isinstance(op, CustomOp):
+            return self.custom(op, values, builder)
         if op.name == "coreai.constant":
             return self.constant(op, builder)
         regions = [Region([self.block(block, values) for block in region.blocks]) for region in op.regions]
@@ -134,16 +137,13 @@ class _Lowering:
     def report(self, op: Operation, message: str, advice: str = "") -> None:
         origin = next(iter(origins(op.location)), None)
         place = (origin.node, origin.module_path, origin.source) if origin else ("", "", "")
-        self.problems.append(Problem(message, op.name, *place, advice))
+        name = op.target.data if isinstance(op, CustomOp) else op.name
+        self.problems.append(Problem(message, name, *place, advice))
 
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         reasons = []
         types = [self.widths.of(result.type) for result in op.results]
-        if op.name not in COMPLEX_PARTS and any(_is_complex(value.type) for value in (*op.operands, *op.results)):
-            self.report(op, "complex numbers reached an op of the IR; only import takes them apart")
-            return self.stand_in(types, builder)
-        if refused := [result.type for result in op.results if self.widths.choice(result.type) == "error"]:
-            self.report(op, f"its result is {refused[0]}, and 64-bit numbers were asked to be errors")
+        if self.refuses(op):
             return self.stand_in(types, builder)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         for rule in self.rules.get(op.name, ()):
@@ -157,6 +157,11 @@ class _Lowering:
                 # numbers that do not fit, and what the runtime cannot run, are no defects of the rule
                 made = None
                 reasons.append(str(rejection))
+            except TypeError as error:
+                if not is_dynamic(op):
+                    raise
+                made = None
+                reasons.append(f"{rule.name} needs sizes that are known before the program runs ({error})")
             except InferenceError as error:
                 raise RuleError(
                     f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}"
@@ -175,20 +180,84 @@ class _Lowering:
             )
         return self.stand_in(types, builder)
 
+    def refuses(self, op: Operation) -> bool:
+        """Whether an op has numbers that cannot be lowered, which is reported."""
+        if op.name not in COMPLEX_PARTS and any(_is_complex(value.type) for value in (*op.operands, *op.results)):
+            message = "complex numbers reached an op of the IR; only import takes them apart"
+            if isinstance(op, CustomOp):
+                message = (
+                    "a registered lowering cannot take or give complex numbers, which Core AI does not compute with"
+                )
+            self.report(op, message)
+            return True
+        if refused := [result.type for result in op.results if self.widths.choice(result.type) == "error"]:
+            self.report(op, f"its result is {refused[0]}, and 64-bit numbers were asked to be errors")
+            return True
+        return False
+
+    def custom(self, op: CustomOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
+        """What the user's function makes of an op; its exceptions are the user's too."""
+        name, types = op.target.data, [self.widths.of(result.type) for result in op.results]
+        if self.refuses(op):
+            return self.stand_in(types, builder)
+        if op not in self.module.custom:
+            self.report(op, f"the lowering of {name} is a Python function, which the text of the IR does not have")
+            return self.stand_in(types, builder)
+        started = time.perf_counter()
+        location = builder.location = fused(name, [op])
+        try:
+            made = self.module.custom[op](op.named([Value(values[operand]) for operand in op.operands]), location)
+        except Rejected as rejection:
+            self.report(op, str(rejection))
+            return self.stand_in(types, builder)
+        except Exception as error:
+            error.add_note(f"while the registered lowering of {name} ran for {describe(op)}")
+            raise
+        self.statistics.record(name, True, time.perf_counter() - started)
+        results = list(made) if isinstance(made, list | tuple) else [made]
+        builder.location = location
+        if len(results) != len(types):
+            self.report(op, f"the lowering of {name} gave {len(results)} values for {len(types)} results")
+            return self.stand_in(types, builder)
+        wrong = [reason for pair in zip(results, types, strict=True) if (reason := _mismatch(*pair))]
+        if wrong:
+            self.report(op, f"the lowering of {name} gave {'; '.join(wrong)}")
+            return self.stand_in(types, builder)
+        return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
+
     def stand_in(self, types: Sequence[Attribute], builder: Builder) -> Sequence[SSAValue]:
         """Values for the results of an op that is refused, which let the next problems be found."""
         return builder.insert(UnrealizedConversionCastOp.create(result_types=types)).results
 
     def _checked(self, rule: OpRule, op: AtenOp, index: int, value: Value) -> SSAValue:
         wanted, given = self.widths.of(op.results[index].type), value.ssa.type
-        if wanted != given:
-            same_element = isinstance(given, TensorType) and given.element_type == wanted.element_type  # type: ignore[attr-defined]
-            if not same_element or not compatible(shape_of(given), shape_of(wanted)):
-                raise RuleError(
-                    f"rule {rule.name} ({rule.source}) gave {given} for result {index} of {op.name}, which is {wanted}"
-                )
-            return coreai.cast(value, wanted.element_type, result_type=wanted).ssa  # type: ignore[attr-defined]
+        if wanted != given and _mismatch(value, wanted):
+            raise RuleError(
+                f"rule {rule.name} ({rule.source}) gave {given} for result {index} of {op.name}, which is {wanted}"
+            )
+        return _refined(value, wanted)
+
+
+def _mismatch(value: object, wanted: Attribute) -> str:
+    """Why something cannot stand for a result of a type; empty where it can."""
+    assert isinstance(wanted, TensorType)
+    if not isinstance(value, Value):
+        return f"{value!r}, which is no value, for {wanted}"
+    given = value.ssa.type
+    if not isinstance(given, TensorType):
+        return f"{given} for {wanted}"
+    if given.element_type != wanted.element_type:
+        return f"{given} for {wanted}, of another element type"
+    if len(shape_of(given)) != len(shape_of(wanted)):
+        return f"{given} for {wanted}, of another rank"
+    return "" if compatible(shape_of(given), shape_of(wanted)) else f"{given} for {wanted}, of another shape"
+
+
+def _refined(value: Value, wanted: Attribute) -> SSAValue:
+    """The value in a type that may know more, or less, of its shape."""
+    if value.ssa.type == wanted:
         return value.ssa
+    return coreai.cast(value, value.element_type, result_type=wanted).ssa
 
 
 def _is_complex(type_: Attribute) -> bool:

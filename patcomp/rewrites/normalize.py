@@ -7,6 +7,7 @@ import numpy as np
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import to_numpy
+from patcomp.ir.custom import CustomOp
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of, static_shape
@@ -21,7 +22,7 @@ def normalize(module: IRModule, rules: RuleSet) -> Statistics:
     statistics = Statistics()
     for graph in module.graphs:
         for op in list(graph.walk()):
-            if not isinstance(op, aten.AtenOp) or not op.results or op.name == "aten.complex":
+            if not isinstance(op, aten.AtenOp | CustomOp) or not op.results or op.name == "aten.complex":
                 continue  # the runtime has no complex constants; the parts of an empty value become some
             if all(_is_empty(result.type) for result in op.results):
                 _make_empty(op, module)

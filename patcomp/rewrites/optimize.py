@@ -13,12 +13,13 @@ from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.value import set_name
-from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, common_subexpressions, dead_code
+from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.loops import own_carried_values
 
-_NOT_FOLDED = {"coreai.constant", "coreai.get_shape", "coreai.create_complex"}
-"""The runtime has no complex constants."""
+_NOT_FOLDED = {"coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints"}
+"""The runtime has no complex constants, and none that lie in a kernel's buffer."""
 
 
 def optimize(module: IRModule, rules: RuleSet) -> Statistics:
@@ -30,6 +31,7 @@ def optimize(module: IRModule, rules: RuleSet) -> Statistics:
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai))
         common_subexpressions(graph)
         dead_code(graph.regions[0])
+    own_carried_values(module, statistics)
     return statistics
 
 
@@ -37,8 +39,8 @@ def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
     """Computes ops on small constants with the reference evaluator; results stay small or a repeated value."""
     started, count = time.perf_counter(), 0
     for op in list(graph.walk()):
-        if _foldable(op):
-            count += _fold_op(op, module)
+        if foldable(op):
+            count += bool(fold(op, module))
     if count:
         statistics.record("constant folding", True, time.perf_counter() - started)
         statistics.rules["constant folding"].rewrites = count
@@ -48,7 +50,8 @@ def _small(type_: object, limit: int) -> bool:
     return isinstance(type_, TensorType) and math.prod(dim or 0 for dim in shape_of(type_)) < limit
 
 
-def _foldable(op: Operation) -> bool:
+def foldable(op: Operation) -> bool:
+    """Whether an op can be computed now: its operands are small constants, and its results small or one value."""
     if (
         not isinstance(op, CoreaiOp)
         or op.name in _NOT_FOLDED
@@ -72,23 +75,26 @@ def _foldable(op: Operation) -> bool:
     return all(_small(result.type, INLINE_LIMIT) for result in op.results)
 
 
-def _fold_op(op: Operation, module: IRModule) -> bool:
+def fold(op: Operation, module: IRModule) -> list[SSAValue]:
+    """Replaces an op by the constants that it computes, which are returned; none where it is undefined."""
     from patcomp.errors import EvaluationError
     from patcomp.ir.evaluate import evaluate_op
 
     try:
         arrays = evaluate_op(op, module)
     except EvaluationError:
-        return False  # an undefined result (a division by zero) stays for the run to report
+        return []  # an undefined result (a division by zero) stays for the run to report
     block = op.parent
     assert block is not None
     builder = Builder(block, before=op, blobs=module.blobs, location=fused("constant folding", [op]))
+    constants: list[SSAValue] = []
     for result, array in zip(op.results, arrays, strict=True):
         assert isinstance(result.type, TensorType)
         attribute = constant_attribute(array, result.type.element_type, module.blobs)
         made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
         set_name(made, result.name_hint)
         result.replace_all_uses_with(made)
+        constants.append(made)
     op.detach()
     op.erase()
-    return True
+    return constants

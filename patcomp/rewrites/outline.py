@@ -1,7 +1,7 @@
 """Outline: every `patcomp.region` becomes a `coreai.graph` of its own and a `coreai.invoke` of it.
 
-Equal regions share one graph. The symbol is the region's stem and a hash of its content, so it does
-not change from run to run.
+Equal regions share one graph, if it is private. The symbol is the region's stem and a hash of its content, so it
+does not change from run to run.
 """
 
 from __future__ import annotations
@@ -13,21 +13,49 @@ from patcomp.ir.dialect import create_op
 from patcomp.ir.module import IRModule, create_graph, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.text import to_text
+from patcomp.ir.types import is_static
 from patcomp.ir.value import set_name
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import Block, Operation, StringAttr
 from patcomp.patterns.statistics import Statistics
 
 
 def outline(module: IRModule) -> Statistics:
-    """Outlines every region of the module, inner ones first; graphs stand before those that call them."""
+    """Outlines every region of the module, inner ones first; graphs stand before those that call them.
+
+    Regions that share a graph are named after the first of them.
+    """
     statistics = Statistics()
-    symbols: dict[str, str] = {}
+    symbols = Symbols(module)
     for graph in list(module.graphs):
-        regions = [op for op in graph.walk(reverse=True) if isinstance(op, RegionOp)]
+        regions = [op for op in graph.walk() if isinstance(op, RegionOp)]
         for region in sorted(regions, key=_depth, reverse=True):
-            _outline(module, graph, region, symbols)
+            _outline(graph, region, symbols)
             statistics.record(f"outline {region.symbol.data}", True, 0.0)
     return statistics
+
+
+class Symbols:
+    """The graphs that are made to be called, each with a symbol of its own."""
+
+    def __init__(self, module: IRModule):
+        self._module = module
+        self._known: dict[tuple[str, str], str] = {}
+
+    def place(self, graph: Operation, stem: str, caller: Operation, *, public: bool) -> str:
+        """Puts a graph without a name before its caller, unless there is an equal one; gives the symbol."""
+        content = to_text(graph, generic=True, names=False)
+        # the runtime can call a public graph by its name, so only calls of the same module share one
+        key = (content, stem if public else "")
+        symbol = self._known.get(key)
+        if symbol is None:
+            symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+            taken = {graph_name(other) for other in self._module.graphs}
+            while symbol in taken:
+                symbol += "x"
+            self._known[key] = symbol
+            graph.properties["sym_name"] = StringAttr(symbol)
+            self._module.op.body.block.insert_op_before(graph, caller)
+        return symbol
 
 
 def _depth(op: Operation) -> int:
@@ -37,33 +65,10 @@ def _depth(op: Operation) -> int:
     return depth
 
 
-def _outline(module: IRModule, caller: Operation, region: RegionOp, symbols: dict[str, str]) -> None:
+def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
     public = region.public is not None
-    content = to_text(region, generic=True, names=False)
-    symbol = symbols.get(content) if not public else None
-    if symbol is None:
-        symbol = f"{region.symbol.data}_{hashlib.sha256(content.encode()).hexdigest()[:8]}"
-        taken = {graph_name(graph) for graph in module.graphs}
-        while symbol in taken:
-            symbol += "x"
-        symbols[content] = symbol
-        block = region.body.detach_block(0)
-        terminator = block.last_op
-        assert terminator is not None
-        output = create_op("coreai.output", list(terminator.operands), ())
-        output.location = terminator.location
-        block.insert_op_after(output, terminator)
-        block.erase_op(terminator)
-        graph = create_graph(
-            symbol,
-            block,
-            argument_names=[name.data for name in region.argument_names.data],
-            private=not public,
-            no_inline=True,
-            declaration=region.declaration,
-        )
-        graph.location = region.location
-        module.op.body.block.insert_op_before(graph, caller)
+    graph = _graph_of(region)
+    symbol = symbols.place(graph, region.symbol.data, caller, public=public)
     invoke = create_op(
         "coreai.invoke",
         list(region.operands),
@@ -79,3 +84,35 @@ def _outline(module: IRModule, caller: Operation, region: RegionOp, symbols: dic
         old.replace_all_uses_with(new)
     region.detach()
     region.erase()
+
+
+def _has_branch(block: Block) -> bool:
+    return any(op.name == "coreai.if" for op in block.walk())
+
+
+def _graph_of(region: RegionOp) -> Operation:
+    """The region's body as an unplaced graph without a name."""
+    block = region.body.detach_block(0)
+    terminator = block.last_op
+    assert terminator is not None
+    output = create_op("coreai.output", list(terminator.operands), ())
+    output.location = terminator.location
+    block.insert_op_after(output, terminator)
+    block.erase_op(terminator)
+    # the loader cannot infer the open sizes that come out of a branch in a graph that it must not inline
+    inlined = (
+        region.public is not None and _has_branch(block) and not all(is_static(value.type) for value in output.operands)
+    )
+    public = region.public is not None and not inlined
+    names = region.result_names.data if public and region.result_names else ()
+    graph = create_graph(
+        "",
+        block,
+        argument_names=[name.data for name in region.argument_names.data],
+        result_names=[name.data for name in names],
+        private=not public,
+        no_inline=not inlined,
+        declaration=region.declaration,
+    )
+    graph.location = region.location
+    return graph

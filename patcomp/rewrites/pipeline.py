@@ -24,22 +24,32 @@ from patcomp.rewrites.widths import Widths
 
 
 @dataclass(frozen=True)
+class Options:
+    """What the user chose for a conversion."""
+
+    composites: Collection[str] | None = None
+    """Names of the composites that may be recovered; all by default."""
+    widths: Widths = field(default_factory=Widths)
+    """What becomes of 64-bit numbers; they are narrowed by default."""
+
+
+@dataclass(frozen=True)
 class Stage:
-    """A pass over the module: a name, and a function of the module and its rules."""
+    """A pass over the module: a name, and a function of the module, the stage's rules and the options."""
 
     name: str
-    run: Callable[[IRModule, RuleSet], Statistics]
+    run: Callable[[IRModule, RuleSet, Options], Statistics]
     lowered: bool
     """Whether the module has only `coreai` ops afterwards, so that the runtime's rules are checked."""
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("normalize", normalize, False),
-    Stage("recover", recover, False),
-    Stage("lower", lambda module, rules: lower(module, rules.procedural(), Widths()), True),
-    Stage("outline", lambda module, rules: outline(module), True),
-    Stage("state", lambda module, rules: state(module), True),
-    Stage("optimize", optimize, True),
+    Stage("normalize", lambda module, rules, options: normalize(module, rules), False),
+    Stage("recover", lambda module, rules, options: recover(module, rules, options.composites), False),
+    Stage("lower", lambda module, rules, options: lower(module, rules.procedural(), options.widths), True),
+    Stage("outline", lambda module, rules, options: outline(module), True),
+    Stage("state", lambda module, rules, options: state(module), True),
+    Stage("optimize", lambda module, rules, options: optimize(module, rules), True),
 )
 """What happens between import and emission, in order."""
 
@@ -86,21 +96,19 @@ class Compilation:
 def run_pipeline(
     module: IRModule,
     rules: RuleSet,
+    options: Options = Options(),
     *,
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
-    composites: Collection[str] | None = None,
-    widths: Widths | None = None,
 ) -> Compilation:
     """Runs the stages on an imported module, in place.
 
     Args:
         module: what the frontend imported.
         rules: the rules of all stages.
+        options: what the user chose.
         after_stage: called with the name of each stage, `import` first, and the module after it.
         only_before: stop before the stage of this name.
-        composites: names of the composites that may be recovered; all by default.
-        widths: what becomes of 64-bit numbers; they are narrowed by default.
 
     Raises:
         UnsupportedError: the program holds ops that cannot be converted; all of them listed.
@@ -115,12 +123,7 @@ def run_pipeline(
                 break
             before, started = module.op_count(), time.perf_counter()
             try:
-                if stage.run is recover:
-                    statistics = recover(module, rules.stage(stage.name), composites)
-                elif stage.name == "lower":
-                    statistics = lower(module, rules.stage(stage.name).procedural(), widths or Widths())
-                else:
-                    statistics = stage.run(module, rules.stage(stage.name))
+                statistics = stage.run(module, rules.stage(stage.name), options)
                 verify(module, runtime=stage.lowered)
             except UnsupportedError:
                 raise

@@ -13,6 +13,7 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code
 from patcomp.patterns import RuleSet, composites, run
+from patcomp.patterns.rule import target_calls
 from patcomp.patterns.statistics import Statistics
 
 
@@ -29,23 +30,44 @@ def recover(module: IRModule, rules: RuleSet, wanted: Collection[str] | None = N
     statistics = Statistics()
     for graph in module.graphs:
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai))
-        if wanted is not None:
-            _inline_others(graph, module, wanted)
+        _inline_others(graph, module, wanted)
         dead_code(graph.regions[0])
     return statistics
 
 
-def known_composites() -> tuple[str, ...]:
-    """The names of all composites that the imported catalogs define, sorted."""
-    return tuple(sorted({item.name for item in composites if isinstance(item, Composite)}))
+def known_composites(rules: RuleSet) -> tuple[str, ...]:
+    """The names of all composites that the imported catalogs define, and that rules make, sorted."""
+    targets = (call.view.spec(call.name) for rule in rules.declarative() for call in target_calls(rule.to))
+    return tuple(sorted({item.name for item in (*composites, *targets) if isinstance(item, Composite)}))
 
 
-def _inline_others(graph: Operation, module: IRModule, wanted: Collection[str]) -> None:
+def _inline_others(graph: Operation, module: IRModule, wanted: Collection[str] | None) -> None:
     for op in list(graph.walk(reverse=True)):
-        if not isinstance(op, RegionOp) or not isinstance(op.declaration, CompositeDeclarationAttr):
-            continue
-        if op.declaration.composite_name.data not in wanted:
+        if isinstance(op, RegionOp) and op.recover is None and not _stays(op, wanted):
             _inline(op, module)
+
+
+def _stays(region: RegionOp, wanted: Collection[str] | None) -> bool:
+    """Whether a recovered composite stays: it is wanted, by the modules around it that were externalized too, and none
+    of those is the same composite, which it would be the body of. In the body of another recovered composite, which
+    is what to compute without a kernel for it, there are none."""
+    name = _composite_name(region)
+    if wanted is not None and name not in wanted:
+        return False
+    around = region.parent_op()
+    while around is not None:
+        if isinstance(around, RegionOp):
+            if around.recover is None:
+                return not _stays(around, wanted)
+            if not around.recover.value.data or _composite_name(around) == name:
+                return False
+        around = around.parent_op()
+    return True
+
+
+def _composite_name(region: RegionOp) -> str | None:
+    declaration = region.declaration
+    return declaration.composite_name.data if isinstance(declaration, CompositeDeclarationAttr) else None
 
 
 def _inline(region: RegionOp, module: IRModule) -> None:

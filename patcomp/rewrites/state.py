@@ -1,27 +1,111 @@
 """State: arguments that the program mutates become `!coreai.handle`s, read and written in token order.
 
-The importer refuses programs with state for now, so there is nothing to rewrite; the stage checks that.
+Import gives a state as a tensor argument marked with the name of the result that holds its new content. Here
+
+    @main(%k: tensor<T> {MutableBuffers.buffer_mutation = "k"}) -> (tensor<T> {coreai.name = "k"}, ...)
+
+becomes a handle that is read at the top, written where the new content is made, and read again for what uses it:
+
+    %token = coreai.create_token
+    %k, %read = coreai.read_handle %k_handle, %token
+    %add = ...
+    %written = coreai.write_handle %k_handle, %add, %read
+    %add_stored, %last = coreai.read_handle %k_handle, %written
+    coreai.output %last, ...
+
+A value that was read before a write keeps the old content, in the evaluator and in the runtime.
 """
 
 from __future__ import annotations
 
-from patcomp.errors import StageError
-from patcomp.ir.module import IRModule, graph_name
-from patcomp.ir.xdsl import ArrayAttr
+import time
+from collections.abc import Collection
+
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.locations import fused
+from patcomp.ir.module import IRModule, names_of, signature_of
+from patcomp.ir.types import HandleType
+from patcomp.ir.value import Value, set_name
+from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, SSAValue, StringAttr
 from patcomp.patterns.statistics import Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
 """The argument attribute that names the result which holds a mutated argument's new value."""
 
 
-def state(module: IRModule) -> Statistics:
-    """Refuses marked arguments; without any, the module is as it should be.
+def mark_mutated(graph: Operation, arguments: Collection[int]) -> None:
+    """Marks arguments of a graph as states: the result of the same run-time name has the new content."""
+    if not arguments:
+        return
+    entries = []
+    for index, name in enumerate(names_of(graph, "arg_attrs")):
+        keys = ("coreai.name", MUTATION) if index in arguments else ("coreai.name",)
+        entries.append(DictionaryAttr(dict.fromkeys(keys, StringAttr(name or ""))))
+    graph.properties["arg_attrs"] = ArrayAttr(entries)
 
-    Raises:
-        StageError: an argument is marked as mutated.
-    """
+
+def state(module: IRModule) -> Statistics:
+    """Makes handles of the marked arguments of all graphs."""
+    statistics = Statistics()
     for graph in module.graphs:
-        attributes = graph.properties.get("arg_attrs")
-        if isinstance(attributes, ArrayAttr) and any(MUTATION in entry.data for entry in attributes.data):  # type: ignore[attr-defined]
-            raise StageError(f"graph @{graph_name(graph)} mutates an argument; state is not supported yet")
-    return Statistics()
+        started = time.perf_counter()
+        if marked := _marked(graph):
+            _introduce_handles(graph, marked)
+            statistics.record("state", True, time.perf_counter() - started)
+    return statistics
+
+
+def _marked(graph: Operation) -> dict[int, int]:
+    """The arguments that are marked as mutated, and the result with the new content of each."""
+    attributes = graph.properties.get("arg_attrs")
+    entries = attributes.data if isinstance(attributes, ArrayAttr) else ()
+    results = names_of(graph, "res_attrs")
+    return {
+        index: results.index(entry.data[MUTATION].data)  # type: ignore[attr-defined]
+        for index, entry in enumerate(entries)
+        if MUTATION in entry.data  # type: ignore[attr-defined]
+    }
+
+
+def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
+    block = graph.regions[0].block
+    top, output = block.first_op, block.last_op
+    assert top is not None
+    assert output is not None
+    tokens: dict[int, Value] = {}
+    with Builder(block, before=top, location=fused("state", [output])):
+        root = coreai.create_token()
+        for index in marked:
+            content = block.args[index]
+            handle = block.insert_arg(HandleType(content.type), index)
+            read, tokens[index] = coreai.read_handle(Value(handle), root)
+            set_name(read.ssa, content.name_hint)
+            set_name(handle, f"{content.name_hint}_handle")
+            content.replace_all_uses_with(read.ssa)
+            block.erase_arg(content)
+    for index, result in marked.items():
+        written = _write(block, Value(block.args[index]), output.operands[result], tokens[index], output)
+        output.operands[result] = written.ssa
+    graph.properties["function_type"] = signature_of(block)
+
+
+def _write(block: Block, handle: Value, content: SSAValue, token: Value, output: Operation) -> Value:
+    """Writes the new content of a state where it is made, and reads it again for other uses; returns the last token."""
+    maker = content.owner
+    made_here = isinstance(maker, Operation) and maker.name not in ("coreai.constant", "coreai.read_handle")
+    source: Operation = maker if made_here else output  # type: ignore[assignment]
+    type_ = handle.ssa.type.tensor_type  # type: ignore[attr-defined]
+    read_again = made_here and content.type == type_ and not content.has_one_use()
+    before = source.next_op if made_here else output
+    with Builder(block, before=before, location=fused("state", [source])) as builder:
+        stored = Value(content)
+        if content.type != type_:  # of a dynamic size that is known here
+            stored = coreai.cast(stored, stored.element_type, result_type=type_)
+        written = coreai.write_handle(handle, stored, token)
+        if not read_again:
+            return written
+        again, last = coreai.read_handle(handle, written)
+        set_name(again.ssa, f"{content.name_hint}_stored")
+        content.replace_uses_with_if(again.ssa, lambda use: use.operation is not builder.created[0])
+        return last

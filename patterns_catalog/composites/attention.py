@@ -10,7 +10,8 @@ import numpy as np
 from patcomp.ir import aten
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, composites, example, op_rule
+from patcomp.patterns import OpView, Rejected, composites, example, op_rule
+from patterns_catalog.sizes import size_of, sizes_of, view_sizes
 
 
 @composites.define
@@ -28,7 +29,8 @@ def scaled_dot_product_attention(
     A bool mask takes part where it is true. Rows with nothing to attend to give zero, as in PyTorch,
     not the mean that adding a large negative number would give.
     """
-    heads = query.static_shape[-3]
+    heads = query.shape[-3]
+    assert heads is not None
     return attend(c, query, repeat_heads(c, key, heads), repeat_heads(c, value, heads), mask, scale)
 
 
@@ -38,10 +40,13 @@ def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None,
     As in PyTorch, the scores of half types and their softmax are float32: a rounded score of 100 is a weight that is
     off by several percent.
     """
-    factor = scale if scale is not None else 1.0 / math.sqrt(query.static_shape[-1])
+    if scale is None:
+        if query.shape[-1] is None:
+            raise Rejected("attention whose heads have a dynamic width")
+        scale = 1.0 / math.sqrt(query.shape[-1])
     order = [*range(keys.rank - 2), keys.rank - 1, keys.rank - 2]
     query, keys = (c.cast(x, "f32") if x.dtype in ("f16", "bf16") else x for x in (query, keys))
-    scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, factor), c.transpose(keys, order))
+    scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, scale), c.transpose(keys, order))
     if mask is None:
         weights = c.cast(c.softmax(scores, scores.rank - 1), values.element_type)
         return c.broadcasting_batch_matmul(weights, values)
@@ -59,12 +64,24 @@ def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None,
 
 def repeat_heads(c: Any, x: Value, heads: int) -> Value:
     """Grouped queries: each head of keys or values serves several heads of queries."""
-    *batch, own, length, width = x.static_shape
+    own = x.shape[-3]
     if own == heads:
         return x
+    if own is None:
+        raise Rejected("attention with a dynamic number of heads")
+    *batch, _, length, width = sizes_of(c, x)
     wide = c.expand_dims(x, [x.rank - 2])
     wide = c.broadcast_in_dims(wide, [heads // own], [x.rank - 2])
     return c.reshape(wide, [*batch, heads, length, width])
+
+
+def causal_mask(c: Any, query: Value, key: Value) -> Value:
+    """Where a query may attend to a key: not to later ones, both counted from the first."""
+    length, keys = size_of(c, query, -2), size_of(c, key, -2)
+    if isinstance(length, int) and isinstance(keys, int):
+        return c.constant(np.tri(length, keys, dtype=np.bool_))
+    rows, columns = (c.range(c.constant(0), c.cast(size, "si32"), c.constant(1)) for size in (length, keys))
+    return c.not_(c.broadcasting_greater(c.expand_dims(columns, [0]), c.expand_dims(rows, [1])))
 
 
 def _own_heads(x: Value) -> Value | None:
@@ -93,15 +110,15 @@ def aten_attention(op: OpView, c: Any) -> Value:
         key, value, grouped = own_key, own_value, True
     op.expect(op.dropout_p == 0.0, "attention with dropout")
     op.expect(rank >= 3 and key.rank == value.rank == rank, "attention of rank 2 or of different ranks")
-    op.expect(all(x.is_static for x in (query, key, value)), "attention of dynamic shapes")
+    op.expect(None not in (query.shape[-3], key.shape[-3]), "attention with a dynamic number of heads")
     kept = -3 if grouped else -2  # grouped queries have more heads than keys and values
     op.expect(
         query.shape[:kept] == key.shape[:kept] == value.shape[:kept], "attention that broadcasts its batch dimensions"
     )
-    op.expect(mask is None or (mask.rank <= rank and mask.is_static), "an attention mask of more dimensions")
+    op.expect(mask is None or (mask.rank <= rank), "an attention mask of more dimensions")
     if op.is_causal:
         op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
-        mask = c.constant(np.tri(query.shape[-2], key.shape[-2], dtype=np.bool_))
+        mask = causal_mask(c, query, key)
     shape = op.result.shape
     if rank == 3:  # the composite has a batch and heads; grouped queries have heads already
         axis = 0 if grouped else 1
@@ -109,6 +126,9 @@ def aten_attention(op: OpView, c: Any) -> Value:
         if mask is not None and mask.rank == 3:
             mask = c.expand_dims(mask, [axis])
     elif rank > 4:
+        op.expect(
+            all(x.is_static for x in (query, key, value)), "attention of dynamic shapes and more than 4 dimensions"
+        )
         batch = list(query.shape[:-3])
         query, key, value = (c.reshape(x, [-1, *x.shape[-3:]]) for x in (query, key, value))
         if mask is not None and mask.rank > 3:
@@ -116,4 +136,7 @@ def aten_attention(op: OpView, c: Any) -> Value:
             wide = c.broadcast_to(c.reshape(mask, [*leading, *mask.shape]), [*batch, *mask.shape[-3:]])
             mask = c.reshape(wide, [-1, *mask.shape[-3:]])
     result = scaled_dot_product_attention(query, key, value, mask, scale=op.scale, is_causal=False, window_size=0)
-    return result if result.shape == shape else c.reshape(result, list(shape))
+    if rank == 4:
+        return result
+    sizes = sizes_of(c, result)
+    return c.reshape(result, view_sizes(shape, [*sizes[:axis], *sizes[axis + 1 :]] if rank == 3 else shape))

@@ -8,6 +8,7 @@ from typing import Any
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, composites, example, op_rule
+from patterns_catalog.sizes import size_of, sizes_of, typed, unread
 
 
 def _centered(c: Any, x: Value, axes: list[int]) -> tuple[Value, Value]:
@@ -38,7 +39,7 @@ def group_norm(
     c: Any, x: Value, weight: Value, bias: Value, *, num_groups: int, num_channels: int, eps: float
 ) -> Value:
     "layer_norm over the channels of each group and all positions (Wu and He 2018, arXiv:1803.08494)"
-    shape = list(x.shape)
+    shape = sizes_of(c, x)
     wide = c.reshape(c.cast(x, compute_type(x)), [shape[0], num_groups, num_channels // num_groups, -1])
     centered, variance = _centered(c, wide, [2, 3])
     normal = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, eps)))
@@ -105,7 +106,7 @@ def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
     axes = list(range(x.rank - len(size), x.rank))
     weight, bias = (affine(c, value, fill, size, x.element_type) for value, fill in ((op.weight, 1.0), (op.bias, 0.0)))
     result = layer_norm(x, weight, bias, axes=axes, eps=op.eps)
-    return [result, *_statistics(c, op, x, axes)]
+    return [typed(c, result, op.result.shape), *_statistics(c, op, x, axes)]
 
 
 @op_rule("recover", "aten.native_group_norm", name="group_norm", examples=[
@@ -115,11 +116,10 @@ def native_group_norm(op: OpView, c: Any) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
-    op.expect(x.is_static, "a group norm of a dynamic shape")
     weight, bias = (affine(c, v, fill, [op.C], x.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
     result = group_norm(x, weight, bias, num_groups=op.group, num_channels=op.C, eps=op.eps)
-    groups = c.reshape(x, [x.static_shape[0], op.group, -1]) if op.used(1) or op.used(2) else x
-    return [result, *_statistics(c, op, groups, [2])]
+    groups = c.reshape(x, [size_of(c, x, 0), op.group, -1]) if op.used(1) or op.used(2) else x
+    return [typed(c, result, op.result.shape), *_statistics(c, op, groups, [2])]
 
 
 @op_rule("recover", "aten._native_batch_norm_legit_no_training", name="batch_norm", examples=[
@@ -168,4 +168,4 @@ def _statistics(c: Any, op: OpView, x: Value, axes: list[int]) -> list[Value]:
 
 def _unused(c: Any, op: OpView, first: int) -> list[Value]:
     """Stand-ins for results that nobody reads."""
-    return [c.broadcast_to(c.constant(0, t.element_type), list(t.shape)) for t in op.results[first:]]
+    return [unread(c, type_) for type_ in op.results[first:]]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from patcomp.ir.composite import composite
-from patcomp.ir.types import is_float
+from patcomp.ir.types import Shape, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, composites, example, op_rule
 from patterns_catalog.composites.normalization import compute_type
@@ -21,7 +22,7 @@ _INPUTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_incl
 class AveragePool:
     """The arguments of PyTorch's average pools, one number for each spatial axis."""
 
-    output: tuple[int, ...]
+    output: Shape
     kernel: list[int]
     stride: list[int]
     padding: list[int]
@@ -33,20 +34,25 @@ class AveragePool:
     def of(cls, op: OpView) -> AveragePool:
         """The arguments of `aten.avg_pool2d` or `aten.avg_pool3d`."""
         axes = 2 if op.op_name == "aten.avg_pool2d" else 3
-        op.expect(None not in op["self"].shape[-axes:], "an average pool of dynamic sizes")
         kernel, stride, padding = (
             list(given) * axes if len(given) == 1 else list(given) for given in (op.kernel_size, op.stride, op.padding)
         )
+        if None in op["self"].shape[-axes:]:
+            whole = not op.ceil_mode and (op.count_include_pad or not any(padding))
+            op.expect(whole, "an average pool of a dynamic size whose windows differ")
         return cls(
-            op.result.static_shape[-axes:], kernel, stride or kernel, padding, op.ceil_mode, op.count_include_pad,
+            op.result.shape[-axes:], kernel, stride or kernel, padding, op.ceil_mode, op.count_include_pad,
             op.divisor_override,
         )  # fmt: skip
 
-    def windows(self, sizes: Sequence[int]) -> tuple[list[int], np.ndarray]:
+    def windows(self, sizes: Shape) -> tuple[list[int], np.ndarray]:
         """For an input of the given sizes, the padding needed after it, and the divisor of each window."""
         axes = len(self.kernel)
-        windows = [_windows(*of) for of in zip(sizes, self.output, self.kernel, self.stride, self.padding, strict=True)]
-        divisor = np.ones((1, 1, *self.output), np.int32)
+        if None in sizes:  # all windows are whole, see `of`
+            return self.padding, np.array(self.divisor_override or math.prod(self.kernel), np.int32)
+        output, known = ([size or 0 for size in shape] for shape in (self.output, sizes))
+        windows = [_windows(*of) for of in zip(known, output, self.kernel, self.stride, self.padding, strict=True)]
+        divisor = np.ones((1, 1, *output), np.int32)
         for axis, (_, padded, inside) in enumerate(windows):
             count = np.array(padded if self.count_include_pad else inside, np.int32)
             divisor = divisor * count.reshape([1, 1, *([1] * axis), -1, *([1] * (axes - axis - 1))])
@@ -99,7 +105,7 @@ def _composite(axes: int) -> Callable[..., Value]:
         The options are constants, which the body need not read: what they say is in the constants of its own.
         """
         wide = c.cast(x, compute_type(x))
-        after, divisor = arguments.windows([size for size in x.shape[2:] if size is not None])
+        after, divisor = arguments.windows(x.shape[2:])
         total = arguments.total(c, wide, after)
         return c.cast(c.broadcasting_divide(total, c.constant(divisor, wide.element_type)), x.element_type)
 

@@ -7,17 +7,21 @@ from typing import Any
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import Attr, OpView, Rewrite, check, composites, compute, example, op_rule, rule
+from patterns_catalog.sizes import product, sizes_of
 
 
 @composites.define
 @composite("pixel_shuffle", inputs=("input",), attributes=("upscale_factor",))
 def pixel_shuffle(c: Any, x: Value, *, upscale_factor: int) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r] (Shi et al. 2016, arXiv:1609.05158)"
-    *batch, channels, height, width = x.static_shape
+    *batch, channels, height, width = sizes_of(c, x)
+    assert isinstance(channels, int)
     r, lead = upscale_factor, len(batch)
     split = c.reshape(x, [*batch, channels // r**2, r, r, height, width])
     order = [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2]
-    return c.reshape(c.transpose(split, order), [*batch, channels // r**2, height * r, width * r])
+    return c.reshape(
+        c.transpose(split, order), [*batch, channels // r**2, product(c, [height, r]), product(c, [width, r])]
+    )
 
 
 @op_rule(
@@ -26,7 +30,7 @@ def pixel_shuffle(c: Any, x: Value, *, upscale_factor: int) -> Value:
 def aten_pixel_shuffle(op: OpView, c: Any) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r]"
     x = op["self"]
-    op.expect(x.is_static, "a pixel shuffle of a dynamic shape")
+    op.expect(x.shape[-3] is not None, "a pixel shuffle of a dynamic number of channels")
     return pixel_shuffle(x, upscale_factor=op.upscale_factor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 
 import torch
@@ -20,6 +21,18 @@ def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alp
         beta, alpha = int(beta), int(alpha)
     product = alpha * (batch1 @ batch2).sum(0, dtype=self.dtype)
     return product if beta == 0 else beta * self + product  # by the schema, NaN in self times 0 does not count
+
+
+@decomposition("aten.linear", examples=[
+    example("2x3x4xf32", "5x4xf32", "5xf32"), example("2x4xf32", "5x4xf32"), example("4xf32", "5x4xf32", "5xf32"),
+])  # fmt: skip
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    "input @ weight^T + bias, as one product of matrices (PyTorch's own form asks for known sizes)"
+    *leading, width = input.shape
+    # a value has no memory, so the copy is for PyTorch's views alone
+    rows = torch.ops.aten.clone(input, memory_format=torch.contiguous_format).view(math.prod(leading), width)
+    product = rows.mm(weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
+    return product.view(*leading, weight.shape[0])
 
 
 @decomposition("aten._trilinear", examples=[

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.composites.attention import attend, repeat_heads
+from patterns_catalog.composites.attention import attend, causal_mask, repeat_heads
 
 
 @lowering("aten.scaled_dot_product_attention", name="attention that broadcasts", examples=[
@@ -19,11 +17,11 @@ def broadcasting_attention(op: OpView, c: Any) -> Value:
     "softmax(scale * query @ key^T + mask) @ value, on matrices alone or with batches that broadcast"
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
     op.expect(op.dropout_p == 0.0, "attention with dropout, which is random")
-    op.expect(all(x.is_static for x in (query, key, value)), "attention of dynamic shapes")
     if op.is_causal:
         op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
-        mask = c.constant(np.tri(query.static_shape[-2], key.static_shape[-2], dtype=np.bool_))
+        mask = causal_mask(c, query, key)
     if op.enable_gqa:
-        heads = query.static_shape[-3]
+        heads = query.shape[-3]
+        op.expect(heads is not None, "attention with a dynamic number of heads")
         key, value = repeat_heads(c, key, heads), repeat_heads(c, value, heads)
     return attend(c, query, key, value, mask, op.scale)

@@ -7,7 +7,7 @@ from typing import Any
 
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpView, Rejected, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.composites.pooling import AveragePool
 from patterns_catalog.lowering.shapes import slice_axis
@@ -22,7 +22,7 @@ def integer_average_pool(op: OpView, c: Any) -> Value:
     x, arguments = op["self"], AveragePool.of(op)
     op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers with a negative divisor")
     axes = len(arguments.kernel)
-    after, divisor = arguments.windows([size for size in x.shape[-axes:] if size is not None])
+    after, divisor = arguments.windows(x.shape[-axes:])
     total = arguments.total(c, x if x.rank == axes + 2 else c.expand_dims(x, [0]), after)
     count = c.constant(divisor, x.element_type)
     zero = c.constant(0, x.element_type)
@@ -40,7 +40,6 @@ def adaptive_average_pool(op: OpView, c: Any) -> Value:
     [floor(i * size / n), ceil((i + 1) * size / n))."""
     x, output = op["self"], list(op.output_size)
     op.expect(is_float(x.element_type), "an average pool of integers")
-    op.expect(x.is_static, "an adaptive pool of dynamic sizes")
     return c.cast(per_window(c, c.reduce_mean, c.cast(x, compute_type(x)), output), x.element_type)
 
 
@@ -53,8 +52,14 @@ def per_window(c: Any, function: Callable[..., Value], x: Value, output: Sequenc
     """A reduction of each adaptive window of the last axes, one axis after the other."""
     made = x
     for axis, count in enumerate(output, x.rank - len(output)):
-        size = x.static_shape[axis]
-        if count != size:
+        size = x.shape[axis]
+        if count == size:
+            continue
+        if count == 1:
+            made = function(made, [axis])
+        elif size is None:
+            raise Rejected("an adaptive pool of a dynamic size to more than 1")
+        else:
             windows = adaptive_windows(size, count)
             made = c.concat(axis, [function(slice_axis(c, made, axis, *window), [axis]) for window in windows])
     return made

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from patcomp.ir.constants import numpy_dtype
-from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float
+from patcomp.ir.types import BIT_WIDTHS, Shape, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import Rejected
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.indexing import as_index
+from patterns_catalog.lowering.integer_sums import digits, from_digits, room
 from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.sizes import END, Size, size_of, sizes_of
 
 _MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-def filled(c: Any, value: float, shape: list[int], element: Any) -> Value:
+def filled(c: Any, value: float, sizes: Sequence[Size], element: Any) -> Value:
     """A tensor of one number."""
     scalar = c.constant(value, element)
-    return c.broadcast_to(scalar, shape) if shape else scalar
+    return c.broadcast_to(scalar, list(sizes)) if sizes else scalar
 
 
 def combine(
@@ -36,20 +39,25 @@ def combine(
     if x.rank == 0 or index.rank == 0 or source.rank == 0:  # PyTorch takes 0-d tensors as those of one element
         parts = [value if value.rank else c.reshape(value, [1]) for value in (x, index, source)]
         result = combine(c, parts[0], 0, parts[1], parts[2], how, include_self=include_self)
-        return c.reshape(result, list(x.static_shape))
-    shape = index.static_shape
-    if 0 in shape:
+        return result if x.rank else c.reshape(result, [])
+    if 0 in index.shape:
         return x
-    index, source = as_index(c, index), _corner(c, source, shape)
-    window = tuple(size if at == axis else shape[at] for at, size in enumerate(x.static_shape))
-    part = _combined(c, _Places(_corner(c, x, window), index, axis), source, how, include_self)
-    if window == x.static_shape:
+    sizes = sizes_of(c, index)
+    index, source = as_index(c, index), _corner(c, source, sizes, index.shape)
+    shape = tuple(size if at == axis else index.shape[at] for at, size in enumerate(x.shape))
+    window = [END if at == axis else size for at, size in enumerate(sizes)]
+    window = list(shape) if None not in shape else window  # type: ignore[arg-type]
+    part = _combined(c, _Places(_corner(c, x, window, shape), index, axis), source, how, include_self)
+    if window == list(x.shape):
         return part
-    return c.slice_update(x, [0] * x.rank, list(window), [1] * x.rank, part)
+    return c.slice_update(x, [0] * x.rank, window, [1] * x.rank, part)
 
 
-def _corner(c: Any, x: Value, sizes: tuple[int, ...]) -> Value:
-    return x if x.static_shape == sizes else c.slice_(x, [0] * x.rank, list(sizes), [1] * x.rank)
+def _corner(c: Any, x: Value, sizes: Sequence[Size], shape: Shape) -> Value:
+    """The first elements of each axis; dynamic sizes may differ although the types do not tell."""
+    if list(x.shape) == list(sizes):
+        return x
+    return c.slice_(x, [0] * x.rank, list(sizes), [1] * x.rank, result_type=tensor(shape, x.element_type))
 
 
 class _Places(NamedTuple):
@@ -64,13 +72,13 @@ class _Places(NamedTuple):
 
     def marked(self, c: Any, marks: Value) -> Value:
         """Where one of the arriving bools is true."""
-        none = filled(c, 0, list(self.x.static_shape), "si32")
+        none = filled(c, 0, sizes_of(c, self.x), "si32")
         return c.broadcasting_greater(self.scatter(c, none, c.cast(marks, "si32"), "max"), 0)
 
     def counted(self, c: Any, start: int) -> Value:
         """The number of values that arrive, plus `start`."""
-        ones = filled(c, 1, list(self.at.static_shape), "si32")
-        return self.scatter(c, filled(c, start, list(self.x.static_shape), "si32"), ones, "add")
+        ones = filled(c, 1, sizes_of(c, self.at), "si32")
+        return self.scatter(c, filled(c, start, sizes_of(c, self.x), "si32"), ones, "add")
 
 
 def _combined(c: Any, places: _Places, source: Value, how: str, include_self: bool) -> Value:
@@ -78,7 +86,7 @@ def _combined(c: Any, places: _Places, source: Value, how: str, include_self: bo
     if how == "update":
         return places.scatter(c, x, source, "update")
     if not include_self:
-        arrived = places.marked(c, filled(c, True, list(source.static_shape), "i1"))
+        arrived = places.marked(c, filled(c, True, sizes_of(c, source), "i1"))
         neutral = c.constant(_neutral(x.element_type, how), x.element_type)
         places = places._replace(x=c.broadcasting_where(arrived, neutral, x))
     if how == "mean":
@@ -132,9 +140,13 @@ def _wrapping_sum(c: Any, places: _Places, source: Value) -> Value:
     Upper and lower halves are summed apart, of so many values at a time that neither sum overflows.
     """
     total = places.x
-    count, axis = source.static_shape[places.axis], places.axis
+    count, axis = source.shape[places.axis], places.axis
     half = 1 << BIT_WIDTHS[total.dtype] // 2
-    none = filled(c, 0, list(total.static_shape), total.element_type)
+    none = filled(c, 0, sizes_of(c, total), total.element_type)
+    if count is None:
+        bits = room(total, None)
+        sums = [places.scatter(c, none, digit, "add") for digit in digits(c, source, BIT_WIDTHS[total.dtype], bits)]
+        return c.broadcasting_add(total, from_digits(c, sums, bits))
     for start in range(0, count, half // 2 - 1):
         end = min(count, start + half // 2 - 1)
         part = places._replace(at=slice_axis(c, places.at, axis, start, end))
@@ -156,6 +168,7 @@ def _wrapping_product(c: Any, places: _Places, source: Value) -> Value:
         grown = c.broadcasting_mul(c.gather_along_axis(product, here, 0), factor)
         return [c.broadcasting_add(step, 1), c.scatter_along_axis(product, here, grown, 0, scatter_mode="update")]
 
-    count = c.constant(index.static_shape[0])
+    size = size_of(c, index, 0)
+    count = c.constant(size) if isinstance(size, int) else size
     _, product = c.while_([c.constant(0), x], lambda step, _: c.broadcasting_greater(count, step), body)
     return c.transpose(product, np.argsort(order).tolist())

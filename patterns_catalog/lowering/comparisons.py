@@ -71,17 +71,23 @@ def clamp(op: OpView, c: Any) -> Value:
     "min(max(x, low), high), so that NaN stays NaN and low > high gives high"
     x, low, high = op["self"], op.min, op.max
     element = op.result.element_type
-    op.expect(
-        is_float(element) or all(bound is None or isinstance(bound, int) for bound in (low, high)),
-        "float bounds for an integer result",
-    )
+    op.expect(is_float(element) or not any(map(_is_fraction, (low, high))), "float bounds for an integer result")
     x = c.cast(x, element)
     smallest, largest = (-(2**31), 2**31 - 1) if element_name(element) == "si32" else (-math.inf, math.inf)
     # the type may stand for a 64-bit one, whose values have 32 bits on the runtime: bounds beyond those bound nothing
-    if low is not None and not low <= smallest:
+    if isinstance(low, Value):
+        x = c.broadcasting_maximum(x, convert(c, low, element))
+    elif low is not None and not low <= smallest:
         op.expect(not low > largest, "a lower bound beyond 32 bits")
         x = c.broadcasting_maximum(x, c.constant(number_in(low, element), element))
-    if high is not None and not high >= largest:
+    if isinstance(high, Value):
+        x = c.broadcasting_minimum(x, convert(c, high, element))
+    elif high is not None and not high >= largest:
         op.expect(not high < smallest, "an upper bound beyond 32 bits")
         x = c.broadcasting_minimum(x, c.constant(number_in(high, element), element))
     return x
+
+
+def _is_fraction(bound: Any) -> bool:
+    """Whether a number is a float; a size computed when the program runs is a 0-d tensor."""
+    return is_float(bound.element_type) if isinstance(bound, Value) else isinstance(bound, float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,22 @@ from patcomp.ir.types import element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.numbers import exact_fill
+from patterns_catalog.sizes import sizes_of, wanted_sizes
 
 
-def _filled(op: OpView, c: Any, value: Any) -> Value:
-    op.expect(None not in op.result.shape, "a fill of a dynamic shape")
-    scalar = c.constant(exact_fill(value, op.result.element_type), op.result.element_type)
-    shape = list(op.result.shape)
+def _filled(op: OpView, c: Any, value: Any, sizes: Sequence[Any]) -> Value:
+    element, shape = op.result.element_type, wanted_sizes(op.result.shape, sizes)
+    scalar = c.cast(value if isinstance(value, Value) else c.constant(exact_fill(value, element), element), element)
     return c.broadcast_to(scalar, shape) if shape else scalar
 
 
 @lowering("aten.full", "aten.scalar_tensor", examples=[example([2, 3], 0.5), example([2], 3, dtype="si64")])
 def full(op: OpView, c: Any) -> Value:
     "those without dimensions are constants since normalize, but for numbers that do not fit"
-    op.ignore("size", "dtype", because="the result type has them")
-    return _filled(op, c, op.s if op.op_name == "aten.scalar_tensor" else op.fill_value)
+    op.ignore("dtype", because="the result type has it")
+    if op.op_name == "aten.scalar_tensor":
+        return _filled(op, c, op.s, ())
+    return _filled(op, c, op.fill_value, op.size)
 
 
 def _overwritten(torch: Any, x: Any) -> Any:
@@ -34,15 +37,15 @@ def _overwritten(torch: Any, x: Any) -> Any:
 @lowering("aten.empty_permuted", examples=[example("2x3xf32", program=_overwritten)])
 def empty_permuted(op: OpView, c: Any) -> Value:
     "zeros, as good as any numbers: programs that are defined overwrite them"
-    op.ignore("size", "physical_layout", "dtype", because="the result type has shape and dtype, and no order in memory")
-    return _filled(op, c, 0)
+    op.ignore("physical_layout", "dtype", because="the result type has the dtype, and no order in memory")
+    return _filled(op, c, 0, op.size)
 
 
 @lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
 def full_like(op: OpView, c: Any) -> Value:
     "one number in the shape and type of the result"
-    op.ignore("self", "dtype", because="the result type has shape and dtype")
-    return _filled(op, c, op.fill_value)
+    op.ignore("dtype", because="the result type has it")
+    return _filled(op, c, op.fill_value, sizes_of(c, op["self"]) if None in op.result.shape else op["self"].shape)
 
 
 @lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])
@@ -51,13 +54,16 @@ def arange(op: OpView, c: Any) -> Value:
 
     A range of integers starts and steps by whole numbers; only its length is that of the fractions.
     """
-    op.ignore("dtype", "end", because="the result type has dtype and length")
-    start, step = op.start, op.step
-    op.expect(
-        isinstance(start, int | float) and isinstance(step, int | float) and None not in op.result.shape,
-        "a range with bounds known only at run time",
-    )
+    op.ignore("dtype", because="the result type has it")
+    start, end, step = op.start, op.end, op.step
     element = op.result.element_type
+    if any(isinstance(number, Value) for number in (start, end, step)):
+        numbers = (start, end, step)
+        whole = all(is_integer(n.element_type) if isinstance(n, Value) else isinstance(n, int) for n in numbers)
+        op.expect(is_integer(element) or whole, "a range of fractions with bounds known only when the program runs")
+        made = c.range(*(c.reshape(c.cast(number, "si32"), []) for number in (start, end, step)))
+        return c.cast(made, element)
+    op.expect(None not in op.result.shape, "a range whose length is known only at run time")
     if is_integer(element):
         start, step = int(start), int(step)
     values = np.asarray(start) + np.arange(op.result.static_shape[0]) * np.asarray(step)

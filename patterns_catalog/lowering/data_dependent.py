@@ -7,13 +7,14 @@ from typing import Any
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.shapes import expanded
+from patterns_catalog.sizes import broadcast_sizes
 
 
 @lowering("aten.nonzero", examples=[example("3x4xsi32[0,2]"), example("5xi1"), example("2x3xf32")])
 def nonzero(op: OpView, c: Any) -> Value:
     "the places that are not zero, a row of indices for each"
     x = op["self"]
-    op.expect(x.is_static, "nonzero of a tensor of dynamic shape")
     if x.rank == 0:  # one row without indices, or none: nothing of it could be stored
         op.reject("nonzero of a 0-d tensor")
     return c.cast(c.non_zero(_truth(c, x)), op.result.element_type)
@@ -23,9 +24,10 @@ def nonzero(op: OpView, c: Any) -> Value:
 def masked_select(op: OpView, c: Any) -> Value:
     "the elements of `self` where `mask` holds, both broadcast, as one dimension"
     x, mask = op["self"], op.mask
-    op.expect(x.is_static and mask.is_static, "masked_select of a tensor of dynamic shape")
-    shape = [size for size in broadcast_shapes(x.static_shape, mask.static_shape) if size is not None] or [1]
-    return c.gather_nd(_broadcast(c, x, shape), c.non_zero(_broadcast(c, mask, shape)))
+    x, mask = (part if part.rank else c.reshape(part, [1]) for part in (x, mask))
+    shape, sizes = broadcast_shapes(x.shape, mask.shape), broadcast_sizes(c, [x, mask])
+    x, mask = (part if part.shape == shape else expanded(c, part, shape, sizes) for part in (x, mask))
+    return c.gather_nd(x, c.non_zero(mask))
 
 
 @lowering(
@@ -40,17 +42,11 @@ def index_by_mask(op: OpView, c: Any) -> Value:
     if len(masks) != 1 or masks[0][1].dtype != "i1":
         op.reject("indices of which one is a mask, and there are others")
     ((axis, mask),) = masks
-    op.expect(x.is_static and mask.is_static and mask.rank > 0, "a mask of dynamic shape, or without dimensions")
+    op.expect(mask.rank > 0, "a mask without dimensions")
     masked = [*range(axis, axis + mask.rank)]
     order = [*masked, *(other for other in range(x.rank) if other not in masked)]
     taken = c.gather_nd(c.transpose(x, order), c.non_zero(mask))
     return c.transpose(taken, [*range(1, axis + 1), 0, *range(axis + 1, taken.rank)])
-
-
-def _broadcast(c: Any, x: Value, shape: list[int]) -> Value:
-    if list(x.shape) == shape:
-        return x
-    return c.broadcast_to(x if x.rank else c.reshape(x, [1]), shape)
 
 
 def _truth(c: Any, x: Value) -> Value:

@@ -9,6 +9,7 @@ import numpy as np
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.sizes import END, broadcast_sizes, size_of, sizes_of, wanted_sizes
 
 
 def take(c: Any, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
@@ -41,7 +42,7 @@ def index_select(op: OpView, c: Any) -> Value:
     x, shape = op["self"], list(op.result.shape)
     if x.rank == 0:
         op.ignore("dim", "index", because="a 0-d tensor has one value")
-        return c.broadcast_to(x, shape) if shape else x
+        return c.broadcast_to(x, wanted_sizes(op.result.shape, sizes_of(c, op.index))) if shape else x
     index = op.index if op.index.rank == 1 else c.reshape(op.index, [1])
     return take(c, x, op.dim % x.rank, as_index(c, index))
 
@@ -55,14 +56,17 @@ def gather(op: OpView, c: Any) -> Value:
     x, index = op["self"], as_index(c, op.index)
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
-        return c.broadcast_to(x, list(index.shape)) if index.rank else x
+        return c.broadcast_to(x, sizes_of(c, index)) if index.rank else x
     if index.rank == 0:
         op.ignore("dim", because="with a 0-d index the input has one dimension")
         return c.gather_nd(x, c.reshape(index, [1]))
     dim = op.dim % x.rank
-    op.expect(x.is_static and index.is_static, "a gather with dynamic shapes")
-    ends = [size if axis == dim else index.shape[axis] for axis, size in enumerate(x.shape)]
-    if list(x.shape) != ends:
+    # PyTorch takes an index smaller than x, the runtime only one of equal sizes
+    ends = [END if axis == dim else size_of(c, index, axis) for axis in range(x.rank)]
+    if not all(
+        axis == dim or (size == end and isinstance(end, int))
+        for axis, (size, end) in enumerate(zip(x.shape, ends, strict=True))
+    ):
         x = c.slice_(x, [0] * x.rank, ends, [1] * x.rank)
     return c.gather_along_axis(x, index, dim)
 
@@ -84,11 +88,11 @@ def index(op: OpView, c: Any) -> Value:
     op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "indexing with a mask of bool or uint8")
     op.expect(bool(tensors), "indexing without an index")
     shape = broadcast_shapes(*(item.shape for item in tensors))
-    op.expect(None not in shape, "indexing with indices of a dynamic shape")
+    sizes = broadcast_sizes(c, tensors) if None in shape and len(tensors) > 1 else list(shape)
     columns = []
     for item in tensors:
         item = as_index(c, item)
-        item = item if item.shape == shape else c.broadcast_to(item, list(shape))
+        item = item if len(tensors) == 1 or (item.shape == shape and item.is_static) else c.broadcast_to(item, sizes)
         columns.append(c.expand_dims(item, [len(shape)]))
     joined = columns[0] if len(columns) == 1 else c.concat(len(shape), columns)
     rest = [axis for axis in range(x.rank) if axis not in axes]

@@ -50,9 +50,14 @@ def running_sum(c: Any, x: Value, dim: int, width: int) -> Value:
     if x.shape[dim] == 1:
         return x
     wide = _at_least_32_bits(c, x)
-    room = BIT_WIDTHS[wide.dtype] - 1 - ((x.shape[dim] or _LONGEST) - 1).bit_length()
-    sums = [c.scan(digit, dim, False, scan_op="sum") for digit in digits(c, wide, width, room)]
-    return wrap(c, from_digits(c, sums, room), x.dtype)
+    bits = room(wide, x.shape[dim])
+    sums = [c.scan(digit, dim, False, scan_op="sum") for digit in digits(c, wide, width, bits)]
+    return wrap(c, from_digits(c, sums, bits), x.dtype)
+
+
+def room(x: Value, terms: int | None) -> int:
+    """The number of bits that digits may have of which so many are added; None is a number known only at run time."""
+    return BIT_WIDTHS[x.dtype] - 1 - ((_LONGEST if terms is None else terms) - 1).bit_length()
 
 
 def digits(c: Any, x: Value, width: int, bits: int) -> list[Value]:

@@ -95,5 +95,6 @@ def convolution(op: OpView, c: Any) -> Value:
     if spatial == 1:
         y = c.shrink_dims(y, [2])
     if bias is not None:
-        y = c.broadcasting_add(y, c.reshape(bias, [1, bias.shape[0], *([1] * spatial)]))
+        channels = -1 if bias.shape[0] is None else bias.shape[0]
+        y = c.broadcasting_add(y, c.reshape(bias, [1, channels, *([1] * spatial)]))
     return y

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir.types import BIT_WIDTHS, is_float
+from patcomp.ir.types import BIT_WIDTHS, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
 from patterns_catalog.lowering.reductions import extreme, reduce
 from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.sizes import Size
 
 
 def _position_of_extreme(name: str) -> OpRule:
@@ -21,12 +22,14 @@ def _position_of_extreme(name: str) -> OpRule:
     def rule(op: OpView, c: Any) -> Value:
         "the first of equals, and the first NaN where there is one; over the flat tensor without a dimension"
         x = op["self"]
-        op.expect(x.is_static, f"{name} of a dynamic shape")
         op.ignore("keepdim", because="the result type has the rank")
         flat = op.dim is None or x.rank == 0
         axis = 0 if flat else op.dim % x.rank
         position = first_extreme(c, c.reshape(x, [-1]) if flat else x, axis, largest=name == "argmax")
-        return c.reshape(c.cast(position, op.result.element_type), list(op.result.static_shape))
+        position = c.cast(position, op.result.element_type)
+        if flat or None not in op.result.shape:
+            return c.reshape(position, list(op.result.static_shape))
+        return position if op.result.rank == x.rank else c.shrink_dims(position, [axis])
 
     return rule
 
@@ -96,7 +99,7 @@ def sort(op: OpView, c: Any) -> list[Value]:
     x = op["self"]
     if "stable" in op.arguments:
         op.ignore("stable", because="every sort is")
-    return _first_sorted(op, c, x, op.descending)
+    return _first_sorted(op, c, x, op.descending, None)
 
 
 @lowering("aten.topk", examples=[
@@ -105,21 +108,19 @@ def sort(op: OpView, c: Any) -> list[Value]:
 def topk(op: OpView, c: Any) -> list[Value]:
     "the first `k` of a stable sort; which of equals come first PyTorch leaves open"
     op.ignore("sorted", because="any order will do where it is False")
-    op.ignore("k", because="the result type has it")
-    return _first_sorted(op, c, op["self"], op.largest)
+    return _first_sorted(op, c, op["self"], op.largest, op.k)
 
 
-def _first_sorted(op: OpView, c: Any, x: Value, descending: bool) -> list[Value]:
-    """As many sorted values as the result has, and where they were."""
+def _first_sorted(op: OpView, c: Any, x: Value, descending: bool, count: Size | None) -> list[Value]:
+    """So many sorted values, or all, and where they were."""
     positions = op.results[1].element_type
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")
         return [x, c.constant(0, positions)]
     axis = op.dim % x.rank
-    op.expect(x.is_static, "sorting a dynamic shape")
     order = order_of(c, x, axis, descending)
-    if op.result.static_shape[axis] < x.static_shape[axis]:
-        order = slice_axis(c, order, axis, 0, op.result.static_shape[axis])
+    if count is not None and count != x.shape[axis]:
+        order = slice_axis(c, order, axis, 0, count, result_type=tensor(op.result.shape, order.element_type))
     return [c.gather_along_axis(x, order, axis), c.cast(order, positions)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.shapes import cut_end
 
 
 @lowering(
@@ -24,7 +25,7 @@ from patcomp.patterns import OpView, example, lowering
 def own_value_pad(op: OpView, c: Any) -> Value:
     "reflection leaves out the edge, replication repeats it; negative padding cuts, after the rest is padded"
     x, padding = op["self"], op.padding
-    op.expect(x.is_static, "padding of a dynamic shape")
+    op.expect(all(isinstance(amount, int) for amount in padding), "padding by a number known only at run time")
     amounts = [0] * (2 * x.rank)
     for index in range(len(padding) // 2):
         axis = x.rank - 1 - index
@@ -36,5 +37,5 @@ def own_value_pad(op: OpView, c: Any) -> Value:
     if min(amounts) >= 0:
         return x
     starts = [max(0, -amount) for amount in amounts[::2]]
-    ends = [size - max(0, -amount) for size, amount in zip(x.static_shape, amounts[1::2], strict=True)]
+    ends = [cut_end(size, max(0, -amount)) for size, amount in zip(x.shape, amounts[1::2], strict=True)]
     return c.slice_(x, starts, ends, [1] * x.rank)

@@ -15,6 +15,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.average_pooling import adaptive_windows, per_window
 from patterns_catalog.lowering.indexing import take
+from patterns_catalog.sizes import unread
 
 
 @lowering("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", name="max_pool", examples=[
@@ -30,14 +31,17 @@ def max_pool(op: OpView, c: Any) -> list[Value]:
     """
     x = op["self"]
     axes = 2 if op.op_name == "aten.max_pool2d_with_indices" else 3
+    if dynamic := None in x.shape[-axes:]:
+        op.expect(not op.ceil_mode, "a pool of a dynamic size in ceil mode")
+        op.expect(not op.used(1), "the positions of the maxima of a dynamic size")
     op.ignore("ceil_mode", because="the result type has the size that it gives")
-    op.expect(x.is_static, "a pool of a dynamic shape")
     kernel, stride, padding, dilation = (
         list(given) * axes if len(given) == 1 else list(given)
         for given in (op.kernel_size, op.stride or op.kernel_size, op.padding, op.dilation)
     )
-    output, sizes = op.result.static_shape[-axes:], x.static_shape[-axes:]
+    output, sizes = ([size or 0 for size in shape[-axes:]] for shape in (op.result.shape, x.shape))  # 0: dynamic
     if op.used(1):
+        op.expect(x.is_static, "the positions of the maxima of a dynamic shape")
         starts = [np.arange(count) * step - before for count, step, before in zip(output, stride, padding, strict=True)]
         windows = [
             [[at for at in range(start, start + step * count, step) if 0 <= at < size] for start in of]
@@ -50,6 +54,9 @@ def max_pool(op: OpView, c: Any) -> list[Value]:
         x = c.expand_dims(x, [0])
     amounts = [0, 0, 0, 0]
     for axis in range(axes):
+        if dynamic:  # what is padded too much is less than a step, so no window starts there
+            amounts += [padding[axis], padding[axis]]
+            continue
         needed = (output[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1
         amounts += [padding[axis], max(0, needed - sizes[axis] - padding[axis])]
     if any(amounts):
@@ -66,8 +73,8 @@ def max_pool(op: OpView, c: Any) -> list[Value]:
 def adaptive_max_pool(op: OpView, c: Any) -> list[Value]:
     "the windows of the adaptive average pool, one axis after the other"
     x, output = op["self"], list(op.output_size)
-    op.expect(x.is_static, "an adaptive pool of dynamic sizes")
     if op.used(1):
+        op.expect(x.is_static, "the positions of the maxima of a dynamic shape")
         windows = [
             [list(range(*window)) for window in adaptive_windows(size, count)]
             for size, count in zip(x.static_shape[-len(output) :], output, strict=True)
@@ -107,4 +114,4 @@ def _with_positions(op: OpView, c: Any, x: Value, windows: Sequence[Sequence[lis
 
 def _unread(op: OpView, c: Any) -> Value:
     """Stands in for the places, which nobody reads."""
-    return c.broadcast_to(c.constant(0, op.results[1].element_type), list(op.results[1].shape))
+    return unread(c, op.results[1])

@@ -7,7 +7,9 @@ from typing import Any
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.combining import filled
 from patterns_catalog.lowering.integers import is_anywhere
+from patterns_catalog.sizes import sizes_of
 
 
 @lowering(
@@ -46,7 +48,7 @@ def _integer_power(op: OpView, c: Any, x: Value, exponent: int) -> Value:
     """Products of squares, which wrap as PyTorch's powers do."""
     op.expect(0 <= exponent < 64, f"an integer to the power of {exponent}")
     if exponent == 0:
-        return c.broadcast_to(c.constant(1, x.element_type), list(x.shape)) if x.rank else c.constant(1, x.element_type)
+        return filled(c, 1, sizes_of(c, x), x.element_type)
     power, square = None, x
     while exponent:
         if exponent & 1:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpView, Rejected, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.lowering.indexing import take
+from patterns_catalog.sizes import Size, positions, product, size_of, sizes_of
 
 
 def _overloads(name: str) -> tuple[str, str]:
@@ -31,15 +33,22 @@ def _overloads(name: str) -> tuple[str, str]:
 )  # fmt: skip
 def upsample_nearest(op: OpView, c: Any) -> Value:
     "output i is input floor(i * scale), of the exact ones floor((i + 0.5) * scale), in float32 as in PyTorch"
-    x, scales = _resize(op)
-    offset = np.float32(0.5 if "exact" in op.op_name else 0)
-    for axis, scale in enumerate(scales, 2):
-        before, size = x.static_shape[axis], op.result.static_shape[axis]
-        outputs = np.arange(size, dtype=np.float32) + offset
-        source = np.minimum(np.floor(outputs * scale), before - 1).astype(np.int32)
-        factor = size // before
-        if np.array_equal(source, np.repeat(np.arange(before), factor)):
-            x = _repeat(c, x, axis, factor)
+    x, axes = _resize(op, c)
+    offset = 0.5 if "exact" in op.op_name else 0.0
+    for axis, (before, after, scale) in enumerate(axes, 2):
+        if isinstance(before, Value) or isinstance(after, Value):
+            factor = 1 / scale if isinstance(scale, np.float32) else 0
+            if factor in (1, 2, 4, 8):  # whose quotients are exact
+                x = _repeat(c, x, axis, int(factor))
+                continue
+            outputs = c.broadcasting_add(c.cast(positions(c, after), "f32"), offset)
+            down = c.cast(c.broadcasting_mul(outputs, _number(scale)), "si32")
+            x = take(c, x, axis, c.broadcasting_minimum(down, minus_one(c, before)))
+            continue
+        source = np.floor((np.arange(after, dtype=np.float32) + np.float32(offset)) * scale)
+        source = np.minimum(source, before - 1).astype(np.int32)
+        if np.array_equal(source, np.repeat(np.arange(before), after // before)):
+            x = _repeat(c, x, axis, after // before)
         else:
             x = take(c, x, axis, source)
     return x
@@ -57,19 +66,52 @@ def upsample_nearest(op: OpView, c: Any) -> Value:
 )  # fmt: skip
 def upsample_linear(op: OpView, c: Any) -> Value:
     "output i reads the input at (i + 0.5) * scale - 0.5, clamped; with `align_corners` the corners fall together"
-    x, steps = _resize(op)
+    x, axes = _resize(op, c)
     op.expect(is_float(x.element_type), "a linear resize of integers")
-    shape = list(op.result.static_shape)
-    scales, offsets = [1.0, 1.0], [0.0, 0.0]
-    for before, after, step in zip(x.static_shape[2:], shape[2:], steps, strict=True):
+    sizes = [*sizes_of(c, x)[:2], *(after for _, after, _ in axes)]
+    scales: list[Any] = [1.0, 1.0]
+    offsets: list[Any] = [0.0, 0.0]
+    for before, after, step in axes:
         if op.align_corners:  # as the half-pixel rule with the corners moved onto each other
-            scale = (after - 1) / (before - 1) if min(before, after) > 1 else 1.0
+            scale = _corner_scale(c, before, after)
             scales.append(scale)
-            offsets.append(0.5 * (1.0 - scale))
+            apart = c.broadcasting_sub(1.0, scale) if isinstance(scale, Value) else 1.0 - scale
+            offsets.append(c.broadcasting_mul(apart, 0.5) if isinstance(scale, Value) else 0.5 * apart)
         else:
-            scales.append(1.0 / float(step))
+            scales.append(c.broadcasting_divide(1.0, step) if isinstance(step, Value) else 1.0 / float(step))
             offsets.append(0.0)
-    return c.interpolate(x, shape, c.constant(scales, "f32"), c.constant(offsets, "f32"), interpolation_mode="linear")
+    scale, offset = _vector(c, scales), _vector(c, offsets)
+    return c.interpolate(x, sizes, scale, offset, interpolation_mode="linear", result_type=op.result)
+
+
+def _corner_scale(c: Any, before: Size, after: Size) -> float | Value:
+    """How many pixels of the output make one of the input where the corners fall together."""
+    if isinstance(before, int) and isinstance(after, int):
+        return (after - 1) / (before - 1) if min(before, after) > 1 else 1.0
+    many = c.broadcasting_greater(c.broadcasting_minimum(_lifted(c, before), after), 1)
+    distances = (c.cast(minus_one(c, size), "f32") for size in (after, before))
+    return c.broadcasting_where(many, c.broadcasting_divide(*distances), 1.0)
+
+
+def _lifted(c: Any, size: Size) -> Value:
+    return size if isinstance(size, Value) else c.constant(size)
+
+
+def minus_one(c: Any, size: Size) -> Size:
+    """A size less one."""
+    return size - 1 if isinstance(size, int) else c.broadcasting_sub(size, 1)
+
+
+def _number(scale: Any) -> Any:
+    return scale if isinstance(scale, Value) else float(scale)
+
+
+def _vector(c: Any, numbers: Sequence[Any]) -> Value:
+    """Numbers and 0-d values in a row."""
+    if not any(isinstance(number, Value) for number in numbers):
+        return c.constant(numbers, "f32")
+    parts = [c.reshape(n, [1]) if isinstance(n, Value) else c.constant([n], "f32") for n in numbers]
+    return c.concat(0, parts)
 
 
 @lowering(*_overloads("upsample_bicubic2d"), name="upsample_bicubic", examples=[
@@ -78,15 +120,15 @@ def upsample_linear(op: OpView, c: Any) -> Value:
 ])  # fmt: skip
 def upsample_bicubic(op: OpView, c: Any) -> Value:
     "cubic convolution of the four nearest along each axis, a = -0.75 (Keys 1981, doi:10.1109/TASSP.1981.1163711)"
-    x, scales = _resize(op)
+    x, axes = _resize(op, c, "a cubic resize of dynamic sizes")
     op.expect(is_float(x.element_type), "a cubic resize of integers")
     made = c.cast(x, compute_type(x))
-    for axis, scale in enumerate(scales, 2):
+    for axis, (before, after, scale) in enumerate(axes, 2):
         half = np.float32(0 if op.align_corners else 0.5)
-        source = (np.arange(op.result.static_shape[axis], dtype=np.float32) + half) * scale - half
+        source = (np.arange(after, dtype=np.float32) + half) * scale - half
         taps = np.floor(source)[:, None] + np.arange(-1, 3, dtype=np.float32)
         weights = _cubic(source[:, None] - taps, -0.75)
-        made = _weighted(c, made, axis, taps.clip(0, x.static_shape[axis] - 1).astype(np.int32), weights)
+        made = _weighted(c, made, axis, taps.clip(0, before - 1).astype(np.int32), weights)
     return c.cast(made, x.element_type)
 
 
@@ -99,15 +141,14 @@ def upsample_bicubic(op: OpView, c: Any) -> Value:
 )  # fmt: skip
 def upsample_antialias(op: OpView, c: Any) -> Value:
     "a linear or cubic (a = -0.5) filter that is as wide as the output's pixels where those are the larger ones"
-    x, scales = _resize(op)
+    x, axes = _resize(op, c, "an antialiased resize of dynamic sizes")
     op.expect(is_float(x.element_type), "an antialiased resize of integers")
     cubic = "bicubic" in op.op_name
     made = c.cast(x, compute_type(x))
-    for axis, scale in enumerate(scales, 2):
-        before = x.static_shape[axis]
+    for axis, (before, after, scale) in enumerate(axes, 2):
         stretch = max(scale, np.float32(1))
         support = np.float32(2 if cubic else 1) * stretch
-        centers = (np.arange(op.result.static_shape[axis], dtype=np.float32) + np.float32(0.5)) * scale
+        centers = (np.arange(after, dtype=np.float32) + np.float32(0.5)) * scale
         first = np.maximum(np.trunc(centers - support + np.float32(0.5)), 0).astype(np.int32)
         last = np.minimum(np.trunc(centers + support + np.float32(0.5)), before).astype(np.int32)
         taps = first[:, None] + np.arange(max(1, (last - first).max(initial=1)), dtype=np.int32)
@@ -121,22 +162,46 @@ def upsample_antialias(op: OpView, c: Any) -> Value:
     return c.cast(made, x.element_type)
 
 
-def _resize(op: OpView) -> tuple[Value, list[np.float32]]:
-    """The input, and how many of its pixels make one of the output along each axis: by the given factor, by the sizes,
-    or by the distance of the corners."""
+def _resize(op: OpView, c: Any, static: str = "") -> tuple[Value, list[tuple[Any, Any, Any]]]:
+    """The input, and of each axis the size before and after, and how many pixels of the input make one of the output:
+    by the given factor, by the sizes, or by the distance of the corners.
+
+    Args:
+        static: why sizes must be known.
+    """
     x = op["input"] if "input" in op.arguments else op["self"]
-    op.ignore("output_size", because="the result type has it")
-    op.expect(x.is_static and None not in op.result.shape, "a resize of a dynamic shape")
+    wanted = op.output_size or [None] * (x.rank - 2)
     given = [op[name] for name in op.arguments if name.startswith("scale")]
     factors = given if len(given) != 1 or not isinstance(given[0], list | tuple) else list(given[0])
     factors = [None] * (x.rank - 2) if factors == [None] else factors
-    scales = []
-    for before, after, factor in zip(x.static_shape[2:], op.result.static_shape[2:], factors, strict=True):
-        if "align_corners" in op.arguments and op.align_corners:
-            scales.append(np.float32(before - 1) / np.float32(after - 1) if after > 1 else np.float32(0))
+    axes: list[tuple[Any, Any, Any]] = []
+    for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True), 2):
+        op.expect(not static or None not in (x.shape[axis], op.result.shape[axis]), static)
+        op.expect(not isinstance(factor, Value), "a resize by a factor that is known only at run time")
+        before, known = size_of(c, x, axis), op.result.shape[axis]
+        after: Size = known if known is not None else size if size is not None else _scaled(c, before, factor)
+        corners = "align_corners" in op.arguments and op.align_corners
+        if isinstance(before, Value) or isinstance(after, Value):
+            scale = np.float32(1.0 / factor) if factor else _quotient(c, before, after)
+        elif corners:
+            scale = np.float32(before - 1) / np.float32(after - 1) if after > 1 else np.float32(0)
         else:
-            scales.append(np.float32(1.0 / factor) if factor else np.float32(before) / np.float32(after))
-    return x, scales
+            scale = np.float32(1.0 / factor) if factor else np.float32(before) / np.float32(after)
+        axes.append((before, after, scale))
+    return x, axes
+
+
+def _scaled(c: Any, size: Size, factor: float) -> Size:
+    """A size times a factor, rounded down; of integers, since float32 would round otherwise than PyTorch's float64."""
+    numerator, denominator = factor.as_integer_ratio()
+    if denominator > 64:
+        raise Rejected(f"a resize of a dynamic size by {factor}, which is no simple fraction")
+    whole = product(c, [size, numerator])
+    return whole if denominator == 1 else c.broadcasting_floor_divide(whole, denominator)
+
+
+def _quotient(c: Any, before: Size, after: Size) -> Value:
+    return c.broadcasting_divide(*(c.cast(size, "f32") for size in (before, after)))
 
 
 def _cubic(distances: np.ndarray, a: float) -> np.ndarray:
@@ -152,7 +217,7 @@ def _weighted(
     """Sums of slices along an axis: of those at each row of `taps`, times the row of `weights`, where `counted`."""
     front = [axis, *(other for other in range(x.rank) if other != axis)]
     moved = c.transpose(x, front)
-    rest = list(moved.static_shape[1:])
+    rest = sizes_of(c, moved)[1:]
     parts = c.reshape(take(c, moved, 0, taps.reshape(-1)), [*taps.shape, *rest])
     column = [*taps.shape, *([1] * len(rest))]
     products = c.broadcasting_mul(parts, c.constant(weights.astype(np.float32).reshape(column)))
@@ -165,6 +230,7 @@ def _repeat(c: Any, x: Value, axis: int, factor: int) -> Value:
     """Every slice along an axis `factor` times in a row."""
     if factor == 1:
         return x
-    shape = list(x.static_shape)
+    sizes = sizes_of(c, x)
+    sizes[axis] = product(c, [sizes[axis], factor])
     wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [factor], [axis + 1])
-    return c.reshape(wide, [*shape[:axis], shape[axis] * factor, *shape[axis + 1 :]])
+    return c.reshape(wide, sizes)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.integer_sums import running_sum
 from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.sizes import positions, size_of
 
 
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
@@ -44,8 +43,8 @@ def cumprod(op: OpView, c: Any) -> Value:
     dim = op.dim % x.rank
     if is_float(x.element_type):
         return c.scan(x, dim, False, scan_op="product")
-    op.expect(x.is_static, "cumprod of integers in a dynamic shape")
-    size, distance, one = x.static_shape[dim], 1, c.constant(1, x.element_type)
+    size, distance, one = x.shape[dim], 1, c.constant(1, x.element_type)
+    op.expect(size is not None, "cumprod of integers along an axis whose size is not static")
     while distance < size:
         padding = [0] * (2 * x.rank)
         padding[2 * dim] = distance
@@ -64,13 +63,12 @@ def _running_extreme(name: str) -> OpRule:
 
         A position is the last one so far where the element is the running extreme or a NaN.
         """
-        x, positions = op["self"], op.results[1].element_type
+        x, element = op["self"], op.results[1].element_type
         if x.rank == 0:
             op.ignore("dim", because="a 0-d tensor has one value")
-            return [x, c.constant(0, positions)]
+            return [x, c.constant(0, element)]
         dim = op.dim % x.rank
         size = x.shape[dim]
-        op.expect(size is not None, f"cum{name} along a dynamic dimension")
         wide = c.cast(x, "si32") if x.dtype == "i1" else x
         values = c.scan(wide, dim, False, scan_op=name)
         unordered = c.broadcasting_not_equal(wide, wide) if is_float(wide.element_type) else None
@@ -82,10 +80,10 @@ def _running_extreme(name: str) -> OpRule:
         if unordered is not None:
             hit = c.broadcasting_or(hit, unordered)
         shape = [1] * x.rank
-        shape[dim] = size
-        places = c.constant(np.arange(size, dtype=np.int32).reshape(shape))
+        shape[dim] = -1 if size is None else size
+        places = c.reshape(positions(c, size_of(c, x, dim)), shape)
         last = c.scan(c.broadcasting_where(hit, places, c.constant(0, "si32")), dim, False, scan_op="max")
-        return [c.cast(values, x.element_type), c.cast(last, positions)]
+        return [c.cast(values, x.element_type), c.cast(last, element)]
 
     return rule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,15 @@ from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.combining import combine, filled
 from patterns_catalog.lowering.indexing import as_index
+from patterns_catalog.lowering.shapes import expanded
 from patterns_catalog.numbers import exact_fill
+from patterns_catalog.sizes import broadcast_sizes, product, size_of, sizes_of, typed
 
 _REDUCE = {"add": "sum", "multiply": "prod"}
 
 
 def _along(op: OpView, c: Any, source: Value, how: str, *, include_self: bool = True) -> Value:
     x = op["self"]
-    op.expect(x.is_static and op.index.is_static and source.is_static, "a scatter with dynamic shapes")
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one place")
     return combine(c, x, op.dim % x.rank if x.rank else 0, op.index, source, how, include_self=include_self)
@@ -43,8 +43,7 @@ def scatter(op: OpView, c: Any) -> Value:
 def scatter_value(op: OpView, c: Any) -> Value:
     "one number written to, added to or multiplied into places along a dimension"
     x = op["self"]
-    op.expect(op.index.is_static, "a scatter with dynamic shapes")
-    source = filled(c, exact_fill(op.value, x.element_type), list(op.index.static_shape), x.element_type)
+    source = filled(c, exact_fill(op.value, x.element_type), sizes_of(c, op.index), x.element_type)
     return _along(op, c, source, _REDUCE[op.reduce] if "reduce" in op.arguments else "update")
 
 
@@ -85,37 +84,36 @@ def index_put(op: OpView, c: Any) -> Value:
     for name in ("unsafe", "check_bounds"):
         if name in op.arguments:
             op.ignore(name, because="an index out of range is always an error")
-    op.expect(x.is_static, "an assignment by index to a dynamic shape")
     given = list(op.indices) + [None] * (x.rank - len(op.indices))
     tensors = [item for item in given if item is not None]
-    op.expect(bool(tensors) and all(item.is_static for item in tensors), "indices of a dynamic shape, or none")
+    op.expect(bool(tensors), "an assignment by index without indices")
     values = convert(c, values, x.element_type)
     if any(item.dtype in ("i1", "ui8") for item in tensors):
         op.expect(len(tensors) == 1, "an assignment by a mask together with other indices")
         return _put_by_mask(op, c, x, given.index(tensors[0]), tensors[0], values)
-    op.expect(values.is_static, "an assignment by index of a dynamic shape")
     return _put(op, c, x, [axis for axis, item in enumerate(given) if item is not None], tensors, values)
 
 
 def _put(op: OpView, c: Any, x: Value, axes: list[int], tensors: list[Value], values: Value) -> Value:
-    shape = list(broadcast_shapes(*(item.static_shape for item in tensors)))
+    shape, counts = broadcast_shapes(*(item.shape for item in tensors)), broadcast_sizes(c, tensors)
     rest = [axis for axis in range(x.rank) if axis not in axes]
-    sizes = [x.static_shape[axis] for axis in rest]
+    sizes = [x.shape[axis] for axis in rest]
     # adjacent indices put their dimensions where the first one stood, others in front
     first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
-    target = [*sizes[:first], *shape, *sizes[first:]]
+    target = (*sizes[:first], *shape, *sizes[first:])
     if 0 in target:
         op.ignore("accumulate", because="there is nothing to put")
         return x
-    if list(values.static_shape) != target:
-        values = c.broadcast_to(values, target)
+    if values.shape != target:
+        around = [size_of(c, x, axis) for axis in rest]
+        values = typed(c, expanded(c, values, target, [*around[:first], *counts, *around[first:]]), target)
     values = c.transpose(
         values, [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(target))]
     )
     order = [*axes, *rest]
     moved = c.transpose(x, order) if order != sorted(order) else x
     items = [as_index(c, item) for item in tensors]
-    items = [item if list(item.static_shape) == shape else c.broadcast_to(item, shape) for item in items]
+    items = [item if item.shape == shape else expanded(c, item, shape, counts) for item in items]
     if op.accumulate:
         result = _accumulated(c, moved, items, values)
     else:
@@ -128,14 +126,15 @@ def _put(op: OpView, c: Any, x: Value, axes: list[int], tensors: list[Value], va
 def _accumulated(c: Any, x: Value, items: list[Value], values: Value) -> Value:
     """`x` with values added to the slices that vectors of indices address."""
     row = c.constant(0, "si32")
-    for item, size in zip(items, x.static_shape, strict=False):
+    sizes = sizes_of(c, x)
+    for item, size in zip(items, sizes, strict=False):
         from_front = c.broadcasting_where(c.broadcasting_greater(0, item), c.broadcasting_add(item, size), item)
         row = c.broadcasting_add(c.broadcasting_mul(row, size), from_front)
-    count, width = math.prod(x.static_shape[: len(items)]), math.prod(x.static_shape[len(items) :])
-    rows = math.prod(items[0].static_shape)
+    count, width = product(c, sizes[: len(items)]), product(c, sizes[len(items) :])
+    rows = product(c, sizes_of(c, items[0]))
     index = c.broadcast_to(c.reshape(row, [rows, 1]), [rows, width])
     combined = combine(c, c.reshape(x, [count, width]), 0, index, c.reshape(values, [rows, width]), "sum")
-    return c.reshape(combined, list(x.static_shape))
+    return c.reshape(combined, sizes)
 
 
 def _put_by_mask(op: OpView, c: Any, x: Value, axis: int, mask: Value, values: Value) -> Value:
@@ -145,14 +144,14 @@ def _put_by_mask(op: OpView, c: Any, x: Value, axis: int, mask: Value, values: V
     after = x.rank - axis - mask.rank
     place = values.rank - after - 1  # the dimension of `values` for the places, if it has one
     if place >= 0 and values.shape[place] == 1:
-        values = c.reshape(values, [*values.shape[:place], *[1] * mask.rank, *values.shape[place + 1 :]])
+        sizes = sizes_of(c, values)
+        values = c.reshape(values, [*sizes[:place], *[1] * mask.rank, *sizes[place + 1 :]])
     elif place >= 0:
-        op.expect(None not in (*values.shape[:place], *values.shape[place + 1 :]), "values of a dynamic shape")
         order = [place, *(other for other in range(values.rank) if other != place)]
         spread = spread_by_mask(c, mask, c.transpose(values, order))
         values = c.transpose(spread, [*range(mask.rank, mask.rank + place), *range(mask.rank),
                                       *range(mask.rank + place, spread.rank)])  # fmt: skip
-    mask = c.reshape(mask, [*mask.static_shape, *[1] * after])
+    mask = c.reshape(mask, [*sizes_of(c, mask), *[1] * after])
     if op.accumulate:
         values = c.broadcasting_or(x, values) if x.dtype == "i1" else c.broadcasting_add(x, values)
     return c.broadcasting_where(mask, values, x)
@@ -162,9 +161,9 @@ def spread_by_mask(c: Any, mask: Value, values: Value) -> Value:
     """The slices of `values`, in their order, at the places where a mask is true; of more slices the first ones."""
     number = c.scan(c.cast(c.reshape(mask, [-1]), "si32"), 0, False, scan_op="sum")
     # a slice of zeros in front serves the places before the first true one
-    sizes = [size for size in values.shape[1:] if size is not None]
+    sizes = sizes_of(c, values)[1:]
     numbered = c.concat(0, [filled(c, 0, [1, *sizes], values.element_type), values])
-    return c.reshape(c.gather_nd(numbered, c.expand_dims(number, [1])), [*mask.static_shape, *sizes])
+    return c.reshape(c.gather_nd(numbered, c.expand_dims(number, [1])), [*sizes_of(c, mask), *sizes])
 
 
 @lowering(
@@ -173,9 +172,8 @@ def spread_by_mask(c: Any, mask: Value, values: Value) -> Value:
 def masked_scatter(op: OpView, c: Any) -> Value:
     "where the mask is true, the elements of the source in their order"
     x, mask, source = op["self"], op.mask, op.source
-    op.expect(x.is_static and mask.is_static and source.is_static, "masked_scatter with dynamic shapes")
-    shape = list(op.result.static_shape)
-    x, mask = (part if list(part.shape) == shape else c.broadcast_to(part, shape) for part in (x, mask))
-    if 0 in source.static_shape:
+    shape, sizes = op.result.shape, broadcast_sizes(c, [x, mask])
+    x, mask = (part if part.shape == shape else expanded(c, part, shape, sizes) for part in (x, mask))
+    if 0 in source.shape:
         return x  # which eager PyTorch only takes where the mask is false
     return c.broadcasting_where(mask, spread_by_mask(c, mask, c.reshape(source, [-1])), x)

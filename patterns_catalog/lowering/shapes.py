@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
+from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.numbers import exact_fill
-
-_END = 2**31 - 1
-"""As a slice bound: to the end, whatever the size."""
+from patterns_catalog.sizes import (
+    END,
+    Size,
+    from_front,
+    product,
+    size_of,
+    sizes_of,
+    typed,
+    view_sizes,
+    wanted_sizes,
+)
 
 
 @lowering(
@@ -20,9 +31,14 @@ _END = 2**31 - 1
 )
 def view(op: OpView, c: Any) -> Value:
     "the same values in another shape"
-    op.ignore("size" if "size" in op.arguments else "shape", because="the result type has it")
-    op.expect(None not in op.result.shape, "a view with a dynamic shape")
-    return c.reshape(op["self"], list(op.result.shape))
+    given = op.size if "size" in op.arguments else op.shape
+    return c.reshape(op["self"], view_sizes(op.result.shape, given))
+
+
+@lowering("aten.sym_size.int", examples=[example("2x3xf32", 1), example("2x3xf32", -1)])
+def sym_size(op: OpView, c: Any) -> Value:
+    "the size of one axis"
+    return c.cast(size_of(c, op["self"], op.dim), op.result.element_type)
 
 
 @lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
@@ -54,10 +70,19 @@ def squeeze(op: OpView, c: Any) -> Value:
 @lowering("aten.expand", examples=[example("3x1xf32", [2, -1, 4]), example("1x3xf32", [2, 3])])
 def expand(op: OpView, c: Any) -> Value:
     "axes of size 1 repeated, new ones in front"
-    op.ignore("size", because="the result type has it")
     op.ignore("implicit", because="it only concerns functorch")
-    op.expect(None not in op.result.shape, "an expand to a dynamic shape")
-    return c.broadcast_to(op["self"], list(op.result.shape))
+    return expanded(c, op["self"], op.result.shape, op.size)
+
+
+def expanded(c: Any, x: Value, shape: Shape, given: Sequence[Any]) -> Value:
+    """`x` broadcast to a shape, with the sizes where that is dynamic."""
+    sizes = wanted_sizes(shape, given)
+    if None not in shape:
+        return c.broadcast_to(x, sizes)
+    new = list(range(len(shape) - x.rank))
+    x = c.expand_dims(x, new) if new else x
+    axes = [axis for axis, size in enumerate(x.shape) if size == 1 and shape[axis] != 1]
+    return c.broadcast_in_dims(x, [sizes[axis] for axis in axes], axes) if axes else x
 
 
 @lowering("aten.repeat_interleave.self_int", examples=[
@@ -67,12 +92,13 @@ def repeat_interleave(op: OpView, c: Any) -> Value:
     "each element several times in a row, along one axis or of the flat tensor"
     x = op["self"]
     op.ignore("output_size", because="the result type has it")
-    op.expect(x.is_static and isinstance(op.repeats, int), "a repeat_interleave of a dynamic shape")
     if op.dim is None:
         x = c.reshape(x, [-1])
     axis = op.dim % x.rank if op.dim is not None else 0
     wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [op.repeats], [axis + 1])
-    return c.reshape(wide, list(op.result.shape))
+    sizes = sizes_of(c, x)
+    sizes[axis] = product(c, [sizes[axis], op.repeats])
+    return c.reshape(wide, view_sizes(op.result.shape, sizes))
 
 
 @lowering("aten.slice.Tensor", examples=[
@@ -84,19 +110,29 @@ def slice_(op: OpView, c: Any) -> Value:
     dim = op.dim % x.rank
     size = x.shape[dim]
     bounds = (op.start, op.end, op.step)
-    op.expect(
-        size is not None and all(bound is None or isinstance(bound, int) for bound in bounds),
-        "a slice of a dynamic dimension or with bounds known only at run time",
-    )
-    start, end, step = slice(*bounds).indices(size)
-    return slice_axis(c, x, dim, start, max(start, end), step)
+    if size is not None and not any(isinstance(bound, Value) for bound in bounds):
+        start, end, step = slice(*bounds).indices(size)
+        return slice_axis(c, x, dim, start, max(start, end), step)
+    start, end, step = (clamped(bound, missing) for bound, missing in zip(bounds, (0, END, 1), strict=True))
+    return slice_axis(c, x, dim, start, end, step, result_type=op.result)
 
 
-def slice_axis(c: Any, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
-    """`x[..., start:end:step, ...]` along one axis, bounds counted from the front."""
-    starts, ends, steps = [0] * x.rank, [_END] * x.rank, [1] * x.rank
+def clamped(bound: Any, missing: int) -> Any:
+    """A slice bound in the 32 bits that the runtime has; far ones stay outside."""
+    if bound is None:
+        return missing
+    return bound if isinstance(bound, Value) else max(-END, min(bound, END))
+
+
+def slice_axis(
+    c: Any, x: Value, axis: int, start: Size, end: Size, step: Size = 1, *, result_type: Any = None
+) -> Value:
+    """`x[..., start:end:step, ...]` along one axis."""
+    starts: list[Size] = [0] * x.rank
+    ends: list[Size] = [END] * x.rank
+    steps: list[Size] = [1] * x.rank
     starts[axis], ends[axis], steps[axis] = start, end, step
-    return c.slice_(x, starts, ends, steps)
+    return c.slice_(x, starts, ends, steps, result_type=result_type)
 
 
 @lowering("aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
@@ -104,9 +140,17 @@ def select(op: OpView, c: Any) -> Value:
     "one position of an axis, which goes away"
     x = op["self"]
     dim = op.dim % x.rank
-    op.expect(isinstance(op.index, int) and x.shape[dim] is not None, "a select at a position known only at run time")
-    index = op.index % x.shape[dim]
-    return c.shrink_dims(slice_axis(c, x, dim, index, index + 1), [dim])
+    index, end = position_bounds(c, x, dim, op["index"])
+    one = [*x.shape[:dim], 1, *x.shape[dim + 1 :]]
+    return c.shrink_dims(slice_axis(c, x, dim, index, end, result_type=tensor(one, x.element_type)), [dim])
+
+
+def position_bounds(c: Any, x: Value, axis: int, position: Size) -> tuple[Size, Size]:
+    """The bounds of a slice of one position, which may count from the end."""
+    if isinstance(position, int) and position >= 0:
+        return position, position + 1
+    start = from_front(c, position, size_of(c, x, axis))
+    return start, start + 1 if isinstance(start, int) else c.broadcasting_add(start, 1)
 
 
 @lowering("aten.flip", examples=[example("2x3x4xf32", [0, -1]), example("2x3xf32", []), example("f32", [0])])
@@ -124,7 +168,9 @@ def cat(op: OpView, c: Any) -> Value:
     dim = op.dim % rank
     parts = [part for part in op.tensors if part.rank == rank and part.shape[dim] != 0]
     op.expect(bool(parts), "a concatenation of nothing but empty tensors of a dynamic shape")
+    around = op.result.shape
     parts = [c.cast(part, op.result.element_type) for part in parts]
+    parts = [typed(c, part, (*around[:dim], part.shape[dim], *around[dim + 1 :])) for part in parts]
     return parts[0] if len(parts) == 1 else c.concat(dim, parts)
 
 
@@ -133,6 +179,13 @@ def split_with_sizes(op: OpView, c: Any) -> list[Value]:
     "consecutive parts of one axis"
     x = op["self"]
     dim = op.dim % x.rank
+    if any(isinstance(size, Value) for size in op.split_sizes):
+        sizes = [c.cast(size, "si32") for size in op.split_sizes]
+        starts = [0, *accumulate(sizes, lambda start, size: c.broadcasting_add(start, size))]
+        return [
+            slice_axis(c, x, dim, start, end, result_type=type_)
+            for (start, end), type_ in zip(pairwise(starts), op.results, strict=True)
+        ]
     if 0 in op.split_sizes:  # the runtime's split has no empty parts
         starts = np.cumsum([0, *op.split_sizes]).tolist()
         return [slice_axis(c, x, dim, start, start + size) for start, size in zip(starts, op.split_sizes, strict=False)]
@@ -148,12 +201,29 @@ def constant_pad_nd(op: OpView, c: Any) -> Value:
     for index in range(len(op.pad) // 2):
         axis = x.rank - 1 - index
         before[axis], after[axis] = op.pad[2 * index], op.pad[2 * index + 1]
-        if min(before[axis], after[axis]) < 0:
-            size = x.shape[axis]
-            op.expect(size is not None, "negative padding of a dynamic dimension")
-            x = slice_axis(c, x, axis, max(0, -before[axis]), size - max(0, -after[axis]))
-    padding = [max(0, amount) for pair in zip(before, after, strict=True) for amount in pair]
-    return c.pad(x, padding, value, padding_mode="constant") if any(padding) else x
+        first, last = (_negative_part(c, amount) for amount in (before[axis], after[axis]))
+        if isinstance(first, Value) or isinstance(last, Value):
+            size = c.cast(size_of(c, x, axis), "si32")
+            x = slice_axis(c, x, axis, first, c.broadcasting_sub(size, last))
+        elif first or last:
+            x = slice_axis(c, x, axis, first, cut_end(x.shape[axis], last))
+    padding = [_positive_part(c, amount) for pair in zip(before, after, strict=True) for amount in pair]
+    if all(amount == 0 for amount in padding):
+        return x
+    return c.pad(x, padding, value, padding_mode="constant")
+
+
+def _positive_part(c: Any, amount: Size) -> Size:
+    return max(0, amount) if isinstance(amount, int) else c.broadcasting_maximum(c.cast(amount, "si32"), 0)
+
+
+def _negative_part(c: Any, amount: Size) -> Size:
+    return max(0, -amount) if isinstance(amount, int) else _positive_part(c, c.broadcasting_mul(amount, -1))
+
+
+def cut_end(size: int | None, amount: int) -> int:
+    """The end of a slice that leaves out the last elements of an axis."""
+    return size - amount if size is not None else -amount if amount else END
 
 
 @lowering("aten.as_strided", examples=[example("12xf32", [3, 4], [4, 1], 0), example("12xf32", [3, 2], [2, 3], 1)])
@@ -161,7 +231,9 @@ def as_strided(op: OpView, c: Any) -> Value:
     "of a flat tensor (the importer flattens): a slice when the strides are those of a dense tensor, else a gather"
     x, size, stride = op["self"], op.size, op.stride
     offset = op.storage_offset or 0
-    op.expect(x.rank == 1 and x.is_static, "as_strided of a tensor that is not flat")
+    op.expect(x.rank == 1, "as_strided of a tensor that is not flat")
+    numbers = all(isinstance(number, int) for number in (*size, *stride, offset))
+    op.expect(x.is_static and numbers, "as_strided of dynamic sizes")
     positions = np.full(size, offset, dtype=np.int64)
     for axis, step in enumerate(stride):
         shape = [1] * len(size)

@@ -10,6 +10,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.lowering.reductions import axes_of, reduce
+from patterns_catalog.sizes import product, size_of
 
 
 @lowering("aten.var.correction", examples=[
@@ -29,11 +30,14 @@ def variance(op: OpView, c: Any) -> Value:
     if correction == 0:
         mean = reduce(c, c.reduce_mean, square, op.dim, op.keepdim, of_nothing=math.nan)
         return c.cast(mean, x.element_type)
-    sizes = [x.shape[axis] for axis in axes]
-    op.expect(None not in sizes, "a variance with a correction over a dynamic dimension")
-    count = max(math.prod(size for size in sizes if size is not None) - correction, 0)
+    count = product(c, [size_of(c, x, axis) for axis in axes])
+    if isinstance(count, int):
+        degrees = c.constant(float(max(count - correction, 0)), wide.element_type)
+    else:
+        corrected = c.broadcasting_sub(c.cast(count, wide.element_type), float(correction))
+        degrees = c.broadcasting_maximum(corrected, 0.0)
     total = reduce(c, c.reduce_sum, square, op.dim, op.keepdim, of_nothing=math.nan)
-    return c.cast(c.broadcasting_divide(total, c.constant(float(count), wide.element_type)), x.element_type)
+    return c.cast(c.broadcasting_divide(total, degrees), x.element_type)
 
 
 @lowering("aten._native_batch_norm_legit.no_stats", examples=[
@@ -45,10 +49,10 @@ def batch_norm_of_batch(op: OpView, c: Any) -> list[Value]:
     op.ignore("momentum", because="there are no running statistics to update")
     op.expect(op.training, "a batch norm with neither the batch's statistics nor others")
     x = op.input
-    op.expect(x.rank > 1 and x.shape[1] is not None, "a batch norm of a dynamic number of channels")
+    op.expect(x.rank > 1, "a batch norm without channels")
     wide = c.cast(x, compute_type(x))
     element, axes = wide.element_type, [0, *range(2, x.rank)]
-    column = [x.shape[1], *([1] * (x.rank - 2))]
+    column = [-1 if x.shape[1] is None else x.shape[1], *([1] * (x.rank - 2))]
     mean = c.reduce_mean(wide, axes)
     centered = c.broadcasting_sub(wide, mean)
     variance = c.reduce_mean(c.broadcasting_mul(centered, centered), axes)

@@ -7,18 +7,16 @@ from typing import Any
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
-
-_END = 2**31 - 1
+from patterns_catalog.lowering.shapes import clamped, expanded, position_bounds
+from patterns_catalog.sizes import END, Size, sizes_of
 
 
 @lowering("aten.copy", examples=[example("2x3xf32", "3xf32"), example("2x3xf32", "2x3xsi64")])
 def copy(op: OpView, c: Any) -> Value:
     "the source in the shape and type of the destination"
-    op.ignore("self", because="the result type has its shape and type")
     op.ignore("non_blocking", because="it only concerns devices")
-    op.expect(None not in op.result.shape, "a copy to a dynamic shape")
-    source = convert(c, op.src, op.result.element_type)
-    return source if source.shape == op.result.shape else c.broadcast_to(source, list(op.result.shape))
+    x, source = op["self"], convert(c, op.src, op.result.element_type)
+    return source if source.shape == x.shape else expanded(c, source, x.shape, sizes_of(c, x))
 
 
 @lowering("aten.slice_scatter", examples=[
@@ -31,23 +29,40 @@ def slice_scatter(op: OpView, c: Any) -> Value:
     dim = op.dim % x.rank
     size = x.shape[dim]
     bounds = (op.start, op.end, op.step)
-    op.expect(
-        size is not None and all(bound is None or isinstance(bound, int) for bound in bounds),
-        "a slice of a dynamic dimension or with bounds known only at run time",
-    )
     source = convert(c, op.src, x.element_type)
-    start, end, step = slice(*bounds).indices(size)
-    if end <= start:
-        return x
-    starts, ends, steps = [0] * x.rank, [_END] * x.rank, [1] * x.rank
-    starts[dim], ends[dim], steps[dim] = start, end, step
+    if size is not None and not any(isinstance(bound, Value) for bound in bounds):
+        start, end, step = slice(*bounds).indices(size)
+        if end <= start:
+            return x
+    else:
+        start, end, step = (clamped(bound, missing) for bound, missing in zip(bounds, (0, END, 1), strict=True))
+    return _updated(c, x, dim, (start, end, step), source)
+
+
+def _updated(c: Any, x: Value, dim: int, bounds: tuple[Size, Size, Size], source: Value) -> Value:
+    """`x` with a slice of one dimension replaced."""
+    starts: list[Size] = [0] * x.rank
+    ends: list[Size] = [END] * x.rank
+    steps: list[Size] = [1] * x.rank
+    starts[dim], ends[dim], steps[dim] = bounds
     return c.slice_update(x, starts, ends, steps, source)
+
+
+@lowering("aten.select_scatter", examples=[
+    example("2x3xf32", "2xf32", 1, -1), example("2x3x4xf32", "3x4xsi32", 0, 1), example("3xf32", "f32", 0, 2),
+])  # fmt: skip
+def select_scatter(op: OpView, c: Any) -> Value:
+    "x with one position of a dimension replaced"
+    x = op["self"]
+    dim = op.dim % x.rank
+    bounds = position_bounds(c, x, dim, op["index"])
+    return _updated(c, x, dim, (*bounds, 1), c.expand_dims(convert(c, op.src, x.element_type), [dim]))
 
 
 @lowering("aten.repeat", examples=[example("2x3xf32", [2, 1, 3]), example("3xf32", [4]), example("f32", [2, 2])])
 def repeat(op: OpView, c: Any) -> Value:
     "repetitions beyond the rank add dimensions in front"
     x, counts = op["self"], list(op.repeats)
-    op.expect(x.is_static, "a repeat of a dynamic shape")
-    aligned = c.reshape(x, [*[1] * (len(counts) - x.rank), *x.static_shape]) if x.rank < len(counts) else x
+    new = list(range(len(counts) - x.rank))
+    aligned = c.expand_dims(x, new) if new else x
     return c.tile(aligned, counts) if any(count != 1 for count in counts) else aligned

@@ -58,11 +58,17 @@ def batched_matmul(
 def _repeats_heads(match: Match) -> bool:
     """Whether a new axis after the heads is filled with copies and joined with the heads."""
     x, place, wide, size = (match[name] for name in ("x", "place", "wide", "size"))
-    if x.rank < 3 or not x.is_static or len(wide) != x.rank + 1 or not known_sizes(size):
+    if x.rank < 3 or len(wide) != x.rank + 1 or place % (x.rank + 1) != x.rank - 2:
         return False
-    axis, (*batch, heads, length, width) = x.rank - 2, x.shape
-    copies = wide[axis]
-    return place % (x.rank + 1) == axis and known_sizes([copies]) and size == [*batch, heads * copies, length, width]
+    copies, kept = wide[place], [*wide[:place], *wide[place + 1 :]]
+    heads = x.shape[-3]
+    if (
+        heads is None
+        or not known_sizes([copies])
+        or any(n not in (None, m) for n, m in zip(x.shape, kept, strict=True))
+    ):
+        return False
+    return size == [*kept[:-3], heads * copies, *kept[-2:]]
 
 
 @rule(stage="normalize", target=aten_namespace, example={

@@ -6,8 +6,13 @@ from typing import Any
 
 from patcomp.ir.types import is_float, tensor
 from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpRule, OpView, example, normalization
 from patterns_catalog.normalize.arithmetic import as_tensor
+
+
+def _is_of(operand: Any, element: Attribute) -> bool:
+    return isinstance(operand, Value) and operand.element_type == element
 
 
 def _remainder(name: str, *scalars: str) -> OpRule:
@@ -20,7 +25,7 @@ def _remainder(name: str, *scalars: str) -> OpRule:
         "both sides as tensors of the type of the result"
         element = op.result.element_type
         operands = (op["self"], op.other)
-        if all(isinstance(operand, Value) and operand.element_type == element for operand in operands):
+        if op.op_name == target and all(_is_of(operand, element) for operand in operands):
             return None
         left, right = (as_tensor(a, operand, element) for operand in operands)
         return a.build(target, op.result, self=left, other=right)
@@ -44,7 +49,7 @@ def rounded_division(op: OpView, a: Any) -> Value | None:
     if op.rounding_mode is None:
         op.expect(is_float(element), "a division whose result is no float")
         return a.build("aten.div.Tensor", tensor(op.result.shape, element), self=operands[0], other=operands[1])
-    if all(isinstance(operand, Value) and operand.element_type == element for operand in operands):
+    if op.op_name == "aten.div.Tensor_mode" and all(_is_of(operand, element) for operand in operands):
         return None
     left, right = (as_tensor(a, operand, element) for operand in operands)
     return a.build("aten.div.Tensor_mode", op.result, self=left, other=right, rounding_mode=op.rounding_mode)

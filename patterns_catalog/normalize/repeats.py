@@ -95,7 +95,7 @@ def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
     return [
         (tag("op") != "mul.Tensor") | (factor.rank == 0),
         (tag("op") != "unsqueeze") | (place % (x.rank + 1) != x.rank),
-        x.is_static,
+        x.shape[-1] >= 1,
     ]
 
 
@@ -126,7 +126,7 @@ def pairs_last(
     return Rewrite(
         _elementwise(a, twice_in_pairs(a, x, column, size, axis, flat), factor, place),
         to=c.in_pairs(x, factor, op=tag("op"), place=place),
-        where=[*pairs_conditions(x, column, size, axis, flat), *_safe(x, factor, place)],
+        where=[*pairs_conditions(x, column, size, axis, flat), *_safe(x, factor, place), x.is_static],
     )
 
 

@@ -99,7 +99,8 @@ def make_case(
         arguments = {name: _with_special_values(value, generator) for name, value in arguments.items()}
     result = overload_of(op)(**{name: eager_argument(value, types[name]) for name, value in arguments.items()})
     results = list(result) if isinstance(result, tuple | list) else [result]
-    return Case(op, arguments, results)
+    # a size is a number in PyTorch and a 0-d tensor in the IR
+    return Case(op, arguments, [torch.tensor(result) if isinstance(result, int) else result for result in results])
 
 
 def _argument(value: Any, type_: str, generator: torch.Generator) -> Any:

@@ -127,33 +127,6 @@ def test_an_export_that_fails() -> None:
         TorchConverter().add_pytorch_module(TwoBranches())
 
 
-class Counter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(3))
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        self.count.add_(1)
-        y.mul_(2)
-        return x + self.count
-
-
-def test_state_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError) as raised:
-        TorchConverter().add_exported_program(export(Counter(), *PAIR))
-    text = str(raised.value)
-    assert "buffer 'count' in place" in text
-    assert "input 'y' in place" in text
-
-
-def test_dynamic_shapes_are_refused_with_the_shape() -> None:
-    exported = export(
-        TwoBranches(), *PAIR, dynamic_shapes={"x": {0: torch.export.Dim.DYNAMIC}, "z": {0: torch.export.Dim.DYNAMIC}}
-    )
-    with pytest.raises(UnsupportedError, match="input 'x' has the dynamic shape s"):
-        TorchConverter().add_exported_program(exported)
-
-
 def test_constants_that_do_not_fit_are_refused_not_wrapped() -> None:
     big = torch.tensor([2**40, 1])
     exported = export(lambda x: x + big, torch.tensor([1, 2]))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 
-def _import_torchvision() -> None:
+def import_torchvision() -> None:
     """Imports torchvision where its C++ extension cannot load (the PyPI wheel wants CUDA beside a CPU PyTorch).
 
     torchvision registers fake kernels for two operators of that extension at import and fails without
@@ -24,7 +24,7 @@ def _import_torchvision() -> None:
 
 
 _DECLARATIONS = torch.library.Library("torchvision", "FRAGMENT")
-_import_torchvision()
+import_torchvision()
 
 
 @dataclass(frozen=True)

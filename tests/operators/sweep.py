@@ -40,7 +40,7 @@ from torch.utils import _pytree as pytree
 
 from operators.samples import DTYPES, Sample, name_of, operators, samples
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
-from patcomp.frontend_torch.importer import operator_name
+from patcomp.frontend_torch.nodes import operator_name
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.element_types import to_tensor
 
@@ -87,14 +87,14 @@ class Row:
         return 0 < self.exported == self.counts.get("pass", 0)
 
 
-class _TimeIsUp(Exception):  # noqa: N818
+class TimeIsUp(Exception):  # noqa: N818
     pass
 
 
 @contextmanager
-def _time_limit(seconds: int) -> Iterator[None]:
+def time_limit(seconds: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
-        raise _TimeIsUp(f"not done after {seconds} s")
+        raise TimeIsUp(f"not done after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -115,7 +115,7 @@ def run_sample(sample: Sample, native: Native, *, runtime: bool = True, wide: st
     try:
         whole = torch.export.export(sample.program, sample.program.tensors, strict=False)
         exported = whole.run_decompositions(get_decomp_table())
-    except _TimeIsUp:
+    except TimeIsUp:
         raise
     except Exception as error:  # PyTorch's exporter raises whatever its tracers raise
         return Outcome("not exported", f"{type(error).__name__}: {error}"[:200])
@@ -144,7 +144,7 @@ def run_sample(sample: Sample, native: Native, *, runtime: bool = True, wide: st
         return Outcome("crash", f"{error}"[-400:], ops)
     except NativeError as error:
         return Outcome("error", f"runtime: {error}"[:600], ops)
-    except _TimeIsUp:
+    except TimeIsUp:
         raise
     except Exception as error:  # a defect: to be listed, not to end the sweep
         return Outcome("error", f"{type(error).__name__}: {error}"[:600], ops)
@@ -262,9 +262,9 @@ def sweep(op: OpInfo, dtype: str, limit: int | None, *, runtime: bool = True, wi
     seen: set[tuple[str, str]] = set()
     for sample in samples(op, DTYPES[dtype], limit):
         try:
-            with _time_limit(SECONDS):
+            with time_limit(SECONDS):
                 outcome = run_sample(sample, _native(), runtime=runtime, wide=wide)
-        except _TimeIsUp as error:
+        except TimeIsUp as error:
             outcome = Outcome("error", str(error))
             _native().close()
             _native.cache_clear()

@@ -100,7 +100,7 @@ def test_the_counterexample() -> None:
         "drawn: ",
         error.source_ir,
         error.rewritten_ir,
-        "x = tensor(",
+        "-- input x\ntensor(",
         "expected",
         "actual",
     ):

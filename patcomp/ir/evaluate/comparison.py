@@ -5,35 +5,46 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from patcomp.errors import EvaluationError
+from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
+from patcomp.ir.evaluate.machine import check_value
 from patcomp.ir.types import TensorType, element_name
 
 
-def prepare_input(value: Any, type_: TensorType, name: str) -> torch.Tensor:
-    """An input in the dtype that the program takes: 64-bit values become 32-bit when none is lost.
+def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> torch.Tensor:
+    """An input or state in the dtype that the program takes: 64-bit values become 32-bit when none is lost.
+
+    Args:
+        value: a tensor, array or number.
+        type_: what the program takes.
+        name, what: for messages.
 
     Raises:
-        EvaluationError: the value has another dtype, or an integer does not fit 32 bits.
+        EvaluationError: the value has another dtype or shape, or an integer does not fit 32 bits.
     """
     tensor = to_tensor(value) if isinstance(value, torch.Tensor | np.ndarray) else torch.as_tensor(value)
     wanted = TORCH_DTYPES[element_name(type_.element_type)]
-    if tensor.dtype == wanted:
-        return tensor
     if tensor.dtype == torch.float64 and wanted == torch.float32:
-        return tensor.to(wanted)
-    if tensor.dtype in (torch.int64, torch.uint64) and wanted in (torch.int32, torch.uint32):
+        tensor = tensor.to(wanted)
+    elif tensor.dtype in (torch.int64, torch.uint64) and wanted in (torch.int32, torch.uint32):
         narrow = tensor.to(wanted)
         if not torch.equal(narrow.to(tensor.dtype), tensor):
-            raise EvaluationError(f"input {name!r} has values that do not fit {wanted}")
-        return narrow
-    raise EvaluationError(f"input {name!r} must be of dtype {wanted}, got {tensor.dtype}")
+            raise EvaluationError(f"{what} {name!r} has values that do not fit {wanted}")
+        tensor = narrow
+    if tensor.dtype != wanted:
+        raise EvaluationError(f"{what} {name!r} must be of dtype {wanted}, got {tensor.dtype}")
+    check_value(tensor, type_, f"{what} {name!r}")
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -95,21 +106,24 @@ def compare(name: str, backend: str, expected: torch.Tensor, given: torch.Tensor
     return OutputError(name, backend, worst, worst / scale if scale else worst, psnr)
 
 
+Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
+"""Runs a program on inputs and states by name; it puts the new content into the states."""
+
+
 def verify_outputs(
     model: Callable[..., Any],
     inputs: Sequence[Any] | Mapping[str, Any],
-    backends: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]],
-    input_names: Sequence[str],
-    output_names: Sequence[str],
+    backends: Mapping[str, Run],
+    signature: Any,
     tolerance: float,
 ) -> Verification:
-    """Runs the model eagerly and the program on each backend, and compares.
+    """Runs the model eagerly and the program on each backend, and compares outputs and states.
 
     Args:
-        model: the PyTorch module or function.
+        model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.
         inputs: its arguments, positional or by keyword.
-        backends: by name, a function from inputs by name to outputs by name.
-        input_names, output_names: the program's, in order.
+        backends: what runs the program, by name.
+        signature: the program's, a `patcomp.emit.signature.EntrySignature`.
         tolerance: largest absolute difference that passes.
 
     Raises:
@@ -117,25 +131,47 @@ def verify_outputs(
     """
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
+    call = signature.call
+    given = _named(signature, positional, keywords)
+    # a model may write to its arguments and buffers
+    args, kwargs = pytree.tree_map(_copied, (positional, keywords))
+    buffers = {} if call is None or not isinstance(model, nn.Module) else call.buffers
+    states = {name: attrgetter(path)(model).detach().clone() for name, path in buffers.items()}
     with torch.no_grad():
-        # a model may write to its arguments
-        result = model(*pytree.tree_map(_copied, positional), **pytree.tree_map(_copied, keywords))
-    expected = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-    tensors = [leaf for leaf in pytree.tree_leaves((positional, keywords)) if isinstance(leaf, torch.Tensor)]
-    if len(tensors) != len(input_names) or len(expected) != len(output_names):
-        raise EvaluationError(
-            f"the model took {len(tensors)} and gave {len(expected)} tensors, the program takes {len(input_names)} "
-            f"and gives {len(output_names)}"
-        )
-    named = dict(zip(input_names, tensors, strict=True))
+        new = {path: states[name].clone() for name, path in buffers.items()}
+        result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
+    leaves = pytree.tree_leaves(result)
+    varies = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+    if call is not None and len(call.results) == len(leaves):
+        varies = [isinstance(name, str) for name in call.results]  # sizes, too
+    expected = [torch.as_tensor(leaf) for leaf, given in zip(leaves, varies, strict=True) if given]
+    names = [leaf for leaf in call.results if isinstance(leaf, str)] if call else [s.name for s in signature.outputs]
+    if len(expected) != len(names):
+        raise EvaluationError(f"the model gave {len(expected)} tensors, the program gives {len(names)}")
+    updated = _named(signature, args, kwargs)
+    stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}
+    references = [*zip(names, expected, strict=True), *((n, value) for n, value in stated.items() if value is not None)]
     errors = []
     for backend, run in backends.items():
-        outputs = run(named)
-        for name, reference in zip(output_names, expected, strict=True):
-            given = outputs[name]
-            given = given if isinstance(given, torch.Tensor) else torch.from_numpy(np.array(given))
-            errors.append(compare(name, backend, reference, given))
+        contents = dict(states)
+        outputs = {**run(given, contents), **contents}
+        for name, reference in references:
+            value = outputs[name]
+            value = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+            errors.append(compare(name, backend, reference, value))
     return Verification(tuple(errors), tolerance)
+
+
+def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors among a model's arguments by the program's names."""
+    if signature.call is not None and is_model_call(signature.call, args, kwargs):
+        return arguments_by_name(signature.call, args, kwargs)
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    leaves = signature.call.arguments if signature.call else [spec.name for spec in signature.inputs]
+    names = [leaf for leaf in leaves if isinstance(leaf, str)]
+    if len(tensors) != len(names):
+        raise EvaluationError(f"the model took {len(tensors)} tensors, the program takes {len(names)}")
+    return dict(zip(names, tensors, strict=True))
 
 
 def _copied(leaf: Any) -> Any:

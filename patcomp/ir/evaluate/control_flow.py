@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from patcomp.ir.attributes import SymbolConstantAttr
-from patcomp.ir.evaluate.registry import Call, implements
+from patcomp.ir.evaluate.registry import Call, implements, integers
 
 
 @implements("coreai.constant")
@@ -54,8 +54,25 @@ def copy(call: Call, x: torch.Tensor) -> torch.Tensor:
     return x  # the constraints say how memory is laid out, which torch hides
 
 
+@implements("coreai.metal4_kernel")
+def metal_kernel(call: Call, *operands: torch.Tensor) -> list[torch.Tensor]:
+    name = call.attribute("kernel_name")
+    function = call.machine.module.kernels.get(name)
+    if function is None:
+        raise call.error(f"Metal kernel {name!r} is known to the program alone that a converter made with it")
+    values = iter(operands)
+    arguments, _, _, shapes = ([next(values) for _ in group] for group in call.op.operands_by_slot())  # type: ignore[attr-defined]
+    results = [call.result(result, index) for index, result in enumerate(function(*arguments))]
+    for result, shape in zip(results, shapes, strict=True):
+        if list(result.shape) != integers(shape):
+            raise call.error(
+                f"Metal kernel {name!r} was called with the result shape {integers(shape)}, "
+                f"and torch_defn gives {list(result.shape)}"
+            )
+    return results
+
+
 @implements(
-    "coreai.metal4_kernel",
     "coreai.delegate",
     "coreai.image_to_tensor",
     "coreai.tensor_to_image",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,46 @@ def overload_of(op: str) -> torch._ops.OpOverload:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
 
 
+def is_pointwise(op: str) -> bool:
+    """Whether PyTorch says of an op that it works element by element, and so broadcasts."""
+    return torch.Tag.pointwise in overload_of(op).tags
+
+
+def run_op(op: str, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The results of an op of the `aten` dialect, computed by eager PyTorch.
+
+    Raises:
+        EvaluationError: PyTorch refuses the arguments, or lacks the op.
+    """
+    try:
+        made = overload_of(op)(**arguments)
+    except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise EvaluationError(f"{op}: {error}") from error
+    return results_of(made)
+
+
+def results_of(made: Any) -> list[torch.Tensor]:
+    """What an operator gives as a list of tensors."""
+    # values of the IR have no strides: a view there is any change of shape; a number is a tensor of no dimensions
+    return [torch.as_tensor(value).contiguous() for value in (made if isinstance(made, tuple | list) else [made])]
+
+
+def type_of(value: torch.Tensor) -> TensorType:
+    """The type of a tensor in the IR.
+
+    Raises:
+        EvaluationError: the IR has no such element type.
+    """
+    if value.dtype not in _ELEMENTS:
+        raise EvaluationError(f"the IR has no {value.dtype}")
+    return tensor(tuple(value.shape), _ELEMENTS[value.dtype])
+
+
+def dtype_of(element: str) -> torch.dtype:
+    """PyTorch's dtype of an element type: `"f32"`."""
+    return TORCH_DTYPES[element]
+
+
 def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) -> list[torch.Tensor]:
     """The operands of a block's terminator, its ATen ops computed by eager PyTorch.
 
@@ -50,17 +90,11 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
             continue
         if not isinstance(op, AtenOp):
             raise EvaluationError(f"{op.name} is not an ATen op")
-        arguments = {name: _argument(value, values) for name, value in op.arguments_by_name().items()}
-        try:
-            made = overload_of(op.name)(**arguments)
-        except (RuntimeError, IndexError, ValueError, TypeError, AttributeError) as error:
-            raise EvaluationError(f"{op.name}: {error}") from error
-        # values of the IR have no strides: a view there is any change of shape
-        listed = [value.contiguous() for value in (made if isinstance(made, tuple | list) else [made])]
+        listed = run_op(op.name, {name: _argument(value, values) for name, value in op.arguments_by_name().items()})
         if len(listed) < len(op.results):
             raise EvaluationError(f"{op.name} has {len(listed)} results, not {len(op.results)}")
         for result, value in zip(list(op.results), listed, strict=False):
-            type_ = tensor(tuple(value.shape), _ELEMENTS[value.dtype])
+            type_ = type_of(value)
             typed = result if result.type == type_ else Rewriter.replace_value_with_new_type(result, type_)
             values[typed] = value
     return [values[operand] for operand in terminator.operands]
@@ -80,6 +114,17 @@ def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: in
         return (torch.rand(shape, generator=generator) * (limits[1] - limits[0]) + limits[0]).to(dtype)
     low, high = limits or (-9 if dtype.is_signed else 0, 9)
     return torch.randint(int(low), int(high) + 1, shape, generator=generator).to(dtype)
+
+
+def with_special_values(value: torch.Tensor, special: Sequence[float], seed: int) -> torch.Tensor:
+    """A tensor with half of its floats replaced by special ones, in turn; all of these are there if there is room."""
+    if not value.is_floating_point() or not special:
+        return value
+    flat = value.flatten().clone()
+    places = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed))
+    count = min(len(flat), max(len(flat) // 2, len(special)))
+    flat[places[:count]] = torch.tensor([special[i % len(special)] for i in range(count)]).to(value.dtype)
+    return flat.reshape(value.shape)
 
 
 def _argument(value: Any, values: dict[SSAValue, torch.Tensor]) -> Any:

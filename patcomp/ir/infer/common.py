@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.coreai_table import Row
 from patcomp.ir.types import Shape, shape_of
-from patcomp.ir.xdsl import Attribute, SSAValue, TensorType
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
 
 
 class InferenceError(ValueError):
@@ -71,6 +72,36 @@ def constant_axes(value: SSAValue, rank: int) -> tuple[int, ...] | None:
     axes = tuple(normalize_axis(axis, rank) for axis in integers)
     require(len(set(axes)) == len(axes), f"axes {list(integers)} repeat one another")
     return axes
+
+
+def partial_integers(value: SSAValue) -> Shape | None:
+    """The integers of an index operand, None for those known only at run time; None when not even their number is.
+
+    A size vector that is made of constants and of dimensions of tensors is followed to where these come from.
+    """
+    if (constant := constant_integers(value)) is not None:
+        return constant
+    shape, owner = operand_shape(value), value.owner
+    operands: Operands = owner.operands if isinstance(owner, Operation) else ()
+    if isinstance(owner, Operation) and owner.name == "coreai.get_shape":
+        return operand_shape(operands[0])
+    if isinstance(owner, Operation) and owner.name in ("coreai.cast", "coreai.reshape", "coreai.shrink_dims"):
+        inner = partial_integers(operands[0]) if len(operand_shape(operands[0])) < 2 else None
+        return inner if inner is not None and _unknown(shape) == (None,) * len(inner) else _unknown(shape)
+    if isinstance(owner, Operation) and owner.name == "coreai.concat" and len(shape) == 1:
+        parts = [partial_integers(part) for part in operands[1:]]
+        return None if None in parts else tuple(item for part in parts for item in part)  # type: ignore[union-attr]
+    if isinstance(owner, Operation) and owner.name == "coreai.slice" and len(shape) == 1:
+        inner, bounds = partial_integers(operands[0]), [constant_integers(bound) for bound in operands[1:]]
+        if inner is not None and None not in bounds:
+            return inner[slice(*(bound[0] for bound in bounds))]  # type: ignore[index, arg-type]
+    return _unknown(shape)
+
+
+def _unknown(shape: Shape) -> Shape | None:
+    if len(shape) > 1 or None in shape:
+        return None
+    return (None,) * math.prod(dim for dim in shape if dim is not None)
 
 
 def operand_length(value: SSAValue) -> int | None:

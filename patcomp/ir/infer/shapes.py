@@ -18,6 +18,7 @@ from patcomp.ir.infer.common import (
     operand_element,
     operand_length,
     operand_shape,
+    partial_integers,
     require,
     shape_text,
 )
@@ -27,14 +28,13 @@ from patcomp.ir.xdsl import Attribute
 
 @inference
 def _broadcast_to(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape, target = operand_shape(operands[0]), constant_integers(operands[1])
+    shape, target = operand_shape(operands[0]), partial_integers(operands[1])
     if target is None:
-        length = operand_length(operands[1])
-        require(length is not None, "the length of the target shape must be known", UndeterminedError)
-        return [tensor((None,) * length, operand_element(operands[0]))]  # type: ignore[operator]
+        raise UndeterminedError("the length of the target shape must be known")
     require(len(target) >= len(shape), f"cannot broadcast {shape_text(shape)} to the lower rank {shape_text(target)}")
     for dim, wanted in zip(reversed(shape), reversed(target), strict=False):
-        require(dim in (None, 1, wanted), f"cannot broadcast {shape_text(shape)} to {shape_text(target)}")
+        fits = dim in (None, 1, wanted) or wanted is None
+        require(fits, f"cannot broadcast {shape_text(shape)} to {shape_text(target)}")
     return [tensor(target, operand_element(operands[0]))]
 
 
@@ -42,7 +42,7 @@ def _broadcast_to(row: Row, operands: Operands, properties: Properties) -> list[
 def _broadcast_in_dims(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
     shape = list(operand_shape(operands[0]))
     axes = constant_axes(operands[2], len(shape))
-    sizes = constant_integers(operands[1])
+    sizes = partial_integers(operands[1])
     if axes is None:
         return [tensor((None,) * len(shape), operand_element(operands[0]))]
     for index, axis in enumerate(axes):
@@ -134,13 +134,13 @@ def _pad(row: Row, operands: Operands, properties: Properties) -> list[Attribute
 
 @inference
 def _reshape(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape, target = operand_shape(operands[0]), constant_integers(operands[1])
+    shape, target = operand_shape(operands[0]), partial_integers(operands[1])
     if target is None:
-        length = operand_length(operands[1])
-        require(length is not None, "the rank of the new shape must be known", UndeterminedError)
-        return [tensor((None,) * (length or 0), operand_element(operands[0]))]
+        raise UndeterminedError("the rank of the new shape must be known")
     require(target.count(-1) <= 1, f"new shape {list(target)} has more than one -1")
-    known = math.prod(dim for dim in target if dim != -1)
+    if None in target:
+        return [tensor([None if dim == -1 else dim for dim in target], operand_element(operands[0]))]
+    known = math.prod(dim for dim in target if dim is not None and dim != -1)
     count = None if None in shape else math.prod(dim for dim in shape if dim is not None)
     result: list[int | None] = list(target)
     if -1 in target:
@@ -163,14 +163,14 @@ def sliced_shape(shape: Shape, bounds: Operands) -> Shape:
             operand_length(bound) in (None, len(shape)),
             f"slice bounds need one value for each of {len(shape)} dimensions",
         )
-    starts, ends, strides = (constant_integers(bound) for bound in bounds)
+    starts, ends, strides = (partial_integers(bound) for bound in bounds)
     if strides is not None:
         require(0 not in strides, "slice strides must not be zero")
     if starts is None or ends is None or strides is None:
         return (None,) * len(shape)
     result: list[int | None] = []
     for dim, start, end, stride in zip(shape, starts, ends, strides, strict=True):
-        if dim is None:
+        if dim is None or start is None or end is None or stride is None:
             result.append(None)
             continue
         result.append(len(range(*_bounds(dim, start, end, stride), stride)))
@@ -215,14 +215,14 @@ def _split(row: Row, operands: Operands, properties: Properties) -> list[Attribu
 
 @inference
 def _tile(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape, repeats = operand_shape(operands[0]), constant_integers(operands[1])
+    shape, repeats = operand_shape(operands[0]), partial_integers(operands[1])
     if repeats is None:
-        return [tensor((None,) * max(len(shape), operand_length(operands[1]) or 0), operand_element(operands[0]))]
+        raise UndeterminedError("the number of repetitions must be known")
     require(0 not in repeats, "the runtime cannot tile zero times", RuntimeRefusalError)
     rank = max(len(shape), len(repeats))
     padded = (1,) * (rank - len(shape)) + shape
     counts = (1,) * (rank - len(repeats)) + repeats
-    dims = [None if dim is None else dim * count for dim, count in zip(padded, counts, strict=True)]
+    dims = [None if dim is None or count is None else dim * count for dim, count in zip(padded, counts, strict=True)]
     return [tensor(dims, operand_element(operands[0]))]
 
 

@@ -1,4 +1,4 @@
-"""The child process of `native.Native`: reads pickled jobs from standard input, answers on standard output."""
+"""The child process of `patcomp.emit.native.Native`: pickled jobs on standard input, answers on standard output."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ import os
 import pickle
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from patcomp.emit.asset import parse_with_toolchain, save_asset
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextParser, _context
+from patcomp.ir.types import TensorType
 
 
-def unpack(packed: tuple[str, list[tuple[str, bytes, str]]]) -> IRModule:
+def _unpack(packed: tuple[str, list[tuple[str, bytes, str]]]) -> IRModule:
     text, weights = packed
     module = IRModule.parse(text)
     for key, data, type_text in weights:
-        stored = module.blobs.add(key, data, TextParser(_context(), type_text).parse_type())
+        type_ = TextParser(_context(), type_text).parse_type()
+        assert isinstance(type_, TensorType)
+        stored = module.blobs.add(key, data, type_)
         assert stored == key, f"the weight {key} came over as {stored}"
     return module
 
 
-def run(packed: Any, inputs: dict, state: dict, entry: str) -> Any:
+def _run(packed: Any, inputs: dict, state: dict, entry: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        outputs = save_asset(unpack(packed), Path(folder) / "program.aimodel").run(inputs, state, entry)
+        outputs = save_asset(_unpack(packed), Path(folder) / "program.aimodel").run(inputs, state, entry)
     return outputs, state
 
 
-def check(packed: Any, pretty: bool) -> tuple[str, ...]:
-    return parse_with_toolchain(unpack(packed), pretty=pretty)
+def _check(packed: Any, pretty: bool) -> tuple[str, ...]:
+    return parse_with_toolchain(_unpack(packed), pretty=pretty)
 
 
 def main() -> None:
     # the runtime prints to standard output, so answers go through a copy of it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    jobs = {"run": run, "check": check}
+    jobs: dict[str, Callable[..., Any]] = {"run": _run, "check": _check}
     while True:
         try:
             name, *arguments = pickle.load(sys.stdin.buffer)

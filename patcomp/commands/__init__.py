@@ -1,0 +1,1 @@
+"""The subcommands of `patcomp`, one file a subject; `patcomp.cli` puts them together."""

@@ -1,0 +1,165 @@
+"""`patcomp catalog` and `patcomp ops`: what the rules are, and what they take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from inspect import cleandoc
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from patcomp.commands.common import Catalogs, UsageError, load_catalogs, rules_with, wide_console
+from patcomp.errors import PatcompError
+
+if TYPE_CHECKING:
+    from patcomp.patterns.rule import Entry
+
+
+def list_rules(
+    stage: Annotated[str | None, typer.Option(help="Only the rules of this stage.")] = None,
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/catalog.md.")] = False,
+    catalog: Catalogs = None,
+) -> None:
+    """Lists every rule: name, stage, what it matches, where it is declared, what it does."""
+    rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
+    if not rules:
+        raise UsageError(f"no rule has the stage {stage!r}; there are {', '.join(_stage_names())}")
+    if markdown:
+        print(catalog_page(rules))
+        return
+    table = Table("rule", "stage", "matches", "declared at", "does")
+    for rule in rules:
+        table.add_row(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule))
+    wide_console().print(table, markup=False)
+    print(f"{len(rules)} rules")
+
+
+def show_rule(
+    name: Annotated[str, typer.Argument(help="The rule's name, as `patcomp catalog list` shows it.")],
+    catalog: Catalogs = None,
+) -> None:
+    """Shows a rule whole: what it says of itself, what it matches, its examples, its conditions."""
+    from patcomp.patterns import Rule
+
+    rules = rules_with(catalog)
+    if name not in rules:
+        near = [rule.name for rule in rules if name.lower() in rule.name.lower()]
+        raise UsageError(f"no rule is called {name!r}" + (f"; there are {', '.join(near)}" if near else ""))
+    rule = rules[name]
+    print(f"{rule.name}: a rule of the {rule.stage} stage, declared at {rule.source}")
+    print(f"\n{cleandoc(rule.doc) or 'It does not say what it does.'}\n")
+    print(f"matches:    {_subject(rule)}")
+    print(f"size:       {rule.size}, priority {rule.priority}")
+    if not isinstance(rule, Rule):
+        for item in rule.examples:
+            given = [*map(repr, item.args), *(f"{key}={value!r}" for key, value in item.kwargs.items())]
+            print(f"example:    {item.op or rule.ops[0]}({', '.join(given)})")
+        return
+    print(f"becomes:    {shorten(str(rule.to), 200)}")
+    for condition in rule.where:
+        print(f"where:      {shorten(condition.text, 200)}")
+    for capture, value in (rule.example or {}).items():
+        print(f"example:    {capture} = {value!r}")
+
+
+def check_catalog(catalog: Catalogs = None) -> None:
+    """Checks the declarations: unique names, targets that exist, and that rules match their own examples."""
+    from patcomp.patterns import Rule, collect, self_tests
+    from patterns_catalog import default_rules
+
+    rules = collect(*load_catalogs(catalog)) if catalog else default_rules()
+    findings: list[str] = []
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            continue
+        try:
+            self_tests(rule)[0].run()
+        except (PatcompError, AssertionError) as error:
+            findings.append(str(error))
+    print("\n".join([*findings, f"{len(rules)} rules, {len(findings) or 'no'} findings"]))
+    if findings:
+        sys.exit(1)
+
+
+def list_composites(
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/composites.md.")] = False,
+) -> None:
+    """Lists every composite: declaration, formula, how many rules recover it."""
+    from patcomp.composites_page import composite_table, composites_page, recovered_by
+    from patterns_catalog import default_rules
+
+    rules = default_rules()
+    if markdown:
+        print(composites_page(rules))
+        return
+    table = Table("composite", "inputs", "attributes", "rules", "computes")
+    rules_of = recovered_by(rules)
+    for item in composite_table():
+        count = str(len(rules_of.get(item.name, ())))
+        formula = item.doc.partition("\n")[0]
+        table.add_row(item.name, ", ".join(item.inputs), ", ".join(item.attributes), count, formula)
+    wide_console().print(table, markup=False)
+
+
+def catalog_page(rules: Iterable[Entry]) -> str:
+    """The rules as a Markdown page, a table for each stage."""
+    listed = list(rules)
+    lines = ["# The rules", "", "Made by `patcomp catalog list --markdown > docs/catalog.md`."]
+    for stage in _stage_names():
+        chosen = [rule for rule in listed if rule.stage == stage]
+        if not chosen:
+            continue
+        lines += ["", f"## {stage}: {len(chosen)} rules", "", "| rule | matches | file | does |", "|---|---|---|---|"]
+        for rule in chosen:
+            file = rule.source.partition(":")[0]
+            summary = _summary(rule).replace("|", "\\|").replace("*", "\\*")
+            lines.append(f"| {rule.name} | `{_subject(rule)}` | `{file}` | {summary} |")
+    return "\n".join(lines)
+
+
+def ops(
+    pattern: Annotated[str, typer.Argument(help="Only ops of such names, a shell pattern: 'aten.add*'.")] = "*",
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
+) -> None:
+    """Lists the PyTorch ops that are converted: how, with which element types and ranks, and what is refused."""
+    from patcomp.frontend_torch.support import supported_ops, sweep_shares
+    from patcomp.ops_page import ops_page, ranks_text
+
+    found = supported_ops()
+    if markdown:
+        print(ops_page(found, sweep_shares()))
+        return
+    found = [support for support in found if fnmatch(support.op, pattern) or fnmatch(support.op, f"aten.{pattern}")]
+    if not found:
+        raise PatcompError(f"no supported op is called {pattern}")
+    table = Table("op", "how", "element types", "ranks", "limits")
+    for support in found:
+        cells = (", ".join(support.how), ", ".join(support.dtypes), ranks_text(support.ranks))
+        table.add_row(support.op, *cells, "; ".join(support.limits))
+    wide_console().print(table, markup=False)
+    print(f"{len(found)} ops")
+
+
+def _subject(rule: Entry) -> str:
+    """The ops that a procedural rule takes, or those in the pattern of a declarative one, its root first."""
+    from patcomp.patterns import Rule
+    from patcomp.patterns.rule import largest
+
+    if not isinstance(rule, Rule):
+        return ", ".join(rule.ops)
+    names = [node.spec.name for node in largest(rule.root).values()]
+    return " of ".join(dict.fromkeys(names))
+
+
+def _summary(rule: Entry) -> str:
+    return rule.doc.partition("\n")[0]
+
+
+def _stage_names() -> list[str]:
+    from patcomp.rewrites import STAGES
+
+    return ["import", *(stage.name for stage in STAGES)]

@@ -1,0 +1,48 @@
+"""Examples of rules that are programs of several ops, exported and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.commands.common import quiet
+from patcomp.ir.evaluate.eager import random_tensor
+from patcomp.patterns import Example
+from patcomp.patterns.drawing import limits_of
+from patcomp.patterns.selftest import parse_type
+
+
+class Calling(torch.nn.Module):
+    """The program of an example as a module, which is what `torch.export` takes."""
+
+    def __init__(self, example: Example):
+        super().__init__()
+        assert example.program is not None
+        self.function = example.program
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function(torch, *tensors)
+
+
+def convert_example(example: Example, catalog: Sequence[ModuleType]) -> tuple[AIProgram, Calling, tuple[Any, ...]]:
+    """The converted program of an example, the module that it is, and inputs for it.
+
+    Args:
+        example: one with a `program`.
+        catalog: catalogs before patcomp's own.
+    """
+    quiet()
+    texts = [str(text) for text in example.args]
+    inputs = tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
+    module = Calling(example)
+    exported = torch.export.export(module, inputs)
+    return TorchConverter(catalog=catalog).add_exported_program(exported).to_coreai(), module, inputs
+
+
+def fired_in(program: AIProgram) -> set[str]:
+    """The names of the rules that made something in a conversion."""
+    return {name for report in program.reports for name, count in report.statistics.fired.items() if count}

@@ -1,0 +1,71 @@
+"""`patcomp lint-catalog`: overlaps, rules that hide each other, rules that nothing fires or tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from patcomp.commands.common import (
+    Catalogs,
+    Modules,
+    convert_model,
+    import_modules,
+    load_catalogs,
+    rules_with,
+    wide_console,
+)
+from patcomp.patterns import OpRule, RuleSet, collect
+from patcomp.patterns.rule import Entry
+from patcomp.rewrites.lint import fired_by_examples, lint
+
+
+def lint_catalog(
+    catalog: Catalogs = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(help="A model, as for convert; by default the examples of all rules are the corpus."),
+    ] = None,
+    modules: Modules = None,
+) -> None:
+    """Lists what is suspicious about the rules; with --catalog, about those of the given catalogs alone."""
+    from patterns_catalog.explained import EXPLAINED
+
+    import_modules(modules)
+    everything = rules_with(catalog)
+    modules_of = load_catalogs(catalog)
+    rules = collect(*modules_of) if catalog else everything
+    rules = RuleSet(everything[rule.name] for rule in rules)
+    fired: set[str] = set()
+    for model in corpus or ():
+        for report in convert_model(model, None, catalog).reports:
+            fired |= {name for name, count in report.statistics.fired.items() if count}
+    if not corpus:
+        fired = fired_by_examples(everything).union(*(_fired_by_programs(rule, modules_of) for rule in everything))
+    where = "the corpus" if corpus else "the examples of all rules"
+    explained = {} if corpus else EXPLAINED
+    findings = list(dict.fromkeys(lint(rules, everything, fired, where)))
+    open_findings = [finding for finding in findings if finding.key not in explained]
+    if open_findings:
+        table = Table("finding", "rule", "why")
+        for finding in open_findings:
+            table.add_row(finding.kind, finding.rule, finding.message)
+        wide_console().print(table, markup=False)
+    known = f", {len(findings) - len(open_findings)} more are explained" if len(findings) > len(open_findings) else ""
+    print(f"{len(rules)} rules, {len(open_findings) or 'no'} findings{known}")
+    if open_findings:
+        sys.exit(1)
+
+
+def _fired_by_programs(rule: Entry, catalog: Sequence[ModuleType]) -> set[str]:
+    """The rules that fire in the examples of a rule that are programs of several ops."""
+    programs = [item for item in rule.examples if item.program] if isinstance(rule, OpRule) else []
+    if not programs:
+        return set()
+    from patcomp.commands.examples import convert_example, fired_in
+
+    return set().union(*(fired_in(convert_example(item, catalog)[0]) for item in programs))

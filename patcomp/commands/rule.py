@@ -1,0 +1,138 @@
+"""`patcomp rule`: a skeleton for a new rule, and the tests that follow from a rule's declaration."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from patcomp.commands.common import Modules, UsageError, import_modules, load_catalog, wide_console
+from patcomp.errors import RuleError
+from patcomp.patterns import OpRule
+from patcomp.patterns.rule import Entry
+from patcomp.rewrites.examination import Check, examine
+from patcomp.rewrites.trials import Runner, WrongRuleError
+
+
+def new_rule(
+    name: Annotated[str, typer.Argument(help="The name of the rule, and of the composite: my_norm.")],
+    kind: Annotated[str, typer.Option(help="composite, lowering or rewrite.")] = "composite",
+    op: Annotated[str | None, typer.Option(help="The op that a lowering takes, such as aten.cumsum.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default NAME.py.")] = None,
+    modules: Modules = None,
+) -> None:
+    """Writes a rule with an example, to be changed at the places marked TODO; `patcomp rule test` tests it."""
+    from patcomp.commands.skeletons import KINDS, skeleton
+
+    if not name.isidentifier():
+        raise UsageError(f"{name!r} cannot be the name of a Python function")
+    if kind not in KINDS:
+        raise UsageError(f"no kind of rule is called {kind}; there are {', '.join(KINDS)}")
+    if (op is None) == (kind == "lowering"):
+        raise UsageError("--op goes with --kind lowering: the op that it takes")
+    import_modules(modules)
+    path = output or Path(f"{name}.py")
+    if path.exists():
+        raise UsageError(f"there is a file {path} already")
+    path.write_text(skeleton(kind, name, op))
+    print(f"{path}: change what is marked TODO, then: patcomp rule test {path}")
+
+
+def check_rules(
+    file: Annotated[str, typer.Argument(help="A catalog: a file FILE.py, or a module.", show_default=False)],
+    rule: Annotated[list[str] | None, typer.Option(help="Only the rule of this name.")] = None,
+    runtime: Annotated[
+        bool | None, typer.Option(help="Also run on the Core AI runtime; by default where coreai-core is installed.")
+    ] = None,
+    modules: Modules = None,
+) -> None:
+    """Runs the tests that follow from each rule's declaration and examples; shows a counterexample to what fails."""
+    from patcomp.patterns import collect
+    from patterns_catalog import default_rules
+
+    import_modules(modules)
+    module = load_catalog(file)
+    rules = collect(module)
+    if unknown := [name for name in rule or () if name not in rules]:
+        known = ", ".join(item.name for item in rules) or "no rules"
+        raise UsageError(f"{file} has no rule {', '.join(unknown)}; it has {known}")
+    if not len(rules):
+        raise UsageError(f"{file} has no rules")
+    catalog = default_rules().preceded_by(rules, override=True)
+    failed = 0
+    with _runtime(runtime) as runner:
+        for item in rules:
+            if not rule or item.name in rule:
+                checks = [*examine(item, catalog, runner), *_programs(item, module)]
+                _show(item.name, checks)
+                failed += any(check.failure is not None for check in checks)
+    print(f"{len(rule or list(rules))} rules, {failed or 'none'} of them wrong")
+    if failed:
+        sys.exit(1)
+
+
+def _programs(rule: Entry, module: ModuleType) -> list[Check]:
+    """The check of the examples that are programs of several ops: the rule fires, and the numbers are PyTorch's."""
+    programs = [item for item in rule.examples if item.program] if isinstance(rule, OpRule) else []
+    if not programs:
+        return []
+    from patcomp.commands.examples import convert_example, fired_in
+
+    check = Check("programs of several ops")
+    for item in programs:
+        program, model, inputs = convert_example(item, [module])
+        verification = program.verify_against(model, inputs, backends=["evaluator"])
+        if rule.name not in fired_in(program):
+            check.failure = RuleError(f"rule {rule.name} ({rule.source}) does not fire in its example {item}")
+        elif not verification.passed:
+            check.failure = RuleError(
+                f"rule {rule.name} ({rule.source}) is wrong in its example {item}: {verification}"
+            )
+        else:
+            check.runs += 1
+    return [check]
+
+
+def _show(name: str, checks: list[Check]) -> None:
+    table = Table("tests", title=f"rule {name}", title_justify="left")
+    table.add_column("programs", justify="right")
+    table.add_column("result")
+    for check in checks:
+        result = "ok" if check.runs else "PyTorch or the rule refuses them"
+        table.add_row(check.name, str(check.runs), result if check.failure is None else "WRONG")
+    console = wide_console()
+    console.print(table)
+    shown: set[str] = set()
+    for check in checks:
+        failure = check.failure
+        if failure is None or (heading := getattr(failure, "headline", str(failure))) in shown:
+            continue
+        shown.add(heading)
+        kind = "counterexample" if isinstance(failure, WrongRuleError) else "failure"
+        Console(soft_wrap=True).print(f"{kind}, {check.name}: {failure}\n", markup=False, highlight=False)
+
+
+@contextlib.contextmanager
+def _runtime(wanted: bool | None) -> Iterator[Runner | None]:
+    """What runs programs on the runtime, in a child process; None where that is not wanted.
+
+    Raises:
+        UsageError: it is wanted, and `coreai-core` is not installed.
+    """
+    from patcomp.emit.native import Native
+    from patcomp.report import has_toolchain
+
+    if wanted and not has_toolchain():
+        raise UsageError('--runtime needs coreai-core: pip install "patcomp[coreai]"')
+    if wanted is False or not has_toolchain():
+        yield None
+        return
+    with contextlib.closing(Native()) as native:
+        yield native.run

@@ -1,0 +1,142 @@
+"""The dynamic dimensions of an entry point: their names, ranges, and how those of its inputs depend on each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from patcomp.errors import EvaluationError
+
+Place = tuple[str, int | None]
+"""An input or state and one of its axes; None for the value of an input that is a number."""
+
+Range = tuple[int, int | None]
+"""The smallest and the largest value, both included; None for no limit."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of a dimension as a polynomial of named ones: `2*seq + 1`."""
+
+    terms: tuple[tuple[int, tuple[str, ...]], ...]
+    """Factor and names of each product; no names for the constant."""
+
+    def __str__(self) -> str:
+        parts = []
+        for factor, names in self.terms:
+            shown = "*".join(([str(abs(factor))] if abs(factor) != 1 or not names else []) + list(names))
+            parts.append(f" - {shown}" if factor < 0 else f" + {shown}")
+        text = "".join(parts) or " + 0"
+        return text[3:] if text.startswith(" + ") else f"-{text[3:]}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The named dimensions in it, each once."""
+        return tuple(dict.fromkeys(name for _, names in self.terms for name in names))
+
+    @property
+    def number(self) -> int | None:
+        """The size, where it depends on no name."""
+        return None if self.names else sum(factor for factor, _ in self.terms)
+
+    def given(self, sizes: Mapping[str, int]) -> Extent:
+        """The same with some names replaced by numbers."""
+        terms: dict[tuple[str, ...], int] = {}
+        for factor, names in self.terms:
+            left = tuple(name for name in names if name not in sizes)
+            product = factor * math.prod(sizes[name] for name in names if name in sizes)
+            terms[left] = terms.get(left, 0) + product
+        return Extent(tuple((factor, names) for names, factor in terms.items() if factor))
+
+    def solved(self, size: int) -> tuple[str, int, int] | None:
+        """The one name in it, with the quotient and the remainder of what it is when the whole is `size`; None if
+        there are several names, or it is not linear."""
+        rest = sum(factor for factor, names in self.terms if not names)
+        products = [(factor, names) for factor, names in self.terms if names]
+        if len(products) != 1 or len(products[0][1]) != 1:
+            return None
+        ((factor, (name,)),) = products
+        return name, *divmod(size - rest, factor)
+
+
+@dataclass(frozen=True)
+class Dims:
+    """What is known of the dynamic dimensions of an entry point."""
+
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    """The range of each named dimension."""
+    extents: Mapping[Place, Extent] = field(default_factory=dict)
+    """The size of each dynamic dimension of the inputs and states, and what inputs are that are numbers."""
+
+    def given(self, sizes: Mapping[str, int]) -> Dims:
+        """The same with some dimensions fixed."""
+        return Dims(
+            {name: limits for name, limits in self.ranges.items() if name not in sizes},
+            {place: extent.given(sizes) for place, extent in self.extents.items()},
+        )
+
+    def sizes(self, found: Mapping[Place, int]) -> dict[str, int]:
+        """The named dimensions that sizes of inputs imply.
+
+        Raises:
+            EvaluationError: one is out of its range, not whole, or another than a size before implies.
+        """
+        sizes: dict[str, int] = {}
+        waiting = {place: extent for place, extent in self.extents.items() if place in found}
+        while waiting:
+            for place, extent in waiting.items():
+                if (solved := extent.given(sizes).solved(found[place])) is not None:
+                    break
+            else:
+                break
+            del waiting[place]
+            name, size, remainder = solved
+            if remainder:
+                raise EvaluationError(f"{_what(place, found)}, which is not {extent} for any whole {name}")
+            low, high = self.ranges[name]
+            if size < low or (high is not None and size > high):
+                shown = f"must be {_limits(low, high)}"
+                because = f"{name} {shown}" if str(extent) == name else f"{extent} is {found[place]}: {name} {shown}"
+                raise EvaluationError(f"{_what(place, found)}, but {because}")
+            sizes[name] = size
+        for place, extent in self.extents.items():
+            wanted = extent.given(sizes).number
+            if place in found and wanted is not None and wanted != found[place]:
+                values = ", ".join(f"{name} is {sizes[name]}" for name in extent.names)
+                text = f"it must be {wanted}" + (f" = {extent}, since {values}" if values else "")
+                text = f"{extent} is {wanted} by the inputs before" if str(extent) in sizes else text
+                raise EvaluationError(f"{_what(place, found)}, but {text}")
+        return sizes
+
+    def fixed(self, sizes: Mapping[str, int]) -> dict[Place, int]:
+        """The places whose size is a number when some dimensions are fixed."""
+        numbers = {place: extent.given(sizes).number for place, extent in self.extents.items()}
+        return {place: number for place, number in numbers.items() if number is not None}
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Checks dimensions that are to be fixed.
+
+        Raises:
+            ValueError: one does not exist or is out of its range; the message lists those there are.
+        """
+        listed = ", ".join(f"{name} ({_limits(*limits)})" for name, limits in self.ranges.items()) or "none"
+        for name, size in sizes.items():
+            if name not in self.ranges:
+                raise ValueError(f"no dimension is called {name!r}; there are {listed}")
+            low, high = self.ranges[name]
+            if isinstance(size, bool) or not isinstance(size, int) or size < low or (high is not None and size > high):
+                raise ValueError(f"{name} cannot be {size!r}; there are {listed}")
+
+
+def _what(place: Place, found: Mapping[Place, int]) -> str:
+    name, axis = place
+    return (
+        f"input {name!r} is {found[place]}"
+        if axis is None
+        else f"input {name!r} has size {found[place]} in dimension {axis}"
+    )
+
+
+def _limits(low: int, high: int | None) -> str:
+    return f"{low} or more" if high is None else f"{low} to {high}"

@@ -1,0 +1,133 @@
+"""The Core AI runtime in a child process, because native code can abort the process that it is in.
+
+with contextlib.closing(Native()) as native:
+    outputs = native.run(module, {"x": array})
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patcomp.emit.asset import check_blobs
+from patcomp.ir.module import IRModule
+
+
+class NativeError(RuntimeError):
+    """The toolchain or the runtime refused the program; `kind` is the class name of its exception."""
+
+    def __init__(self, kind: str, message: str):
+        self.kind = kind
+        super().__init__(f"{kind}: {message}")
+
+
+class ProcessDied(RuntimeError):  # noqa: N818
+    """The runtime took its process down; `signal` is the signal's number, `log` the end of what it said."""
+
+    def __init__(self, number: int, log: str):
+        self.signal = number
+        self.log = log
+        name = signal.Signals(number).name if number else "an exit"
+        super().__init__(f"the runtime died of {name}\n{log}")
+
+
+class Native:
+    """A child process that saves and runs programs; it is started when needed and again when it died."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def run(
+        self,
+        module: IRModule,
+        inputs: Mapping[str, Any],
+        state: dict[str, Any] | None = None,
+        entry: str = "main",
+    ) -> dict[str, np.ndarray]:
+        """Saves a module as an asset and runs a function of it.
+
+        Args:
+            module: the program with its weights.
+            inputs: numpy arrays or torch tensors by name.
+            state: state buffers by name; numpy arrays, replaced in the dict by their new content.
+            entry: name of the function.
+
+        Raises:
+            NativeError: the program was refused, by any layer.
+            ProcessDied: the child process died.
+        """
+        outputs, new_state = self._ask(
+            "run", _pack(module), {k: _array(v) for k, v in inputs.items()}, _arrays(state), entry
+        )
+        if state is not None:
+            state.update(new_state)
+        return outputs
+
+    def check(self, module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:
+        """The diagnostics of the real parser and verifier for the module's text; empty when it is accepted."""
+        return self._ask("check", _pack(module), pretty)
+
+    def close(self) -> None:
+        """Ends the child process."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(timeout=10)
+            self._process = None
+
+    def _ask(self, *job: Any) -> Any:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump(job, process.stdin)
+            process.stdin.flush()
+            kind, answer = pickle.load(process.stdout)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            self._process = None
+            code = process.wait(timeout=60)
+            self._log.seek(0)
+            raise ProcessDied(max(-code, 0), self._log.read()[-2000:].decode(errors="replace")) from None
+        if kind != "ok":
+            raise NativeError(kind, answer)
+        return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._log.seek(0)
+        self._log.truncate()
+        root = str(Path(__file__).parents[2])
+        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "patcomp.emit.native_worker"],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        return self._process
+
+
+def _pack(module: IRModule) -> tuple[str, list[tuple[str, bytes, str]]]:
+    """A module as something that can be sent: text, and the bytes and type of each weight."""
+    check_blobs(module)
+    return module.text(generic=True), [(blob.key, bytes(blob.data), str(blob.type)) for blob in module.blobs]
+
+
+def _array(value: Any) -> Any:
+    from patcomp.ir.evaluate.element_types import to_numpy
+
+    return value if isinstance(value, np.ndarray | np.generic) else to_numpy(value)
+
+
+def _arrays(values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    return {name: np.array(_array(value)) for name, value in (values or {}).items()}

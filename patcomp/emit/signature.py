@@ -1,0 +1,122 @@
+"""What an entry point takes and gives: its inputs, outputs and states, and the call of the model that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from patcomp.emit.dims import Dims, Range
+from patcomp.ir.module import names_of
+from patcomp.ir.module import signature_of as types_of
+from patcomp.ir.types import HandleType, TensorType, element_name, shape_of
+from patcomp.ir.xdsl import Attribute, Operation
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input, output or state.
+
+    A dimension that differs from run to run is a text in terms of `EntrySignature.dims`, `"batch"` or `"2*seq"`, or
+    None where nothing is known of it.
+    """
+
+    name: str
+    shape: tuple[int | str | None, ...]
+    element_type: str
+
+    def __str__(self) -> str:
+        separator = " x " if any(isinstance(dim, str) for dim in self.shape) else "x"
+        dims = ("?" if dim is None else str(dim) for dim in self.shape)
+        return f"{self.name}: {separator.join([*dims, self.element_type])}"
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A Python value that became part of the program when the model was exported."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """How the model itself is called.
+
+    Each leaf of its arguments is the name of an input or state, each leaf of its result that of an output, or `Fixed`.
+    """
+
+    arguments: tuple[str | Fixed, ...]
+    results: tuple[str | Fixed, ...]
+    argument_tree: Any
+    """PyTorch's tree of `(args, kwargs)`."""
+    result_tree: Any
+    """PyTorch's tree of the result."""
+    numbers: frozenset[str]
+    """The outputs that the model returns as Python numbers."""
+    buffers: dict[str, str]
+    """Path in the model of each state that is a buffer, by name."""
+
+
+@dataclass(frozen=True)
+class EntrySignature:
+    """The interface of an entry point."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    states: tuple[TensorSpec, ...]
+    call: ModelCall | None = None
+    """None for a program that was not converted from a model."""
+    dims: Mapping[str, Range] = field(default_factory=dict)
+    """The smallest and largest size of each named dimension, None for no limit: `{"batch": (1, 16)}`."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{what} {value}"
+            for what, values in (("input ", self.inputs), ("state ", self.states), ("output", self.outputs))
+            for value in values
+        ]
+        leaves = (("argument", self.call.arguments), ("result", self.call.results)) if self.call else ()
+        for what, listed in leaves:
+            lines += [
+                f"{what} {index} is always {leaf.value!r}"
+                for index, leaf in enumerate(listed)
+                if isinstance(leaf, Fixed)
+            ]
+        return "\n".join(lines)
+
+
+def signature_of(graph: Operation, call: ModelCall | None = None, dims: Dims | None = None) -> EntrySignature:
+    """The interface of a graph; a value without a name goes by its position."""
+    types, dims = types_of(graph.regions[0].block), dims or Dims()
+    arguments = [spec and _named(spec, dims) for spec in _specs(names_of(graph, "arg_attrs"), list(types.inputs))]
+    results = _specs(names_of(graph, "res_attrs"), list(types.outputs))
+    handles = [isinstance(type_, HandleType) for type_ in types.inputs]
+    return EntrySignature(
+        inputs=tuple(spec for spec, handle in zip(arguments, handles, strict=True) if spec and not handle),
+        outputs=tuple(spec for spec in results if spec),
+        states=tuple(spec for spec, handle in zip(arguments, handles, strict=True) if spec and handle),
+        call=call,
+        dims=dict(dims.ranges),
+    )
+
+
+def _named(spec: TensorSpec, dims: Dims) -> TensorSpec:
+    """The specification with the names of its dynamic dimensions."""
+    extents = (dims.extents.get((spec.name, axis)) for axis in range(len(spec.shape)))
+    shape = (
+        size if extent is None else str(extent) if extent.number is None else extent.number
+        for size, extent in zip(spec.shape, extents, strict=True)
+    )
+    return replace(spec, shape=tuple(shape))
+
+
+def _specs(names: Sequence[str | None], types: Sequence[Attribute]) -> list[TensorSpec | None]:
+    """The specification of each value; None for a token."""
+    return [_spec(name or str(index), type_) for index, (name, type_) in enumerate(zip(names, types, strict=True))]
+
+
+def _spec(name: str, type_: Attribute) -> TensorSpec | None:
+    content = type_.tensor_type if isinstance(type_, HandleType) else type_
+    if not isinstance(content, TensorType):
+        return None
+    return TensorSpec(name, shape_of(content), element_name(content.element_type))

@@ -1,0 +1,58 @@
+"""How a model is called and what its buffers hold, kept beside the program that is made of it."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+
+from patcomp.emit.signature import Fixed, ModelCall
+from patcomp.errors import EvaluationError, Problem, UnsupportedError
+from patcomp.frontend_torch.dtypes import type_of
+from patcomp.frontend_torch.names import Names
+from patcomp.frontend_torch.signature import Signature
+from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.types import TensorType
+from patcomp.rewrites import Widths
+
+
+def model_call(program: ExportedProgram, signature: Signature, names: Names) -> ModelCall:
+    """The call of an exported model, in terms of the names that its program has at run time."""
+    tree = program.call_spec
+    own = dict(zip(signature.inputs, names.inputs, strict=True))
+    own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
+    outputs = iter(names.outputs)
+    results = tuple(
+        Fixed(signature.fixed_outputs[index]) if leaf is None else next(outputs)
+        for index, leaf in enumerate(signature.user_results)
+    )
+    return ModelCall(
+        arguments=tuple(own.get(leaf) or Fixed(signature.fixed_inputs[leaf]) for leaf in signature.user_inputs),
+        results=results,
+        argument_tree=tree.in_spec,
+        result_tree=tree.out_spec,
+        numbers=frozenset(leaf for index in signature.numbers if isinstance(leaf := results[index], str)),
+        buffers={n: state.target for state, n in zip(signature.states, names.states, strict=True) if state.is_buffer},
+    )
+
+
+def initial_state(signature: Signature, names: Names, widths: Widths) -> dict[str, torch.Tensor]:
+    """Copies of what the buffers hold now, by the names of their states, in the types of the program.
+
+    Raises:
+        UnsupportedError: a 64-bit value does not fit 32 bits; all such buffers are listed.
+    """
+    contents: dict[str, torch.Tensor] = {}
+    problems: list[Problem] = []
+    for state, name in zip(signature.states, names.states, strict=True):
+        if state.initial is None:
+            continue
+        held = state.initial.detach().cpu().clone(memory_format=torch.contiguous_format)
+        type_ = widths.of(type_of(held))
+        assert isinstance(type_, TensorType)
+        try:
+            contents[name] = prepare_input(held, type_, state.target, "buffer")
+        except EvaluationError as error:
+            problems.append(Problem(str(error), node=state.placeholder, advice="convert with int64='keep'"))
+    if problems:
+        raise UnsupportedError("the buffers that the model writes to cannot be converted:", problems)
+    return contents

@@ -1,0 +1,155 @@
+"""PyTorch's control flow as `coreai.if` and `coreai.while`.
+
+The functions here have the signatures of PyTorch's higher-order operators. Where these take a nested graph, they take
+a function that imports the graph at the insertion point, called with what its placeholders stand for. So a graph may
+use values from outside (captured parameters are operands of the operator anyway), and nests as deep as it likes.
+
+`scan`, `map` and `associative_scan` are loops: a counter, the carried values, and the stacked results, of which each
+pass writes one row. What PyTorch exports for `dim=` and `reverse=` are permutations around the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.types import TensorType, element_type, static_shape, tensor
+from patcomp.ir.value import Value
+
+Graph = Callable[..., list[Any]]
+"""Imports a nested graph: values and Python numbers to values and Python numbers."""
+
+Types = Sequence[TensorType]
+"""The types of an operator's results."""
+
+
+def cond(types: Types, predicate: Any, then: Graph, otherwise: Graph, operands: Sequence[Any]) -> list[Any]:
+    """`torch.cond`: one of two graphs; the chosen one alone where export knows the predicate.
+
+    Raises:
+        InferenceError: the results of the graphs have different types.
+    """
+    if not isinstance(predicate, Value):
+        return _values((then if predicate else otherwise)(*operands))
+    return coreai.if_(
+        _boolean(predicate), lambda: _values(then(*operands)), lambda: _values(otherwise(*operands))
+    )  # fmt: skip
+
+
+def while_loop(
+    types: Types, condition: Graph, body: Graph, carried: Sequence[Any], additional: Sequence[Any]
+) -> list[Value]:
+    """`while_loop`: carried integers are 0-d values.
+
+    Raises:
+        InferenceError: the body gives values of other types than it takes.
+    """
+    return coreai.while_(
+        _values(carried),
+        lambda *values: _boolean(_values(condition(*values, *additional))[0]),
+        lambda *values: _values(body(*values, *additional)),
+    )
+
+
+def scan(
+    types: Types, combine: Graph, init: Sequence[Any], xs: Sequence[Value], additional: Sequence[Any]
+) -> list[Value]:
+    """`scan`: `combine(*carried, *rows, *additional)` gives the next carried values and a row of each result."""
+    carried = _values(init)
+    stacked = [_zeros(type_) for type_ in types[len(carried) :]]
+    return _loop(0, carried, stacked, xs, lambda state, rows: combine(*state, *rows, *additional))
+
+
+def map_(types: Types, body: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
+    """`map`: `body(*rows, *additional)` gives a row of each result."""
+    return scan(types, body, (), xs, additional)
+
+
+def associative_scan(types: Types, combine: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
+    """`associative_scan`, row by row: the first rows stay, and each is combined with what came before it."""
+
+    def step(before: list[Value], rows: list[Value]) -> list[Any]:
+        after = combine(*before, *rows, *additional)
+        return [*after, *after]
+
+    first = [_row(x, Builder.current().constant(np.array(0, np.int32), element_type("si32"))) for x in xs]
+    return _loop(1, first, xs, xs, step)[len(xs) :]
+
+
+HigherOrder = torch._ops.HigherOrderOperator
+
+CONTROL_FLOW: dict[Any, Callable[..., list[Any]]] = {
+    torch.ops.higher_order.cond: cond,
+    torch.ops.higher_order.while_loop: while_loop,
+    torch.ops.higher_order.scan: scan,
+    torch.ops.higher_order.map_impl: map_,
+    torch.ops.higher_order.associative_scan: associative_scan,
+}
+"""The function for each higher-order operator; its arguments follow the types of the results."""
+
+
+def _loop(
+    start: int,
+    carried: Sequence[Value],
+    stacked: Sequence[Value],
+    xs: Sequence[Value],
+    step: Callable[[list[Value], list[Value]], list[Any]],
+) -> list[Value]:
+    """`step(carried, rows)` for each row of `xs` from `start` on; the carried values and the filled results.
+
+    The counter has 32 bits, so that it is outside of the choices for 64-bit numbers.
+    """
+    counter, flag = tensor((), "si32"), tensor((), "i1")
+    length, count = xs[0].static_shape[0], len(carried)
+
+    def body(position: Value, *values: Value) -> list[Value]:
+        results = _values(step(list(values[:count]), [_row(x, position) for x in xs]))
+        filled = [_with_row(old, position, row) for old, row in zip(values[count:], results[count:], strict=True)]
+        return [aten.build("aten.add.Scalar", counter, self=position, other=1), *results[:count], *filled]
+
+    def condition(position: Value, *values: Value) -> Value:
+        return aten.build("aten.lt.Scalar", flag, self=position, other=length)  # type: ignore[no-any-return]
+
+    first = Builder.current().constant(np.array(start, np.int32), element_type("si32"))
+    return coreai.while_([first, *carried, *stacked], condition, body)[1:]
+
+
+def _row(x: Value, position: Value) -> Value:
+    type_ = tensor(x.shape[1:], x.element_type)
+    return aten.build("aten.index.Tensor", type_, self=x, indices=[position])  # type: ignore[no-any-return]
+
+
+def _with_row(x: Value, position: Value, row: Value) -> Value:
+    return aten.build("aten.index_put", x.type, self=x, indices=[position], values=row)  # type: ignore[no-any-return]
+
+
+def _zeros(type_: TensorType) -> Value:
+    return aten.build(  # type: ignore[no-any-return]
+        "aten.full", type_, size=list(static_shape(type_)), fill_value=0, dtype=type_.element_type
+    )
+
+
+def _values(items: Sequence[Any]) -> list[Value]:
+    """Numbers as 0-d values, of the types that PyTorch gives them."""
+    return [item if isinstance(item, Value) else _constant(item) for item in items]
+
+
+def _constant(number: Any) -> Value:
+    if not isinstance(number, bool | int):
+        raise TypeError(f"{number!r} cannot be an operand or a result of control flow; only tensors and integers can")
+    element = "i1" if isinstance(number, bool) else "si64"
+    return Builder.current().constant(np.array(number), element_type(element))
+
+
+def _boolean(value: Value) -> Value:
+    """A tensor of one element as the 0-d `i1` that conditions are."""
+    if value.rank:
+        value = aten.build("aten.view", tensor((), value.element_type), self=value, size=[])
+    if value.dtype != "i1":
+        value = aten.build("aten.ne.Scalar", tensor((), "i1"), self=value, other=0)
+    return value

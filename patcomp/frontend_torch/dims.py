@@ -1,0 +1,91 @@
+"""The dynamic dimensions of an exported program, with the names that its `torch.export.Dim`s have."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+
+from patcomp.emit.dims import Dims, Extent, Place, Range
+from patcomp.frontend_torch.names import Names
+from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.sizes import known
+
+
+def dims_of(program: ExportedProgram, signature: Signature, names: Names) -> Dims:
+    """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
+
+    A dimension that has no name, because it was exported with `Dim.AUTO` or `Dim.DYNAMIC`, is named `s0`, `s1` and so
+    on in order of appearance.
+    """
+    own = dict(zip(signature.inputs, names.inputs, strict=True))
+    own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    sizes = [(place, size) for name in signature.arguments for place, size in _sizes(own[name], values[name])]
+    called: dict[sympy.Symbol, str] = _given_names(sizes[0][1].node.shape_env) if sizes else {}
+    extents: dict[Place, Extent] = {}
+    for place, size in sizes:
+        symbols = sorted(size.node.expr.free_symbols, key=str)
+        if not size.node.expr.is_polynomial(*symbols):
+            continue  # nothing is said about it
+        for symbol in symbols:
+            if symbol not in called:
+                called[symbol] = next(name for i in range(10**6) if (name := f"s{i}") not in called.values())
+        symbols.sort(key=list(called).index)
+        polynomial = sympy.Poly(size.node.expr, *symbols)
+        extents[place] = Extent(
+            tuple(
+                (int(factor), tuple(called[s] for s, power in zip(symbols, powers, strict=True) for _ in range(power)))
+                for powers, factor in polynomial.terms()
+            )
+        )
+    used = {name for extent in extents.values() for name in extent.names}
+    expressions = {size.node.expr for _, size in sizes}
+    ranges = {name: _range(program, symbol, expressions) for symbol, name in called.items() if name in used}
+    return Dims(ranges, extents)
+
+
+def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
+    """The places of an input where a size is that only the run tells."""
+    if isinstance(value, torch.Tensor):
+        for axis, size in enumerate(value.shape):
+            if isinstance(known(size), torch.SymInt):
+                yield (name, axis), size
+    elif isinstance(value, torch.SymInt) and isinstance(known(value), torch.SymInt):
+        yield (name, None), value
+
+
+def _given_names(environment: Any) -> dict[sympy.Symbol, str]:
+    """The names of `torch.export.Dim`s by symbol. A derived dimension, `2*seq`, names the one that it derives from."""
+    called: dict[sympy.Symbol, str] = {}
+    for source, text in environment.source_name_to_debug_name.items():
+        symbol = environment.source_to_var.get(source)
+        symbols = () if symbol is None else environment.replace(symbol).free_symbols
+        names = set(re.findall(r"[^\W\d]\w*", text))
+        if len(symbols) == len(names) == 1:
+            called.setdefault(*symbols, *names)
+    return called
+
+
+def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[sympy.Expr]) -> Range:
+    """The range of a symbol.
+
+    One that is no dimension by itself has a lower limit of 2 at least in export's list, whatever the user said; there
+    the range of the dimension that derives from it counts.
+    """
+    derived = [e for e in expressions if e.free_symbols == {symbol} and e in program.range_constraints]
+    expression = symbol if symbol in expressions or not derived else min(derived, key=str)
+    limits = program.range_constraints.get(expression)
+    factor, rest = expression.coeff(symbol, 1), expression.coeff(symbol, 0)
+    if limits is None or expression != factor * symbol + rest or not factor.is_positive:
+        return 0, None
+    low, high = ((limit - rest) / factor for limit in (limits.lower, limits.upper))
+    return (
+        max(0, math.ceil(low)) if isinstance(limits.lower, sympy.Integer) else 0,
+        math.floor(high) if isinstance(limits.upper, sympy.Integer) else None,
+    )

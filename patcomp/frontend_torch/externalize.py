@@ -1,0 +1,310 @@
+"""Externalization: which submodules of a model stay graphs of their own, and marking their calls during export.
+
+    rms_norm = ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])
+    converter.add_pytorch_module(model, export_fn, externalize_modules=[rms_norm])
+
+For the time of the export the `forward` of each matched instance puts markers around what it computes. That is all:
+the body is part of the one trace, with its parameters, options and mutations, and import makes regions of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from patcomp.frontend_torch.markers import BEGIN, END, MarkedModule, marked_modules, scalar_text
+from patcomp.ir.attributes import composite_value
+
+
+@dataclass(frozen=True)
+class ExternalizeSpec:
+    """Which submodules become graphs of their own, and as what.
+
+    Args:
+        target_class: an `nn.Module` class, subclasses included, or a pattern of module paths as `fnmatch` has them,
+            `"layers.*.mlp"`, where `*` may stand for several names.
+        composite_op_name: the composite op that they are; without it each is a plain public graph.
+        composite_attrs: attributes of the instances to record as attributes of the composite.
+        recover: whether other composites are looked for inside.
+
+    Raises:
+        TypeError: `target_class` is neither, or `composite_attrs` is no list of names.
+        ValueError: an empty name or pattern, or `composite_attrs` without `composite_op_name`.
+    """
+
+    target_class: type[nn.Module] | str
+    composite_op_name: str | None = None
+    composite_attrs: Sequence[str] | None = None
+    recover: bool = True
+
+    def __post_init__(self) -> None:
+        target, name, attributes = self.target_class, self.composite_op_name, self.composite_attrs
+        if not isinstance(target, str) and not (isinstance(target, type) and issubclass(target, nn.Module)):
+            raise TypeError(f"target_class must be an nn.Module class or a pattern of module paths, got {target!r}")
+        if target == "":
+            raise ValueError("target_class must not be an empty pattern")
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"composite_op_name must be a string, got {name!r}")
+        if name is not None and not name.strip():
+            raise ValueError("composite_op_name must not be empty")
+        if attributes is not None:
+            if not isinstance(attributes, list | tuple) or not all(isinstance(item, str) for item in attributes):
+                raise TypeError(f"composite_attrs must be a list of attribute names, got {attributes!r}")
+            if name is None:
+                raise ValueError("composite_attrs needs composite_op_name: they are the attributes of a composite op")
+
+    @property
+    def label(self) -> str:
+        """The class's name, or the pattern."""
+        return self.target_class if isinstance(self.target_class, str) else self.target_class.__name__
+
+    def matches(self, module: nn.Module, paths: Sequence[str]) -> bool:
+        """Whether a module, found under some paths, is meant."""
+        if isinstance(self.target_class, str):
+            return any(fnmatchcase(path, self.target_class) for path in paths)
+        return isinstance(module, self.target_class)
+
+
+Target = ExternalizeSpec | type[nn.Module] | str
+
+
+def specs_of(targets: Sequence[Target]) -> list[ExternalizeSpec]:
+    """The specs of what the user gave: a bare class or pattern means a plain graph.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if isinstance(targets, str | type | ExternalizeSpec):
+        raise TypeError(f"the modules to externalize must be a list, got {targets!r}")
+    return [target if isinstance(target, ExternalizeSpec) else ExternalizeSpec(target) for target in targets]
+
+
+@contextmanager
+def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Iterator[None]:
+    """Marks the calls of submodules while the block runs: export, or quantize and export, inside it.
+
+        with mark_for_externalization(model, [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])]):
+            exported = torch.export.export(model, args)
+        program = TorchConverter().add_exported_program(exported).to_coreai()
+
+    The model computes the same meanwhile, gradients too, and is as it was afterwards, also when the block fails.
+
+    Args:
+        model: the module that is exported; itself it is never matched.
+        targets: specs, classes or patterns of module paths; the first one that matches a submodule wins.
+
+    Raises:
+        TypeError: no list of specs, classes or patterns, or a composite's attribute has a value that cannot be one.
+        AttributeError: an instance lacks an attribute that `composite_attrs` lists.
+        RuntimeError: a submodule is marked already.
+    """
+    marking = mark(model, targets)
+    try:
+        yield
+    finally:
+        marking.remove()
+
+
+@dataclass(frozen=True)
+class Marking:
+    """The submodules of a model whose calls are marked, by path, until `remove`."""
+
+    modules: dict[str, nn.Module]
+    labels: tuple[str, ...] = ()
+    """Of what was asked for: class names and patterns."""
+    unmatched: tuple[str, ...] = ()
+    """Those of them that are no submodule's first match."""
+
+    def remove(self) -> None:
+        """Takes the marks off."""
+        for module in self.modules.values():
+            if (marked := _marked(module)) is not None:
+                if marked.own_forward is None:
+                    del vars(module)["forward"]
+                else:
+                    vars(module)["forward"] = marked.own_forward
+
+    def complaints(self, program: ExportedProgram) -> list[str]:
+        """What was asked for and is not in a program, as warnings."""
+        found = []
+        if self.unmatched:
+            found.append(
+                "externalize_modules: the following target class(es) did not match any submodule in the model: "
+                + ", ".join(self.unmatched)
+            )
+        called = {module.path for module in marked_modules(program)}
+        found += [
+            f"No call sites found for externalized submodule {path!r} in exported_program. It will not be externalized."
+            for path in self.modules if path not in called
+        ]  # fmt: skip
+        return found
+
+
+def mark(model: nn.Module, targets: Sequence[Target]) -> Marking:
+    """Marks until the marking is removed; arguments and errors are those of `mark_for_externalization`."""
+    specs = specs_of(targets)
+    paths: dict[nn.Module, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        paths.setdefault(module, []).append(path)
+    names: dict[int, list[str]] = {}
+    for name, tensor in _tensors(model, remove_duplicate=False):
+        names.setdefault(id(tensor), []).append(name)
+    matched: set[int] = set()
+    forwards: dict[str, tuple[nn.Module, MethodType]] = {}
+    for module, where in paths.items():
+        index = next((index for index, spec in enumerate(specs) if spec.matches(module, where)), None)
+        if module is model or index is None:
+            continue
+        if _marked(module) is not None:
+            raise RuntimeError(f"submodule {where[0]!r} is already marked for externalization")
+        matched.add(index)
+        forwards[where[0]] = module, _marked_forward(module, _described(module, where[0], specs[index], names))
+    for module, forward in forwards.values():
+        vars(module)["forward"] = forward  # not by setattr, which the module's class may override
+    return Marking(
+        {path: module for path, (module, _) in forwards.items()},
+        tuple(spec.label for spec in specs),
+        tuple(spec.label for index, spec in enumerate(specs) if index not in matched),
+    )
+
+
+def _tensors(module: nn.Module, *, remove_duplicate: bool) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters(remove_duplicate=remove_duplicate)
+    yield from module.named_buffers(remove_duplicate=remove_duplicate)
+
+
+def _described(module: nn.Module, path: str, spec: ExternalizeSpec, names: dict[int, list[str]]) -> MarkedModule:
+    if spec.composite_op_name is None:
+        return MarkedModule(path, recover=spec.recover)
+    attributes = {}
+    for attribute in spec.composite_attrs or ():
+        what = f"{type(module).__name__}.{attribute} of submodule {path!r}"
+        if not hasattr(module, attribute):
+            raise AttributeError(f"{what} does not exist, but composite_attrs lists it")
+        try:
+            value = _plain(getattr(module, attribute))
+            if value is not None:
+                composite_value(value)
+                attributes[attribute] = value
+        except (TypeError, OverflowError) as error:
+            raise type(error)(f"{what} cannot be an attribute of a composite: {error}") from None
+    if not isinstance(attributes.get("version", 1), int):
+        raise TypeError(f"version of submodule {path!r} must be an int, got {attributes['version']!r}")
+    own = {name: names[id(tensor)] for name, tensor in _tensors(module, remove_duplicate=True)}
+    return MarkedModule(path, spec.composite_op_name, attributes, spec.recover, own)
+
+
+def _plain(value: Any) -> Any:
+    """A value with numpy's scalars as Python's, and tuples as lists.
+
+    Raises:
+        TypeError: a dict whose keys are not strings.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        if strange := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"the keys of a dict must be strings, got {strange[0]!r}")
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+# ---- the marked forward ---------------------------------------------------------------------------
+
+
+def _marked(module: nn.Module) -> Any:
+    """The function that marks a module's calls, or None."""
+    function = getattr(vars(module).get("forward"), "__func__", None)
+    return function if hasattr(function, "own_forward") else None
+
+
+def _marked_forward(module: nn.Module, description: MarkedModule) -> MethodType:
+    """The module's `forward` with markers around it.
+
+    It is a method of the instance, so that a copy of the module calls itself, and plain enough for dynamo to trace.
+    """
+    own_forward = vars(module).get("forward")
+    original: Any = own_forward or type(module).forward
+    parameters = list(inspect.signature(original).parameters.values())[0 if own_forward else 1 :]
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    variadic = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), "")
+    order = [p.name for p in parameters if p.kind != p.VAR_KEYWORD]
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    text, is_composite = description.text(), description.composite is not None
+
+    @functools.wraps(original)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(positional, args, strict=False)), **kwargs}
+        if len(args) > len(positional):
+            given[variadic] = args[len(positional) :]
+        tensors: list[torch.Tensor] = []
+        names: list[str] = []
+        scalars: list[str] = []
+        for name in [*order, *(name for name in kwargs if name not in order)]:
+            if name in given:
+                _flatten(name, given[name], tensors, names, scalars)
+        BEGIN(tensors, names, scalars if is_composite else [], text)
+        result = own_forward(*args, **kwargs) if own_forward else original(self, *args, **kwargs)
+        results: list[torch.Tensor] = []
+        _flatten("", result, results, [], [])
+        END(results, text)
+        return result
+
+    forward.own_forward = own_forward  # type: ignore[attr-defined]
+    return MethodType(forward, module)
+
+
+def _flatten(name: str, value: Any, tensors: list[torch.Tensor], names: list[str], scalars: list[str]) -> None:
+    """Sorts what an argument holds into tensors with their names, and texts of what is no tensor."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        names.append(name)
+    elif value is None:
+        return
+    elif not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
+        scalars.append(scalar_text(name, value))
+    else:
+        items = value.items() if isinstance(value, dict) else enumerate(
+            value if isinstance(value, list | tuple) else pytree.tree_leaves(value)
+        )  # fmt: skip
+        for key, item in items:
+            _flatten(f"{name}_{key}", item, tensors, names, scalars)
+
+
+# ---- two steps, as quantizers call them -----------------------------------------------------------
+
+
+def _patch_model_for_externalization(model: nn.Module, targets: Sequence[Target]) -> None:
+    """Marks a model until `_subexport_and_restore`; new code uses `mark_for_externalization`."""
+    mark(model, targets)
+
+
+def _subexport_and_restore(
+    model: nn.Module, exported: ExportedProgram, *, progress_bar: Any = None
+) -> list[MarkedModule]:
+    """Takes the marks off a model and lists the externalized modules that a program made of it calls.
+
+    The program holds them already, so nothing is exported here and `progress_bar` has nothing to show.
+    """
+    marking = Marking({
+        path: module for path, module in model.named_modules() if path and _marked(module) is not None
+    })  # fmt: skip
+    marking.remove()
+    for complaint in marking.complaints(exported):
+        warnings.warn(complaint, UserWarning, stacklevel=2)
+    return list({module.path: module for module in marked_modules(exported)}.values()) if marking.modules else []

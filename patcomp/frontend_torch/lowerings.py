@@ -1,0 +1,148 @@
+"""Lowerings that the user registers: functions of an FX node that build `coreai` ops.
+
+    @converter.register_torch_lowering("my_lib::scaled_add")
+    def lower_scaled_add(values_map, node, loc):
+        x, y = get_operands(values_map, node, [0, 1], loc)
+        return coreai.broadcasting_add(x, coreai.broadcasting_mul(y, node.args[2], loc=loc), loc=loc)
+
+Import makes such a node a `patcomp.custom`, which no rule takes, and the lower stage calls the function.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from patcomp.frontend_torch.nodes import ASSERTIONS
+from patcomp.ir import coreai
+from patcomp.ir.custom import Lower
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import LocationAttr
+
+Lowering = Callable[[dict[str, Value], Node, LocationAttr], Any]
+"""`(values_map, node, loc)` to the node's value, or the list of its values."""
+
+_NAME = re.compile(r"\w+::\w+(\.\w+)?")
+
+
+class Lowerings:
+    """The registered lowerings of a converter, in the order of registration.
+
+    Args:
+        built_in: whether the converter takes an op, by its name, without them.
+    """
+
+    def __init__(self, built_in: Callable[[str], bool]):
+        self._built_in = built_in
+        self._functions: dict[str, Lowering] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def check(self, name: str, allow_override: bool) -> None:
+        """Raises what `register` raises for a name."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}")
+        if name.startswith("higher_order::"):
+            raise ValueError(f"{name!r} has graphs as arguments, which a lowering cannot take; register their ops")
+        if name.startswith("aten::sym_") or any(_covers(name, known) for known in ASSERTIONS):
+            raise ValueError(f"{name!r} computes no tensor: sizes are built where they are used, checks dropped")
+        if not allow_override and (self._built_in(name) or any(_covers(n, name) or _covers(name, n) for n in self)):
+            raise ValueError(f"{name!r} is already registered; set allow_override=True to replace it")
+
+    def register(self, name: str, function: Lowering, allow_override: bool) -> None:
+        """Adds a lowering of `namespace::op`, for every overload, or of `namespace::op.overload`.
+
+        Raises:
+            ValueError: another kind of name, or there is a lowering for the op and `allow_override` is false.
+        """
+        self.check(name, allow_override)
+        self._functions = {known: value for known, value in self._functions.items() if not _covers(name, known)}
+        self._functions[name] = function
+
+    def name_of(self, target: Any) -> str | None:
+        """The name under which a lowering for a node's target is registered; None if there is none."""
+        if not self._functions or not isinstance(target, torch._ops.OpOverload):
+            return None
+        op, overload = target._schema.name, target._overloadname
+        return next((name for name in (f"{op}.{overload}", op) if name in self._functions), None)
+
+    def of(self, node: Node) -> Lower | None:
+        """What lowers a node, if anything is registered for it."""
+        name = self.name_of(node.target)
+        return None if name is None else partial(_lower, self._functions[name], node)
+
+
+def _covers(name: str, other: str) -> bool:
+    """Whether a registered name is that of an op, or of all its overloads."""
+    return name == other or other.startswith(f"{name}.")
+
+
+class _ValuesMap(dict[str, Value]):
+    """The values of a node's inputs by name; one of several results of a node `split` is also `split#0`."""
+
+    def __init__(self, values: dict[str, Value], node: Node):
+        super().__init__(values)
+        self._node = node
+
+    def __missing__(self, name: str) -> Value:
+        raise KeyError(
+            f"{name!r} is no input of the node {self._node.name!r}, whose inputs are {list(self)}; a lowering sees "
+            "those alone, because the rest of the program was rewritten before"
+        )
+
+
+def _lower(function: Lowering, node: Node, values: dict[str, Value], location: LocationAttr) -> Any:
+    several = [source for source in node.all_input_nodes if source.target is operator.getitem]
+    numbered = {f"{source.args[0]}#{source.args[1]}": values[source.name] for source in several}
+    return function(_ValuesMap(values | numbered, node), node, location)
+
+
+def get_operand(values_map: Mapping[str, Value], node: Node, index: int, loc: LocationAttr | None = None) -> Any:
+    """An argument of a node as a value, or what has no value as it is.
+
+    Args:
+        values_map, node, loc: what the lowering was called with.
+        index: position in the op's schema; also of what the node has by keyword, or leaves to its default.
+
+    Returns:
+        The value of a tensor or of a size known at run time; a constant for a number, `i1`, `si32` or `f32`; a list for
+        a list with nodes in it; None, text and other lists as they are.
+
+    Raises:
+        IndexError: the op has no such argument.
+    """
+    return _operand(values_map, argument_of(node, index), loc)
+
+
+def get_operands(
+    values_map: Mapping[str, Value], node: Node, indices: Sequence[int], loc: LocationAttr | None = None
+) -> list[Any]:
+    """`get_operand` for several positions."""
+    return [get_operand(values_map, node, index, loc) for index in indices]
+
+
+def argument_of(node: Node, index: int) -> Any:
+    """The argument of a node at a position of its op's schema."""
+    if index < len(node.args):
+        return node.args[index]
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    if not 0 <= index < len(schema):
+        raise IndexError(f"{node.target} has {len(schema)} arguments, asked for {index}")
+    return node.kwargs.get(schema[index].name, schema[index].default_value)
+
+
+def _operand(values_map: Mapping[str, Value], argument: Any, loc: LocationAttr | None) -> Any:
+    if isinstance(argument, Node):
+        return values_map[argument.name]
+    if isinstance(argument, bool | int | float):
+        return coreai.constant(argument, loc=loc)
+    if isinstance(argument, list | tuple) and any(isinstance(item, Node) for item in argument):
+        return [_operand(values_map, item, loc) for item in argument]
+    return argument

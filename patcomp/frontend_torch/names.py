@@ -1,0 +1,97 @@
+"""The names at run time of an entry point and of its inputs, outputs and states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from patcomp.frontend_torch.signature import Signature
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of an entry point's inputs, outputs and states, each in the order of its signature."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    states: tuple[str, ...]
+
+
+def names_for(
+    signature: Signature,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    states: Sequence[str] | None,
+) -> Names:
+    """The names that the user gave, or the defaults: FX names, of outputs made distinct.
+
+    An input and an output may share a name; a state has its name to itself, since it is both.
+
+    Raises:
+        TypeError: names are one string, or one of them is not a string.
+        ValueError: their number is wrong, or one is empty, repeated, or has a character that no text file holds.
+    """
+    state_names = _checked("state", states, [state.placeholder for state in signature.states])
+    input_names = _checked("input", inputs, signature.inputs)
+    count = len(signature.outputs) - len(signature.updated_inputs)
+    defaults = [*signature.outputs[:count], *(f"{name}_updated" for name in signature.updated_inputs)]
+    output_names = _checked("output", outputs, _distinct(defaults, state_names))
+    for what, names in (("input", input_names), ("output", output_names)):
+        if shared := sorted({*state_names}.intersection(names)):
+            raise ValueError(f"{what}_names {list(names)} and state_names {list(state_names)} share {shared}")
+    return Names(input_names, output_names, state_names)
+
+
+def check_entrypoint(name: object) -> None:
+    """Checks the name of an entry point.
+
+    Raises:
+        TypeError: it is not a string.
+        ValueError: it is empty or has a control character.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"entrypoint_name must be a string, got {name!r}")
+    if _unusable(name):
+        raise ValueError(f"entrypoint_name must not be empty or have control characters, got {name!r}")
+
+
+def _unusable(name: str) -> bool:
+    """Whether a name is blank, or has control characters or half of a surrogate pair, which no text file holds."""
+    return not name.strip() or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", name) is not None
+
+
+def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str]) -> tuple[str, ...]:
+    """The given names of the inputs, outputs or states, or the defaults if there are none."""
+    if isinstance(given, str):
+        raise TypeError(f"{what}_names must be a list of names, got the string {given!r}")
+    if not given:
+        return tuple(defaults)
+    for name in given:
+        if not isinstance(name, str):
+            raise TypeError(f"{what}_names must hold strings, got {name!r}")
+    if len(given) != len(defaults):
+        plural = "stateful inputs" if what == "state" else f"live {what}s"
+        raise ValueError(
+            f"Graph has {len(defaults)} {plural} ({list(defaults)}), but {what}_names has "
+            f"{len(given)} entries ({list(given)})"
+        )
+    repeated = sorted({name for name in given if list(given).count(name) > 1})
+    bad = [name for name in given if _unusable(name)]
+    if repeated or bad:
+        parts = [f"repeats {repeated}" if repeated else "", f"has unusable names {bad}" if bad else ""]
+        raise ValueError(f"{what}_names {list(given)} " + " and ".join(part for part in parts if part))
+    return tuple(given)
+
+
+def _distinct(names: Sequence[str], taken: Collection[str]) -> tuple[str, ...]:
+    """The names, those that repeat or are taken with a number."""
+    used = set(taken)
+    result = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in used or (candidate != name and candidate in names):
+            candidate, number = f"{name}_{number}", number + 1
+        used.add(candidate)
+        result.append(candidate)
+    return tuple(result)

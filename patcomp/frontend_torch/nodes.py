@@ -1,0 +1,38 @@
+"""Questions about FX nodes: their op's name, and whether there is anything to compute."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from patcomp.frontend_torch.sizes import SYMBOLIC
+from patcomp.ir import aten
+
+ASSERTIONS = {
+    "aten::_assert_async.msg",
+    "aten::_assert_scalar",
+    "aten::_assert_tensor_metadata",
+    "aten::_linalg_check_errors",
+    "aten::sym_constrain_range",
+    "aten::sym_constrain_range_for_size",
+}
+"""Checks that export leaves in the graph; they compute nothing, and types and shapes are fixed here anyway."""
+
+
+def is_assertion(node: Node) -> bool:
+    """Whether a node only checks something."""
+    # with_effects(token, op, ...) is what run_decompositions makes of ops that may raise, to keep their order
+    target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
+    return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
+
+
+def is_size(node: Node) -> bool:
+    """Whether a node computes a size that is only known when the program runs, or a condition on sizes."""
+    return isinstance(node.meta.get("val"), SYMBOLIC)
+
+
+def operator_name(node: Node) -> str:
+    """The name of a node's op in the `aten` dialect, or Python's name of what is not an operator overload."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return aten.op_name(node.target.name())
+    return getattr(node.target, "__name__", str(node.target))

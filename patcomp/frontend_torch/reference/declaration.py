@@ -1,0 +1,224 @@
+"""Composites from PyTorch functions: the function is the pattern, the declaration, the body and the tests.
+
+    def my_norm(x, w, eps):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+    norm = composite("my_norm", reference=my_norm, example={"x": "2x3x8xf32", "w": "8xf32"}, attributes={"eps": 1e-5})
+
+The function is traced as models are converted, and the ops become the pattern of a rule. Axes, sizes and whatever
+else depends on shapes are captured, and when the pattern matches, the function is traced once more for the shapes and
+types at hand: the rule applies where the two agree in everything. So it holds for any rank and size, and never matches
+what the function does not compute. The composite's body is the matched ops themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from patcomp.errors import RuleError
+from patcomp.frontend_torch.dtypes import type_of
+from patcomp.frontend_torch.reference.recognition import Recognition, outlined_ops
+from patcomp.frontend_torch.reference.sources import Source, sources
+from patcomp.frontend_torch.reference.traces import Constant, Input, Place, Result, Tracer
+from patcomp.ir.composite import Composite
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.ir.types import TensorType, element_name, shape_of
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, check, compute
+from patcomp.patterns.expressions import lift
+from patcomp.patterns.language import OpNode, Pattern, SourceNamespace
+from patcomp.patterns.rule import checked_root
+from patcomp.patterns.selftest import parse_type
+from patcomp.patterns.targets import TargetCall
+
+Example = Mapping[str, str | torch.Tensor]
+
+
+def composite(
+    name: str,
+    *,
+    reference: Callable[..., Any],
+    example: Example | Sequence[Example],
+    attributes: Mapping[str, int | float] | None = None,
+    inputs: Sequence[str] | None = None,
+    output: str = "output",
+    priority: int = 1,
+) -> tuple[Rule, ...]:
+    """Declares a composite by a PyTorch function, and the rules that recover it from models.
+
+    Args:
+        name: the composite's name.
+        reference: a function of tensors and numbers that gives one tensor.
+        example: a type (`"2x3x8xf32"`, of indices `"2x3xsi64[0,9]"`) or tensor for each parameter that is an input.
+            What is made of the same ops for any rank (elementwise ops, reductions) needs one example; else a list has
+            one for each rank.
+        attributes: an example value for each parameter that is an attribute: a number that a model may choose.
+            Parameters that are neither keep their defaults.
+        inputs: the declared names of the inputs, by default those of the parameters.
+        output: the declared name of the output.
+        priority: rules of higher priority go first; patcomp's own have 0.
+
+    Returns:
+        The rules, to be kept in a variable of the catalog's module: one, or several where the function is made of
+        other ops in half precision, or where PyTorch takes ops of it apart.
+
+    Raises:
+        RuleError: the function cannot be traced (it branches on values, say), writes to an argument, gives several
+            tensors, has weights of its own, does not use a parameter, or an attribute is not to be seen in its ops.
+    """
+    frame = sys._getframe(1)
+    place = f"{'/'.join(frame.f_code.co_filename.rsplit('/', 2)[-2:])}:{frame.f_lineno}"
+    try:
+        listed = [example] if isinstance(example, Mapping) else example
+        examples = [
+            _ordered(reference, {key: _type(key, given) for key, given in item.items()}, attributes or {})
+            for item in listed
+        ]
+        ordered = examples[0]
+        if any(list(item) != list(ordered) for item in examples):
+            raise RuleError("the examples have different inputs")
+        doc = inspect.getdoc(getattr(reference, "func", reference)) or ""  # of a partial, that of its function
+        made = Composite(name, tuple(inputs or ordered), tuple(attributes or ()), (output,), outlined_ops, doc)
+        if len(made.inputs) != len(ordered):
+            raise RuleError(f"inputs= names {len(made.inputs)} inputs, and example= has {len(ordered)}")
+        table = CompositeTable(name)
+        table.define(made)
+        rules: dict[str, Rule] = {}
+        limits = {key: _limits(given) for item in [*reversed(listed)] for key, given in item.items()}
+        for source in sources(Tracer(reference), examples, dict(attributes or {})):
+            spelled = _unused(name + " in half precision" * source.is_half, rules)
+            rules[spelled] = _rule(source, made, table, spelled, place, priority, limits)
+        return tuple(rules.values())
+    except RuleError as error:
+        raise RuleError(f"composite {name} ({place}): {error}") from error.__cause__
+
+
+def _type(name: str, given: str | torch.Tensor) -> TensorType:
+    type_ = type_of(given) if isinstance(given, torch.Tensor) else parse_type(given)
+    assert isinstance(type_, TensorType)
+    if None in shape_of(type_):
+        raise RuleError(f"the example of {name} has a dynamic dimension; give a size, any other will match, too")
+    return type_
+
+
+def _limits(given: str | torch.Tensor) -> str:
+    """The range of values that an example has, as the text of a type says it: `"[0,9]"`, or nothing."""
+    return "" if isinstance(given, torch.Tensor) else "".join(given.partition("[")[1:])
+
+
+def _ordered(
+    reference: Callable[..., Any], types: Mapping[str, TensorType], attributes: Mapping[str, Any]
+) -> dict[str, TensorType]:
+    """The inputs in the order of the function's parameters.
+
+    Raises:
+        RuleError: the example and attributes do not fit the function.
+    """
+    try:
+        parameters = inspect.signature(reference).parameters
+    except ValueError:
+        raise RuleError("the reference must be a Python function, whose parameters have names") from None
+    if unknown := [name for name in (*types, *attributes) if name not in parameters]:
+        raise RuleError(f"the reference has no parameter {', '.join(unknown)}; it has {', '.join(parameters)}")
+    if both := set(types) & set(attributes):
+        raise RuleError(f"{', '.join(sorted(both))} is in example= and in attributes=")
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise RuleError(f"the reference's parameter {parameter} has no name to call it by")
+        if parameter.default is parameter.empty and name not in types and name not in attributes:
+            raise RuleError(f"the reference needs {name}: give a type in example= or a number in attributes=")
+    for name, value in attributes.items():
+        if type(value) not in (int, float):
+            raise RuleError(
+                f"the attribute {name} is {value!r}, which is no number; a choice is no attribute: declare a composite "
+                f"for each, functools.partial(reference, {name}={value!r})"
+            )
+    return {name: types[name] for name in parameters if name in types}
+
+
+# ---- the rule -------------------------------------------------------------------------------------
+
+
+def _rule(
+    source: Source,
+    made: Composite,
+    table: CompositeTable,
+    name: str,
+    place: str,
+    priority: int,
+    limits: Mapping[str, str],
+) -> Rule:
+    """The rule that finds what a function computes and makes the composite."""
+    namespace = SourceNamespace(aten_namespace)
+    captures: dict[str, Any] = {name: Capture(name, namespace) for name in source.inputs}
+    example: dict[str, Any] = {name: _text(type_) + limits[name] for name, type_ in source.inputs.items()}
+    literals, bound = source.trace.literals(), dict[Place, Any]()
+    for spot in sorted(source.varying, key=str):
+        literal = literals[spot]
+        stem = next((key for key, (at, item) in source.places.items() if at == spot and item is None), spot[1])
+        key = _unused(stem, captures)
+        captures[key] = bound[spot] = Const(key, namespace) if isinstance(literal, Constant) else Attr(key)
+        example[key] = literal.literal if isinstance(literal, Constant) else literal
+    nodes: list[OpNode] = []
+    for number, op in enumerate(source.trace.ops):
+        arguments = [
+            _pattern(value, (number, name, None), captures, nodes, bound) for name, value in op.arguments.items()
+        ]
+        nodes.append(namespace.op(op.name, *arguments))
+    recognition = Recognition(source, made.name, {name: captures[name] for name in source.inputs}, bound)
+    keywords = {name: recognition.attribute(name) for name in source.attributes}
+    target = TargetCall(
+        table, made.name, [captures[name] for name in source.inputs],
+        {**keywords, "matched": compute("the matched ops", lambda match: match),
+         "captured": list(source.inputs)},
+    )  # fmt: skip
+    where = (
+        check(f"it is not inside of {made.name}", recognition.is_outside),
+        check(f"the ops are those of {made.name} for these types", recognition.agrees),
+    )
+    rewrite = Rewrite(_node(source.trace.result, nodes), to=target, where=where)
+    root = checked_root(captures, rewrite, aten_namespace)
+    doc = made.doc or f"what the reference of {made.name} computes"
+    conditions = tuple(map(lift, where))
+    return Rule(
+        name, "recover", doc, place, aten_namespace, root, target, conditions, captures, priority, example,
+        len(nodes),
+    )  # fmt: skip
+
+
+def _text(type_: TensorType) -> str:
+    return "x".join([*map(str, shape_of(type_)), element_name(type_.element_type)])
+
+
+def _unused(stem: str, names: Mapping[str, Any]) -> str:
+    number, name = 1, stem
+    while name in names:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
+
+
+def _pattern(
+    value: Any, place: Place, captures: Mapping[str, Any], nodes: list[OpNode], bound: Mapping[Any, Any]
+) -> Any:
+    """An argument as a pattern."""
+    if place in bound:
+        return bound[place]
+    if isinstance(value, Input):
+        return captures[value.name]
+    if isinstance(value, Result):
+        return _node(value, nodes)
+    if isinstance(value, Constant):
+        return value.literal
+    if isinstance(value, list):
+        return [_pattern(item, (*place[:2], index), captures, nodes, bound) for index, item in enumerate(value)]
+    return value
+
+
+def _node(result: Result, nodes: list[OpNode]) -> Pattern:
+    node = nodes[result.op]
+    return node if node.spec.results == 1 else node[result.index]

@@ -1,0 +1,267 @@
+"""Sizes that are only known when the program runs, as values of the IR.
+
+Export writes such a size as a `SymInt`: an expression over symbols, simplified with all that the program guarantees
+(bounds, equalities, divisibility). Nodes that compute with sizes are therefore not imported one by one: where a size is
+used, its expression is built from the dimensions of tensors, and what is provable is a number already.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+from torch.utils._sympy.interp import sympy_interp
+
+from patcomp.ir import aten
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.types import TensorType, element_type, tensor
+from patcomp.ir.value import Value, set_name
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+_INTEGER = tensor((), "si64")
+
+
+def scalar_type(size: Any) -> TensorType:
+    """The type of the 0-d tensor that holds a size or a condition on sizes."""
+    if isinstance(size, torch.SymInt):
+        return _INTEGER
+    return tensor((), "i1" if isinstance(size, torch.SymBool) else "f64")
+
+
+class SizeError(TypeError):
+    """A size that cannot be computed when the program runs."""
+
+
+def known(size: Any) -> Any:
+    """A size as a Python number where it is one on every run, else as given."""
+    if not isinstance(size, SYMBOLIC):
+        return size
+    number = size.node.expr
+    if isinstance(number, sympy.Integer | int):
+        return int(number)
+    if number in (sympy.true, sympy.false):
+        return bool(number)
+    return float(number) if isinstance(number, sympy.Number) else size
+
+
+def _element(size: Any) -> str:
+    if isinstance(size, Value):
+        return size.dtype
+    return "i1" if isinstance(size, bool) else "si64" if isinstance(size, int) else "f64"
+
+
+def _common(a: Any, b: Any) -> str:
+    return next((element for element in ("f64", "si64") if element in (_element(a), _element(b))), "i1")
+
+
+def _binary(
+    op: str, fold: Callable[[Any, Any], Any], *, element: str = "", result: str = "", right: str = "other", **more: Any
+) -> Any:
+    def method(self: Sizes, a: Any, b: Any) -> Any:
+        if not isinstance(a, Value) and not isinstance(b, Value):
+            return fold(a, b)
+        common = element or _common(a, b)
+        a, b = self._converted(a, common), self._converted(b, common)
+        return self._op(op, tensor((), result or common), self=a, **{right: b}, **more)
+
+    return method
+
+
+def _unary(op: str, fold: Callable[[Any], Any], *, result: str = "") -> Any:
+    def method(self: Sizes, size: Any, *index_dtype: torch.dtype) -> Any:
+        if not isinstance(size, Value):
+            return fold(size)
+        made = self._op(op, size.ssa.type, self=size)
+        return self._converted(made, result) if result else made
+
+    return method
+
+
+class Sizes:
+    """The sizes that tensors of a graph have, and what is computed from them."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[sympy.Symbol, Callable[[], Any]] = {}
+        self._made: dict[Any, Value] = {}
+        self._outer: list[tuple[dict[sympy.Symbol, Callable[[], Any]], dict[Any, Value]]] = []
+
+    def enter(self, tensors: Iterable[tuple[Value, Any]]) -> None:
+        """A region begins, which takes these tensors: its sizes are theirs where they can be, and built inside."""
+        outer = self._symbols
+        self._outer.append((outer, self._made))
+        self._symbols, self._made = {}, {}
+        for value, fake in tensors:
+            self.tensor(value, fake)
+        self._symbols = outer | self._symbols
+
+    def leave(self, tensors: Iterable[tuple[Value, Any]]) -> None:
+        """The innermost region ends, which gives these tensors: what was built inside is not used any more."""
+        inner = self._symbols
+        self._symbols, self._made = self._outer.pop()
+        for value, fake in tensors:
+            self.tensor(value, fake)
+        self._symbols = inner | self._symbols
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """What is built inside is not seen outside: ops of a nested block."""
+        symbols, made = dict(self._symbols), dict(self._made)
+        try:
+            yield
+        finally:
+            self._symbols, self._made = symbols, made
+
+    def tensor(self, value: Value, fake: Any) -> None:
+        """Takes notice of a tensor, whose dimensions tell the symbols in its shape."""
+        if not isinstance(fake, torch.Tensor):
+            return
+        for axis, size in enumerate(map(known, fake.shape)):
+            if isinstance(size, torch.SymInt):
+                self._told(size.node.expr, partial(self._dimension, value, axis))
+
+    def scalar(self, value: Value, size: Any) -> None:
+        """Takes notice of a 0-d tensor that holds a size: an input, or `.item()`."""
+        if isinstance(known(size), SYMBOLIC) and isinstance(expression := size.node.expr, sympy.Expr):
+            self._told(expression, lambda: value)
+
+    def _dimension(self, value: Value, axis: int) -> Value:
+        return self._op("aten.sym_size.int", _INTEGER, self=value, dim=axis)
+
+    def _told(self, expression: sympy.Expr, size: Callable[[], Value]) -> None:
+        """Takes notice of where the value of an expression is found, which may tell a symbol in it."""
+        free = [symbol for symbol in expression.free_symbols if symbol not in self._symbols]
+        if len(free) != 1:
+            return
+        (symbol,) = free
+        if expression == symbol:
+            self._symbols[symbol] = size
+            return
+        # a derived dimension, `2 * s0 + 1`: solved for its symbol
+        factor, rest = expression.coeff(symbol, 1), expression.coeff(symbol, 0)
+        if factor.is_Integer and factor > 0 and sympy.expand(factor * symbol + rest - expression) == 0:
+            self._symbols[symbol] = lambda: self.floordiv(self.add(size(), self.mul(-1, self._of(rest))), int(factor))
+
+    def of(self, size: Any) -> Any:
+        """A number, or the 0-d value that a size has when the program runs, built at the insertion point.
+
+        Raises:
+            SizeError: no tensor tells the size, or it is computed in a way that has no op.
+        """
+        found = known(size)
+        return self._of(found.node.expr) if isinstance(found, SYMBOLIC) else found
+
+    def _of(self, expression: Any) -> Any:
+        if expression in self._made:
+            return self._made[expression]
+        try:
+            result = sympy_interp(self, {}, expression, missing_handler=self._symbol)
+        except (AttributeError, KeyError) as error:
+            raise SizeError(f"the size {expression} cannot be computed when the program runs: {error}") from error
+        if isinstance(result, Value):
+            self._made[expression] = result
+        return result
+
+    def _symbol(self, symbol: sympy.Symbol) -> Any:
+        if symbol not in self._symbols:
+            raise SizeError(f"the size {symbol} is not that of an input or of a tensor computed before")
+        value = self._made.get(symbol)
+        if value is None:
+            value = self._made[symbol] = self._symbols[symbol]()
+            if value.ssa.name_hint is None:
+                set_name(value.ssa, str(symbol))
+        return value
+
+    def _op(self, name: str, type_: Any, /, **arguments: Any) -> Value:
+        key = (name, *arguments.items())
+        if key not in self._made:
+            self._made[key] = aten.build(name, type_, **arguments)
+        return self._made[key]
+
+    def lifted(self, size: Any) -> Value:
+        """What `of` gives, as a 0-d value also where it is a number."""
+        if isinstance(size, Value):
+            return size
+        return Builder.current().constant(np.array(size), element_type(_element(size)))
+
+    def _converted(self, size: Any, element: str) -> Value:
+        if not isinstance(size, Value):
+            return Builder.current().constant(np.array(size, numpy_dtype(element)), element_type(element))
+        if size.dtype == element:
+            return size
+        return self._op("aten._to_copy", tensor((), element), self=size, dtype=element_type(element))
+
+    # ---- what `sympy_interp` calls: numbers stay numbers, values become ops --------------------------
+
+    add = _binary("aten.add.Tensor", operator.add)
+    mul = _binary("aten.mul.Tensor", operator.mul)
+    floordiv = _binary("aten.div.Tensor_mode", operator.floordiv, rounding_mode="floor")
+    mod = _binary("aten.remainder.Tensor", operator.mod)
+    python_mod = _binary("aten.remainder.Tensor", operator.mod)
+    minimum = _binary("aten.minimum", min)
+    maximum = _binary("aten.maximum", max)
+    int_truediv = _binary("aten.div.Tensor", operator.truediv, element="f64")
+    truediv = _binary("aten.div.Tensor", operator.truediv, element="f64")
+    pow = _binary("aten.pow.Tensor_Tensor", operator.pow, element="f64", right="exponent")
+    bitwise_and = _binary("aten.bitwise_and.Tensor", operator.and_)
+    bitwise_or = _binary("aten.bitwise_or.Tensor", operator.or_)
+    bitwise_xor = _binary("aten.bitwise_xor.Tensor", operator.xor)
+    and_ = _binary("aten.logical_and", operator.and_, element="i1")
+    or_ = _binary("aten.logical_or", operator.or_, element="i1")
+    not_ = _unary("aten.logical_not", operator.not_)
+    abs = _unary("aten.abs", abs)
+    sqrt = _unary("aten.sqrt", math.sqrt)
+    trunc_to_int = _unary("aten.trunc", math.trunc, result="si64")
+    floor_to_int = _unary("aten.floor", math.floor, result="si64")
+    ceil_to_int = _unary("aten.ceil", math.ceil, result="si64")
+    round_to_int = _unary("aten.round", round, result="si64")
+    eq = _binary("aten.eq.Tensor", operator.eq, result="i1")
+    ne = _binary("aten.ne.Tensor", operator.ne, result="i1")
+    lt = _binary("aten.lt.Tensor", operator.lt, result="i1")
+    le = _binary("aten.le.Tensor", operator.le, result="i1")
+    gt = _binary("aten.gt.Tensor", operator.gt, result="i1")
+    ge = _binary("aten.ge.Tensor", operator.ge, result="i1")
+
+    def constant(self, number: Any, dtype: torch.dtype) -> Any:
+        return {torch.bool: bool, torch.int64: int, torch.double: float}[dtype](number)
+
+    def identity(self, size: Any) -> Any:
+        return size
+
+    def to_dtype(self, size: Any, dtype: torch.dtype) -> Any:
+        return self._converted(size, "f64") if isinstance(size, Value) else float(size)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        if not isinstance(condition, Value):
+            return a if condition else b
+        element = _common(a, b)
+        a, b = self._converted(a, element), self._converted(b, element)
+        return self._op("aten.where.self", tensor((), element), condition=condition, self=a, other=b)
+
+    def expr_cond_pair(self, size: Any, condition: Any) -> tuple[Any, Any]:
+        return size, condition
+
+    def piecewise(self, *pairs: tuple[Any, Any]) -> Any:
+        *others, (result, _) = pairs  # the last condition holds where no other does
+        for size, condition in reversed(others):
+            result = self.where(condition, size, result)
+        return result
+
+    def pow_by_natural(self, base: Any, exponent: Any) -> Any:
+        if isinstance(exponent, Value):
+            raise SizeError("a power of sizes cannot be computed when the program runs")
+        result: Any = 1
+        for _ in range(exponent):
+            result = self.mul(result, base)
+        return result
+
+    def modular_indexing(self, base: Any, divisor: Any, modulus: Any) -> Any:
+        return self.mod(self.floordiv(base, divisor), modulus)

@@ -1,0 +1,91 @@
+"""What to do about an op that nothing converts: for a custom one, its lowering, written out but for the computation."""
+
+from __future__ import annotations
+
+import keyword
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from patcomp.errors import Problem
+from patcomp.frontend_torch.dtypes import type_of
+from patcomp.frontend_torch.lowerings import argument_of
+from patcomp.frontend_torch.metal_kernel import NAMESPACE as METAL_KERNELS
+
+_OF_PYTORCH = ("aten", "prims")
+_WRITING = (torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2)
+"""What PyTorch makes of custom ops that write to their arguments."""
+
+
+def is_of_custom_op(problem: Problem) -> bool:
+    """Whether a problem is that of a custom op, which may still get a lowering."""
+    namespace, _, op = problem.op.partition(".")
+    return bool(op) and namespace not in _OF_PYTORCH
+
+
+def advice_for(node: Node) -> str:
+    """What the user of a node's op can do."""
+    target = node.target
+    if target in _WRITING and isinstance(node.args[0], torch._ops.OpOverload):
+        return f"{node.args[0].name()} writes to its arguments: define it as an op that returns new tensors"
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _OF_PYTORCH:
+        return "rewrite the model without it, register a lowering for it, or add a rule for it to a catalog"
+    if target.namespace == METAL_KERNELS:
+        return "register the kernel: converter.register_custom_kernels([kernel])"
+    return "give the op a decomposition (torch.library), or register a lowering for it:\n\n" + skeleton(node)
+
+
+def skeleton(node: Node) -> str:
+    """A lowering of a node's op as Python text, complete but for the line that computes the result.
+
+    It reads every argument, and comments say what each is in this node.
+    """
+    target = node.target
+    assert isinstance(target, torch._ops.OpOverload)
+    schema = target._schema
+    lines = [
+        "from patcomp import get_operand",
+        "from patcomp.ir import coreai",
+        "",
+        "",
+        f'@converter.register_torch_lowering("{schema.name}.{target._overloadname}")',
+        f"def lower_{schema.name.rpartition('::')[2]}(values_map, node, loc):",
+    ]
+    for index, argument in enumerate(schema.arguments):
+        lines.append(f"    {_spelled(argument.name)} = {_read(argument, index)}  # {_shown(argument_of(node, index))}")
+    value = node.meta["val"]
+    several = isinstance(value, list | tuple)
+    names = [f"result_{index}" for index in range(len(value))] if several else ["result"]
+    for name, result in zip(names, value if several else [value], strict=True):
+        lines.append(
+            f"    {name} = ...  # {_shown(result)}: build it with coreai.broadcasting_add(..., loc=loc) and so on"
+        )
+    lines.append(f"    return [{', '.join(names)}]" if several else "    return result")
+    return "\n".join(lines)
+
+
+def _read(argument: Any, index: int) -> str:
+    """The expression for an argument of the node; numbers stay Python's."""
+    if "Tensor" in str(argument.type):
+        return f"get_operand(values_map, node, {index}, loc)"
+    default = repr(argument.default_value)
+    if argument.kwarg_only:
+        return f"node.kwargs.get({argument.name!r}, {default})"
+    if argument.has_default_value():
+        return f"node.args[{index}] if len(node.args) > {index} else {default}"
+    return f"node.args[{index}]"
+
+
+def _spelled(name: str) -> str:
+    return f"{name}_" if keyword.iskeyword(name) or name in ("values_map", "node", "loc", "coreai") else name
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, Node):
+        return _shown(given.meta["val"])
+    if isinstance(given, torch.Tensor):
+        return str(type_of(given))
+    if isinstance(given, list | tuple):
+        return f"[{', '.join(map(_shown, given))}]"
+    return repr(given)

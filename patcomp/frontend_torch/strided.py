@@ -1,0 +1,43 @@
+"""`as_strided` reads memory, and values of the IR have none: it becomes a read of a flat tensor.
+
+The order of the elements is that of the strides which export recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from patcomp.frontend_torch.dtypes import type_of
+from patcomp.ir import aten
+from patcomp.ir.value import Value
+
+
+def flatten_source(node: Node, arguments: dict[str, Any]) -> None:
+    """Brings the input of a node into memory order and flattens it: `arguments` get the flat value and its offset.
+
+    Raises:
+        TypeError: sizes that only the run tells, or memory that overlaps or has gaps.
+    """
+    source = node.args[0]
+    assert isinstance(source, Node)
+    fake: torch.Tensor = source.meta["val"]
+    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
+        raise TypeError("as_strided needs sizes that are known before the program runs; so do diagonals and unfold")
+    order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))  # type: ignore[operator]
+    expected = 1
+    for axis in reversed(order):
+        if fake.shape[axis] != 1 and fake.stride(axis) != expected:
+            raise TypeError("as_strided of a tensor that overlaps itself or has gaps cannot be converted")
+        expected *= fake.shape[axis]
+    value: Value = arguments["self"]
+    if order != sorted(order):
+        permuted = type_of(fake.permute(order))
+        value = aten.build("aten.permute", permuted, self=value, dims=order)
+    count = math.prod(fake.shape)
+    arguments["self"] = aten.build("aten.view", type_of(fake.reshape(-1)), self=value, size=[count])
+    offset = arguments.get("storage_offset")
+    arguments["storage_offset"] = (offset or 0) - fake.storage_offset() if offset is not None else 0

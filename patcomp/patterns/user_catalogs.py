@@ -1,0 +1,129 @@
+"""Catalogs of users: modules, packages and sets of rules, those that installed packages bring along, and how they
+are put in front of patcomp's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import walk_packages
+from types import ModuleType
+
+from patcomp.errors import RuleError
+from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.rule import Entry, Rule
+
+GROUP = "patcomp.catalogs"
+"""The entry point group of packaging metadata in which a package names its catalogs."""
+
+Catalog = ModuleType | RuleSet
+"""A module of rules, a package, of which all modules count, or a set of rules."""
+
+
+def rules_of(catalog: Catalog) -> RuleSet:
+    """The rules of a catalog.
+
+    Raises:
+        TypeError: it is no catalog.
+        RuleError: two rules of it have one name, or a target op does not exist.
+    """
+    if isinstance(catalog, RuleSet):
+        catalog.check()
+        return catalog
+    if not isinstance(catalog, ModuleType):
+        raise TypeError(f"a catalog is a module, a package or a RuleSet, not {catalog!r}")
+    inside = walk_packages(getattr(catalog, "__path__", ()), f"{catalog.__name__}.")
+    modules = [import_module(name) for name in sorted(module.name for module in inside)]
+    return collect(catalog, *modules)
+
+
+def installed_rules() -> RuleSet:
+    """The rules of the catalogs that installed packages declare, ordered by package and entry point.
+
+    Raises:
+        RuleError: one cannot be loaded, or two rules have one name; the message names the package.
+    """
+    found = {(_package(point), point.name, point.value): point for point in entry_points(group=GROUP)}
+    return RuleSet(rule for key in sorted(found) for rule in _loaded(found[key]))
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else ""
+
+
+def _loaded(point: EntryPoint) -> RuleSet:
+    try:
+        return rules_of(point.load())
+    except Exception as error:  # whatever the package's own code raises
+        raise RuleError(
+            f"the catalog {point.name!r} ({point.value}) of the installed package {_package(point)} cannot be loaded: "
+            f"{type(error).__name__}: {error}; uninstall the package, or leave installed catalogs out with "
+            "TorchConverter(installed_catalogs=False)"
+        ) from error
+
+
+def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] = ()) -> RuleSet:
+    """patcomp's own rules with those of users in front of them, the same set for the same rules.
+
+    Args:
+        own: patcomp's rules. A user's rule with the name of one of them takes its place.
+        catalogs: users' rules, those to be tried first in front.
+        without: names of rules to leave out, of any of them.
+
+    Raises:
+        RuleError: two users' rules have one name, or one has the name of a rule of patcomp's that does something else.
+        ValueError: there is no rule of a name in `without`.
+    """
+    if isinstance(without, str):
+        raise TypeError(f"without takes a list of names, got the string {without!r}")
+    users = RuleSet(rule for catalog in catalogs for rule in catalog)
+    for rule in users:
+        if rule.name in own:
+            _check_replacement(rule, own[rule.name])
+    return _in_front(_Same(own), _Same(users), tuple(without))
+
+
+class _Same:
+    """A set of rules, equal to another one with the very same rules."""
+
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self.identities = tuple(map(id, rules))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.identities == other.identities
+
+    def __hash__(self) -> int:
+        return hash(self.identities)
+
+
+@lru_cache(maxsize=16)
+def _in_front(own: _Same, users: _Same, without: tuple[str, ...]) -> RuleSet:
+    """Remembered with the indexes that its stages make, which cost more than a small conversion."""
+    rules = own.rules.preceded_by(users.rules, override=True)
+    for name in without:
+        if name not in rules:
+            names = [rule.name for rule in rules]
+            near = get_close_matches(name, names, n=5, cutoff=0.4) or [n for n in names if name in n]
+            raise ValueError(f"no rule is called {name!r}; there are {', '.join(near) or 'none like it'}")
+    return rules.without(*without)
+
+
+def _check_replacement(rule: Entry, own: Entry) -> None:
+    """A rule that takes the place of one of patcomp's does the same job; else the name is a coincidence.
+
+    Raises:
+        RuleError: it does another one.
+    """
+    reason = ""
+    if rule.stage != own.stage:
+        reason = f"that one belongs to the stage {own.stage}, and this one to {rule.stage}"
+    elif not isinstance(rule, Rule) and not isinstance(own, Rule) and (missing := set(own.ops) - set(rule.ops)):
+        reason = f"this one does not take {', '.join(sorted(missing))}, as that one does"
+    if reason:
+        raise RuleError(
+            f"rule {rule.name} ({rule.source}) has the name of one of patcomp's ({own.source}) and would replace it, "
+            f"but {reason}; give it another name, name=..."
+        )

@@ -1,0 +1,138 @@
+"""All the tests that follow from a rule's declaration and examples, run; the first counterexample of each kind.
+
+for check in examine(rule, default_rules()):
+    print(check.name, check.runs, check.failure)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from patcomp.errors import RuleError
+from patcomp.patterns import Decomposition, Rule, RuleSet, self_tests
+from patcomp.patterns.drawing import SPECIAL, draw, smaller
+from patcomp.patterns.rule import Entry
+from patcomp.patterns.selftest import variants
+from patcomp.rewrites.equivalence import attempt, drawn_trials
+from patcomp.rewrites.op_equivalence import attempt_op, check_decomposition, op_drawings
+from patcomp.rewrites.trials import Runner, Trial, WrongRuleError
+
+DRAWS = 40
+"""How many programs are drawn of a declarative rule."""
+
+_SPECIAL = 4
+"""In how many alternatives a declarative rule is run on special values."""
+
+
+@dataclass
+class Check:
+    """What became of one kind of tests."""
+
+    name: str
+    runs: int = 0
+    """The programs that passed."""
+    failure: Exception | None = None
+    """The first that did not; a `WrongRuleError` has the counterexample."""
+
+
+def examine(rule: Entry, catalog: RuleSet, runtime: Runner | None = None) -> list[Check]:
+    """Tests a rule in every way that its declaration and its examples imply.
+
+    Args:
+        rule: any rule; it need not be part of the catalog.
+        catalog: the rules that compile the test programs with it.
+        runtime: runs compiled programs on the Core AI runtime too.
+    """
+    tests = _declared(rule, catalog, runtime) if isinstance(rule, Rule) else _of_ops(rule, catalog, runtime)
+    checks: dict[str, Check] = {}
+    try:
+        for name, test in tests:
+            check = checks.setdefault(name, Check(name))
+            if check.failure is None:
+                try:
+                    check.runs += test()
+                except (AssertionError, RuleError) as error:
+                    check.failure = error
+    except RuleError as error:  # there is nothing to test
+        checks["examples"] = Check("examples", 0, error)
+    return list(checks.values())
+
+
+Test = tuple[str, Callable[[], int]]
+"""The name of its kind, and what runs it and says how many programs passed."""
+
+
+def _declared(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
+    for test in self_tests(rule):
+        yield test.kind, lambda test=test: (test.run(), 1)[1]  # type: ignore[misc]
+
+    def compare(drawing: Any) -> int:
+        return _compared(attempt(drawing, catalog), catalog, runtime)
+
+    def numbers() -> int:
+        count = 0
+        try:
+            for trial in drawn_trials(rule, catalog, random.Random(0).choice, DRAWS):
+                count += _compared(trial, catalog, runtime)
+        except WrongRuleError as error:
+            raise _shrunk(error, compare) from None
+        if not count:
+            raise RuleError(f"rule {rule.name} ({rule.source}) matches no program that runs of its example")
+        return count
+
+    yield "numbers, on drawn programs", numbers
+    known = variants(rule)
+    for aspect, special in SPECIAL.items():
+        for variant in known[:: -(-len(known) // _SPECIAL)]:
+            drawing = draw(rule, variant, random.Random(0).choice, ())
+            yield aspect, _shrinking(compare, replace(drawing, special=special, aspect=aspect))
+
+
+def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
+    def compare(drawing: Any) -> int:
+        if isinstance(rule, Decomposition):
+            return check_decomposition(drawing)
+        trial = attempt_op(drawing, catalog)
+        if trial is None and drawing.aspect == "the example":
+            raise RuleError(f"rule {rule.name} ({rule.source}) rejects its own example: {drawing}")
+        return _compared(trial, catalog, runtime)
+
+    for drawing in op_drawings(rule):
+        yield drawing.aspect, _shrinking(compare, drawing)
+
+
+def _compared(trial: Trial | None, catalog: RuleSet, runtime: Runner | None) -> int:
+    """1 when a program gives the right numbers, 0 when there is none."""
+    if trial is None:
+        return 0
+    trial.check(catalog)
+    if runtime is not None:
+        trial.check(catalog, runtime, "runtime")
+    return 1
+
+
+def _shrinking(compare: Callable[[Any], int], drawing: Any) -> Callable[[], int]:
+    def run() -> int:
+        try:
+            return compare(drawing)
+        except WrongRuleError as error:
+            raise _shrunk(error, compare) from None
+
+    return run
+
+
+def _shrunk(error: WrongRuleError, compare: Callable[[Any], int]) -> WrongRuleError:
+    """The same mistake on the smallest program on which it shows."""
+    drawing: Any = error.drawing
+    for example in smaller(drawing.example):
+        try:
+            compare(replace(drawing, example=example))
+        except WrongRuleError as found:
+            if type(found) is type(error):
+                return _shrunk(found, compare)
+        except RuleError:
+            continue  # the rule does not take this one
+    return error

@@ -1,0 +1,120 @@
+"""What is suspicious about a catalog: rules that nobody can test, that another one hides, or that nothing fires."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from patcomp.errors import PatcompError
+from patcomp.ir.module import IRModule
+from patcomp.patterns import OpRule, Rule, RuleSet, run
+from patcomp.patterns.rule import Entry
+from patcomp.patterns.selftest import variants
+from patcomp.rewrites.equivalence import find_trial
+from patcomp.rewrites.op_equivalence import op_drawings, source_of_op
+from patcomp.rewrites.pipeline import run_pipeline
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One suspicious thing about a rule."""
+
+    kind: str
+    """`no example`, `no description`, `overlap`, `shadowed` or `never fires`."""
+    rule: str
+    message: str
+
+    @property
+    def key(self) -> str:
+        """What a baseline lists it under."""
+        return f"{self.kind}: {self.rule}"
+
+
+def lint(rules: Iterable[Entry], catalog: RuleSet, fired: Collection[str], where: str) -> Iterator[Finding]:
+    """The findings about some rules of a catalog.
+
+    Args:
+        rules: the rules in question.
+        catalog: all rules, in the order in which a conversion has them.
+        fired: the names of the rules that some program of a corpus fires.
+        where: what that corpus is, for messages.
+    """
+    for rule in rules:
+        if not rule.doc:
+            yield Finding("no description", rule.name, f"{rule.source} has no docstring that says what it does")
+        has_example = rule.example is not None if isinstance(rule, Rule) else bool(rule.examples)
+        if not has_example:
+            yield Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
+        elif isinstance(rule, Rule):
+            yield from _hidden(rule, catalog)
+        elif isinstance(rule, OpRule):
+            yield from _hidden_op_rule(rule, catalog)
+        if rule.stage != "import" and rule.name not in fired:
+            yield Finding("never fires", rule.name, f"no program of {where} fires it")
+
+
+def fired_by_examples(catalog: RuleSet) -> set[str]:
+    """The rules that the examples of all rules fire, when the whole catalog compiles them."""
+    fired: set[str] = set()
+    for rule in catalog:
+        for source in _sources(rule, catalog):
+            fired |= _fired(source, catalog)
+    return fired
+
+
+def _sources(rule: Entry, catalog: RuleSet) -> Iterator[IRModule]:
+    """The programs of a rule's examples; of a declarative one, a program of the first alternatives that run."""
+    if isinstance(rule, Rule) and rule.example is not None:
+        choose = random.Random(0).choice
+        trials = (find_trial(rule, catalog, choose, [variant], ()) for variant in variants(rule))
+        yield from (trial.source for trial in itertools.islice((item for item in trials if item is not None), 1))
+    elif isinstance(rule, OpRule) and any(item.program is None for item in rule.examples):
+        for drawing in op_drawings(rule):
+            if drawing.aspect == "the example" and (source := source_of_op(drawing)) is not None:
+                yield source
+
+
+def _fired(source: IRModule, catalog: RuleSet) -> set[str]:
+    try:
+        reports = run_pipeline(source.clone(), catalog).reports
+    except PatcompError:
+        return set()
+    return {name for report in reports for name, count in report.statistics.fired.items() if count}
+
+
+def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
+    """Whether others take a declarative rule's example, before it or as well."""
+    from patcomp.ir import aten, coreai
+
+    for source in _sources(rule, catalog):
+        stage = catalog.stage(rule.stage)
+        target = aten if rule.stage == "normalize" else coreai
+        statistics = run(source.graph("main"), stage.index, blobs=source.blobs, target=target)
+        fired = [name for name, count in statistics.fired.items() if count]
+        if rule.name not in fired:
+            others = ", ".join(fired) or "no rule"
+            yield Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
+        for overlap in statistics.overlaps:
+            if rule.name in (overlap.taken, overlap.other):
+                yield Finding("overlap", rule.name, str(overlap))
+
+
+def _hidden_op_rule(rule: OpRule, catalog: RuleSet) -> Iterator[Finding]:
+    """The same of a procedural one."""
+    rivals = {
+        other.name
+        for other in catalog.procedural()
+        if other is not rule
+        and (other.stage, other.size, other.priority) == (rule.stage, rule.size, rule.priority)
+        and set(other.ops) & set(rule.ops)
+    }
+    for source in _sources(rule, catalog):
+        fired = _fired(source, catalog)
+        if rule.name not in fired:
+            others = ", ".join(sorted(fired & rivals)) or "no rule of the same op"
+            yield Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
+        elif rivals and (both := _fired(source, catalog.without(rule.name)) & rivals - fired):
+            message = f"{rule.source}: its example would be taken by {', '.join(sorted(both))} as well"
+            yield Finding("overlap", rule.name, message)

@@ -1,0 +1,54 @@
+"""Loops own what they carry.
+
+The runtime carries values by reference and computes in place: what a loop starts from may change while it runs (a
+constant too, which other loops may share), and the result of a nested `if` or `while` is the same memory on every
+pass. So each value that a `coreai.while` starts from, and each that its body hands on, is to be one that an op
+computed for it alone; where it is not, a copy is made: a product with one, or what is one for the type.
+"""
+
+from __future__ import annotations
+
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import element_name, is_integer
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType
+from patcomp.patterns.statistics import Statistics
+
+
+def own_carried_values(module: IRModule, statistics: Statistics) -> None:
+    """Inserts the copies that the runtime needs in every graph of a module."""
+    for op in list(module.op.walk()):
+        if op.name == "coreai.while":
+            body = op.regions[1].block
+            assert body.last_op is not None
+            for holder in (op, body.last_op):
+                for index, operand in enumerate(holder.operands):
+                    if not _is_own(operand, holder) and isinstance(operand.type, TensorType):
+                        holder.operands[index] = _copy(operand, holder, module)
+                        statistics.record("own carried value", True, 0.0)
+
+
+def _is_own(value: SSAValue, holder: Operation) -> bool:
+    """Whether an op beside the holder computed a value for nothing else."""
+    if not isinstance(value, OpResult) or value.op.parent is not holder.parent:
+        return False
+    return value.op.name not in _SHARED and not value.op.regions and len(list(value.uses)) == 1
+
+
+_VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")
+_SHARED = {"coreai.constant", "coreai.read_handle", *(f"coreai.{name}" for name in _VIEWS)}
+"""Ops whose results may be memory that others read."""
+
+
+def _copy(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
+    assert holder.parent is not None
+    assert isinstance(value.type, TensorType)
+    given, element = Value(value), value.type.element_type
+    with Builder(holder.parent, before=holder, blobs=module.blobs, location=holder.location):
+        if element_name(element) == "i1":
+            return coreai.broadcasting_or(given, given, result_type=value.type).ssa  # type: ignore[no-any-return]
+        if is_integer(element):
+            return coreai.broadcasting_add(given, 0, result_type=value.type).ssa  # type: ignore[no-any-return]
+        return coreai.broadcasting_mul(given, 1.0, result_type=value.type).ssa  # type: ignore[no-any-return]

@@ -1,0 +1,256 @@
+"""Regions: the calls of externalized modules, which import marks with their begin and end, become `patcomp.region`s.
+
+The ops of a call are the ops between its two markers. They stand together in one block, in the order in which they
+were computed, so no value can leave them and come back: a region can always be formed of them. What an op inside
+reads from outside beyond the call's arguments becomes a further input, and what others read of the values inside
+becomes a further output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+
+from patcomp.errors import Problem, UnsupportedError
+from patcomp.ir.attributes import CompositeDeclarationAttr
+from patcomp.ir.builder import Builder
+from patcomp.ir.dialect import create_op
+from patcomp.ir.locations import origins
+from patcomp.ir.module import IRModule
+from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
+from patcomp.ir.value import set_name
+from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use
+
+
+def form_regions(module: IRModule) -> None:
+    """Forms the region of every marked call of an imported module, inner calls first; no marker is left.
+
+    Raises:
+        UnsupportedError: begins and ends do not pair up, because something between export and import lost or moved one.
+    """
+    for graph in module.graphs:
+        _form_in(graph.regions[0].block)
+
+
+def _form_in(block: Block) -> None:
+    open_calls: list[RegionBeginOp] = []
+    for op in list(block.ops):
+        for region in op.regions:
+            for inner in region.blocks:
+                _form_in(inner)
+        if isinstance(op, RegionBeginOp):
+            open_calls.append(op)
+        elif isinstance(op, RegionEndOp):
+            if not open_calls or open_calls[-1].symbol != op.symbol:
+                raise _unpaired(op)
+            _form(open_calls.pop(), op)
+    if open_calls:
+        raise _unpaired(open_calls[-1])
+
+
+def _unpaired(op: RegionBeginOp | RegionEndOp) -> UnsupportedError:
+    node = next((origin.node for origin in origins(op.location)), "")
+    missing = "end" if isinstance(op, RegionBeginOp) else "begin"
+    problem = Problem(
+        f"a call of the externalized module {op.symbol.data!r} has no {missing} in the same graph",
+        op.name, node, op.symbol.data, "",
+        "a pass that ran on the exported program removed or moved a marker of the call",
+    )  # fmt: skip
+    return UnsupportedError("externalized modules cannot be told from the rest of the program:", [problem])
+
+
+def _form(begin: RegionBeginOp, end: RegionEndOp) -> None:
+    block = begin.parent
+    assert block is not None
+    members = set(_between(begin, end))
+    _keep_constants_apart(begin, end, members)
+    read = _read_from_outside(begin, end)
+    given = set(begin.inputs)
+    copied = [value for value in read if _is_constant(value) and value not in given]
+    inputs = _inputs(begin, [value for value in read if value in given or not _is_constant(value)])
+    outputs = _outputs(begin, end, members)
+
+    body = Block(arg_types=[value.type for value, _ in inputs])
+    replaced: dict[SSAValue, SSAValue] = {}
+    for (value, name), argument in zip(inputs, body.args, strict=True):
+        set_name(argument, name)
+        replaced.setdefault(value, argument)
+    builder = Builder(body, location=begin.location)
+    for value in copied:
+        replaced[value] = _copied(value, builder)
+    outside = [_uses_outside(value, begin, end, members) for value, _ in outputs]
+    if not any(outside):
+        # a call that only gives back what it was given: it stays, because what follows reads it from the call
+        outside = [_uses_after(value, end) for value, _ in outputs]
+    for op in list(_between(begin, end)):
+        op.detach()
+        body.add_op(op)
+        for inner in op.walk():
+            _replace_operands(inner, replaced)
+    builder.insert(create_op("coreai.yield", [replaced.get(value, value) for value, _ in outputs], ()))
+
+    argument_names, result_names = [name for _, name in inputs], [name for _, name in outputs]
+    region = create_region(
+        begin.symbol.data,
+        [value for value, _ in inputs],
+        body,
+        [value.type for value, _ in outputs],
+        argument_names,
+        _declared(begin.declaration, argument_names, result_names),
+        result_names=result_names,
+        recover=begin.recover,
+        public=begin.declaration is None,
+    )
+    region.location = begin.location
+    block.insert_op_before(region, begin)
+    for result, (value, _), uses in zip(region.results, outputs, outside, strict=True):
+        if uses:
+            set_name(result, value.name_hint)
+        for use in uses:
+            use.operation.operands[use.index] = result
+    for marker in (end, begin):
+        marker.detach()
+        marker.erase()
+    for value in read:
+        if _is_constant(value) and not any(value.uses):
+            _erase(value)
+
+
+def _between(begin: Operation, end: Operation | None) -> Iterator[Operation]:
+    op = begin.next_op
+    while op is not None and op is not end:
+        yield op
+        op = op.next_op
+
+
+def _uses_outside(value: SSAValue, begin: Operation, end: Operation, members: Container[Operation]) -> list[Use]:
+    """The uses of a value of the block other than by the call; empty if it is not made by the call."""
+    if value.owner not in members:
+        return []
+    block = begin.parent
+    assert block is not None
+    return [
+        use for use in value.uses
+        if use.operation is not end and block.find_ancestor_op_in_block(use.operation) not in members
+    ]  # fmt: skip
+
+
+def _uses_after(value: SSAValue, end: Operation) -> list[Use]:
+    block = end.parent
+    assert block is not None
+    later = set(_between(end, None))
+    return [use for use in value.uses if block.find_ancestor_op_in_block(use.operation) in later]
+
+
+def _keep_constants_apart(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operation]) -> None:
+    """Import makes equal constants once, where the first is used; what others read of them is no output of the call."""
+    block = begin.parent
+    assert block is not None
+    builder = Builder(block, before=begin, location=begin.location)
+    for op in _between(begin, end):
+        for value in op.results:
+            if _is_constant(value) and value not in end.outputs:
+                uses = _uses_outside(value, begin, end, members)
+                made = _copied(value, builder) if uses else None
+                for use in uses:
+                    assert made is not None
+                    use.operation.operands[use.index] = made
+
+
+def _read_from_outside(begin: Operation, end: Operation) -> list[SSAValue]:
+    """Values made before the call that it reads, or returns, in the order of their first use."""
+    own: set[SSAValue] = set()
+    read: dict[SSAValue, None] = {}
+    for op in (*_between(begin, end), end):
+        for inner in op.walk():
+            read.update((operand, None) for operand in inner.operands if operand not in own)
+            own.update(inner.results)
+            own.update(argument for region in inner.regions for block in region.blocks for argument in block.args)
+    return list(read)
+
+
+def _inputs(begin: RegionBeginOp, read: Collection[SSAValue]) -> list[tuple[SSAValue, str]]:
+    """What the region takes, named: own parameters that it reads, the arguments of the call, and what else it reads."""
+    names = _names(begin.parameter_names)
+    parameters = list(zip(begin.inputs, names, strict=False))
+    arguments = list(zip(begin.inputs[len(names) :], _names(begin.argument_names), strict=True))
+    taken = [(value, name) for value, name in parameters if value in read] + arguments
+    given = {value for value, _ in taken}
+    taken += [(value, value.name_hint or "captured") for value in read if value not in given]
+    return list(zip((value for value, _ in taken), _distinct(name for _, name in taken), strict=True))
+
+
+def _outputs(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operation]) -> list[tuple[SSAValue, str]]:
+    """What the region gives, named: the results of the call, and what else others read of the values inside."""
+    results = list(end.outputs)
+    names = ["output"] if len(results) == 1 else [f"output_{index}" for index in range(len(results))]
+    further = [
+        value for op in _between(begin, end) for value in op.results
+        if value not in results and _uses_outside(value, begin, end, members)
+    ]  # fmt: skip
+    names += [value.name_hint or "captured" for value in further]
+    return list(zip([*results, *further], _distinct(names), strict=True))
+
+
+def _names(attribute: ArrayAttr) -> list[str]:
+    return [name.data for name in attribute.data if isinstance(name, StringAttr)]
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    taken: dict[str, None] = {}
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken:
+            candidate, number = f"{name}_{number}", number + 1
+        taken[candidate] = None
+    return list(taken)
+
+
+def _declared(
+    declaration: Attribute | None, inputs: Sequence[str], outputs: Sequence[str]
+) -> CompositeDeclarationAttr | None:
+    """A declaration with the names of the region's inputs and outputs."""
+    if not isinstance(declaration, CompositeDeclarationAttr):
+        return None
+    fields = {**declaration.fields.data, "input_names": strings(inputs), "output_names": strings(outputs)}
+    return CompositeDeclarationAttr(
+        declaration.composite_name, DictionaryAttr({key: fields[key] for key in sorted(fields)})
+    )
+
+
+def _is_constant(value: SSAValue) -> bool:
+    """Whether a value is a constant, or a complex one, which is made of two."""
+    owner = value.owner
+    if not isinstance(owner, Operation):
+        return False
+    return owner.name == "coreai.constant" or (
+        owner.name == "aten.complex" and all(_is_constant(part) for part in owner.operands)
+    )
+
+
+def _copied(value: SSAValue, builder: Builder) -> SSAValue:
+    op = value.owner
+    assert isinstance(op, Operation)
+    parts = [_copied(part, builder) for part in op.operands]
+    made = type(op).create(operands=parts, result_types=[value.type], properties=dict(op.properties))
+    builder.location = op.location
+    copy = builder.insert(made).results[0]
+    set_name(copy, value.name_hint)
+    return copy
+
+
+def _erase(value: SSAValue) -> None:
+    """Erases a constant that nothing uses any more."""
+    op = value.owner
+    assert isinstance(op, Operation)
+    parts = list(op.operands)
+    op.detach()
+    op.erase()
+    for part in parts:
+        if not any(part.uses):
+            _erase(part)
+
+
+def _replace_operands(op: Operation, replaced: Mapping[SSAValue, SSAValue]) -> None:
+    for index, operand in enumerate(op.operands):
+        if operand in replaced:
+            op.operands[index] = replaced[operand]

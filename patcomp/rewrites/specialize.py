@@ -1,0 +1,291 @@
+"""Specialize: an entry point for fixed sizes, and what follows from them in every op, in nested regions and in calls.
+
+The graph is built again with a map from old to new values: an op's result types are inferred from its new operands,
+shapes that are known by then become constants, and what can be computed from constants is. An op that does not fit
+operands with fewer `?` (the runtime wants one type for some) takes them as before, through a cast. Called graphs are
+specialised for each signature that they are called with; equal ones are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from patcomp.errors import VerifyError
+from patcomp.ir import coreai
+from patcomp.ir.attributes import SymbolConstantAttr, symbol_constant
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_integers, numpy_dtype
+from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types, merge
+from patcomp.ir.locations import describe
+from patcomp.ir.module import IRModule, graph_name, signature_of
+from patcomp.ir.types import HandleType, element_name, element_type, is_static, shape_of, tensor
+from patcomp.ir.value import Value, set_name
+from patcomp.ir.verify import verify
+from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, StringAttr, TensorType
+from patcomp.patterns import RuleSet
+from patcomp.rewrites.optimize import fold, foldable, optimize
+from patcomp.rewrites.outline import Symbols
+
+_KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
+
+Argument = Attribute | int
+"""The type of an argument, or the number that it always is."""
+
+
+def specialize(
+    module: IRModule, rules: RuleSet, entry: str, variants: Mapping[str, Mapping[int, Argument]]
+) -> IRModule:
+    """A module with variants in the place of an entry point; the given one stays as it is.
+
+    Args:
+        module: a program after the last stage.
+        rules: those of the optimize stage clean up.
+        entry: the entry point.
+        variants: by the name of each, what its arguments are that differ, by their positions.
+
+    Raises:
+        KeyError: there is no such entry point.
+        VerifyError: an op cannot have such sizes.
+    """
+    module = module.clone()
+    graph = module.graph(entry)
+    specializer = _Specializer(module, graph)
+    for name, arguments in variants.items():
+        module.op.body.block.insert_op_before(specializer.graph(graph, arguments, name), graph)
+    graph.detach()
+    graph.erase()
+    _drop_uncalled(module)
+    optimize(module, rules.stage("optimize"))
+    verify(module, runtime=True)
+    return module
+
+
+def _callee(op: Operation) -> str:
+    callee = op.properties["callee"]
+    assert isinstance(callee, SymbolConstantAttr)
+    return callee.symbol.string_value()
+
+
+def _drop_uncalled(module: IRModule) -> None:
+    graphs = {graph_name(graph): graph for graph in module.graphs}
+    waiting, called = list(module.entry_graphs), set[Operation]()
+    while waiting:
+        called.add(graph := waiting.pop())
+        callees = (graphs[_callee(op)] for op in graph.walk() if op.name == "coreai.invoke")
+        waiting += [callee for callee in callees if callee not in called]
+    for graph in graphs.values():
+        if graph not in called:
+            graph.detach()
+            graph.erase()
+
+
+class _Specializer:
+    def __init__(self, module: IRModule, caller: Operation):
+        self.module, self.caller = module, caller
+        self.graphs = {graph_name(graph): graph for graph in module.graphs}
+        self.callees: dict[tuple[str, tuple[Attribute, ...]], str] = {}
+        self.symbols = Symbols(module)
+
+    def graph(self, graph: Operation, arguments: Mapping[int, Argument], name: str) -> CoreaiOp:
+        """An unplaced variant of a graph."""
+        block = self.block(graph.regions[0].block, arguments, {})
+        properties = {**graph.properties, "sym_name": StringAttr(name), "function_type": signature_of(block)}
+        made = type(graph).create(properties=properties, attributes=dict(graph.attributes), regions=[Region(block)])
+        made.location = graph.location
+        assert isinstance(made, CoreaiOp)
+        return made
+
+    def block(self, block: Block, arguments: Mapping[int, Argument], outer: Mapping[SSAValue, SSAValue]) -> Block:
+        """A variant of a block."""
+        given = [arguments.get(argument.index, argument.type) for argument in block.args]
+        types = [old.type if isinstance(new, int) else new for old, new in zip(block.args, given, strict=True)]
+        new = Block(arg_types=types)
+        values: dict[SSAValue, SSAValue] = dict(outer)
+        values.update(zip(block.args, new.args, strict=True))
+        with Builder(new, blobs=self.module.blobs) as builder:
+            for old, made, what in zip(block.args, new.args, given, strict=True):
+                set_name(made, old.name_hint)
+                made.location = old.location
+                if isinstance(what, int):
+                    assert isinstance(old.type, TensorType)
+                    element = old.type.element_type
+                    values[old] = builder.constant(np.array(what, numpy_dtype(element_name(element))), element).ssa
+            for op in block.ops:
+                builder.location = op.location
+                for result, value in zip(op.results, self.op(op, values, builder), strict=True):
+                    values[result] = value
+                    if value.name_hint is None:
+                        set_name(value, result.name_hint)
+        return new
+
+    def op(self, op: Operation, values: Mapping[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
+        """The results of an op, built again for the new values of its operands."""
+        operands = [values[operand] for operand in op.operands]
+        if op.name == "coreai.get_shape" and is_static(operands[0].type):
+            return [builder.constant(np.array(shape_of(operands[0].type), np.uint32), element_type("ui32")).ssa]
+        types = [result.type for result in op.results]
+        regions: list[Region] = []
+        properties = dict(op.properties)
+        if op.name == "coreai.if":
+            types, regions = self.branches(op, values)
+        elif op.name == "coreai.while":
+            operands, types, regions = self.loop(op, operands, values)
+        elif op.name == "coreai.invoke":
+            symbol, types = self.call(op, operands)
+            properties["callee"] = symbol_constant(symbol)
+        elif op.regions:
+            (region,) = op.regions
+            block = self.block(region.block, dict(enumerate(operand.type for operand in operands)), values)
+            types, regions = _handed_on(block), [Region(block)]
+        else:
+            operands, types = self.fitting(op, operands)
+        made = type(op).create(
+            operands=operands,
+            result_types=types,
+            properties=properties,
+            attributes=dict(op.attributes),
+            regions=regions,
+        )
+        builder.insert(made)
+        return (foldable(made) and fold(made, self.module)) or made.results
+
+    def fitting(self, op: Operation, operands: list[SSAValue]) -> tuple[list[SSAValue], list[Attribute]]:
+        """The operands that an op takes, and its result types."""
+        old = [result.type for result in op.results]
+        if op.name == "coreai.write_handle":
+            handle = operands[0].type
+            assert isinstance(handle, HandleType)
+            return [operands[0], _cast(operands[1], handle.tensor_type), *operands[2:]], old
+        assert isinstance(op, CoreaiOp)
+        if op.name == "coreai.concat":
+            operands = _alike(operands)
+        if op.name in _KEEP_SHAPE:
+            assert isinstance(old[0], TensorType)
+            return operands, [_merged(op, old[0], tensor(shape_of(operands[0].type), old[0].element_type))]
+        try:
+            inferred = infer_types(op.ROW, operands, op.properties)
+        except UndeterminedError:
+            return operands, old
+        except RuntimeRefusalError:
+            inferred = None
+        except InferenceError as error:
+            if all(not isinstance(operand.type, TensorType) or is_static(operand.type) for operand in operands):
+                raise VerifyError(f"{describe(op)} cannot have these sizes: {error}") from error
+            inferred = None
+        if inferred is None or len(inferred) != len(old):
+            pairs = zip(operands, op.operands, strict=True)
+            return ([_cast(new, given.type) for new, given in pairs] if op.ROW.infer else operands), old
+        return operands, [_merged(op, *pair) for pair in zip(old, inferred, strict=True)]
+
+    def branches(self, op: Operation, values: Mapping[SSAValue, SSAValue]) -> tuple[list[Attribute], list[Region]]:
+        """The result types and regions of an `if`: its results have the sizes that both branches give."""
+        blocks = [self.block(region.block, {}, values) if region.blocks else None for region in op.regions]
+        given = [_handed_on(block) for block in blocks if block is not None and block.last_op is not None]
+        types = [_common(result.type, [branch[index] for branch in given]) for index, result in enumerate(op.results)]
+        for block in blocks:
+            if block is not None and block.last_op is not None:
+                _hand_on(block, types)
+        return types, [Region(block) if block is not None else Region() for block in blocks]
+
+    def loop(
+        self, op: Operation, operands: list[SSAValue], values: Mapping[SSAValue, SSAValue]
+    ) -> tuple[list[SSAValue], list[Attribute], list[Region]]:
+        """The operands, result types and regions of a `while`.
+
+        What is carried has the sizes that it starts with, if the body hands on the same; else those of before.
+        """
+        before, after = (region.block for region in op.regions)
+        old = [argument.type for argument in before.args]
+        carried = [operand.type for operand in operands]
+        while True:
+            condition = self.block(before, dict(enumerate(carried)), values)
+            forwarded = _handed_on(condition)[1:]
+            body = self.block(after, dict(enumerate(forwarded)), values)
+            handed_on = _handed_on(body)
+            stable = [
+                now if now in (then, general) else general
+                for now, then, general in zip(carried, handed_on, old, strict=True)
+            ]
+            if stable == carried:
+                break
+            carried = stable
+            condition.erase(safe_erase=False)
+            body.erase(safe_erase=False)
+        _hand_on(body, carried)
+        starts = [_cast(operand, type_) for operand, type_ in zip(operands, carried, strict=True)]
+        return starts, forwarded, [Region(condition), Region(body)]
+
+    def call(self, op: Operation, operands: Sequence[SSAValue]) -> tuple[str, list[Attribute]]:
+        """The symbol of the graph that an invoke calls now, and its result types."""
+        types = tuple(operand.type for operand in operands)
+        graph = self.graphs[_callee(op)]
+        if types == tuple(operand.type for operand in op.operands):
+            return graph_name(graph), [result.type for result in op.results]
+        key = graph_name(graph), types
+        if key not in self.callees:
+            made = self.graph(graph, dict(enumerate(types)), "")
+            stem = graph_name(graph).rpartition("_")[0]
+            self.callees[key] = self.symbols.place(made, stem, self.caller, public="priv" not in graph.properties)
+            self.graphs[self.callees[key]] = self.module.graph(self.callees[key])
+        called = self.graphs[self.callees[key]]
+        return self.callees[key], _handed_on(called.regions[0].block)
+
+
+def _handed_on(block: Block) -> list[Attribute]:
+    """The types that a block's terminator hands on."""
+    assert block.last_op is not None
+    return [operand.type for operand in block.last_op.operands]
+
+
+def _hand_on(block: Block, types: Sequence[Attribute]) -> None:
+    """Makes a block's terminator hand on values of given types."""
+    terminator = block.last_op
+    assert terminator is not None
+    with Builder(block, before=terminator, location=terminator.location):
+        for index, type_ in enumerate(types):
+            terminator.operands[index] = _cast(terminator.operands[index], type_)
+
+
+def _cast(value: SSAValue, type_: Attribute) -> SSAValue:
+    """A value as one of another type with other dimensions open."""
+    if value.type == type_ or not isinstance(type_, TensorType):
+        return value
+    made: SSAValue = coreai.cast(Value(value), type_.element_type, result_type=type_).ssa
+    set_name(made, value.name_hint)
+    return made
+
+
+def _alike(operands: list[SSAValue]) -> list[SSAValue]:
+    """The operands of a concat with the sizes of all outside its axis; they are equal by its meaning."""
+    axis, *parts = operands
+    position = constant_integers(axis)
+    shapes = [shape_of(part.type) for part in parts]
+    if position is None or len(set(shapes)) == 1:
+        return operands
+    cut = position[0] % len(shapes[0])
+    sizes = [next((size for size in sizes if size is not None), None) for sizes in zip(*shapes, strict=True)]
+    types = [
+        tensor((*sizes[:cut], shape[cut], *sizes[cut + 1 :]), Value(part).element_type)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+    return [axis, *map(_cast, parts, types)]
+
+
+def _merged(op: Operation, old: Attribute, new: Attribute) -> Attribute:
+    """A result type with the sizes of both."""
+    if old == new or not isinstance(old, TensorType) or not isinstance(new, TensorType):
+        return new
+    if not compatible(shape_of(old), shape_of(new)):
+        raise VerifyError(f"{describe(op)} is {old} and cannot become {new}: these sizes do not fit")
+    return tensor(merge(shape_of(new), shape_of(old)), old.element_type, old.encoding)
+
+
+def _common(old: Attribute, given: Sequence[Attribute]) -> Attribute:
+    """The type that values of given types have in common; the old one is it, perhaps with fewer sizes."""
+    if not isinstance(old, TensorType) or not given:
+        return old
+    dims = zip(*(shape_of(type_) for type_ in given), strict=True)
+    return tensor([sizes[0] if len(set(sizes)) == 1 else None for sizes in dims], old.element_type, old.encoding)

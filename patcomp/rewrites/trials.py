@@ -1,0 +1,155 @@
+"""A program before and after a rule, run with inputs: what the generated tests of rules make, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from patcomp.errors import EvaluationError, PatcompError, UnsupportedError
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, element_name
+from patcomp.ir.xdsl import Block
+from patcomp.patterns import Rule, RuleSet
+from patcomp.patterns.rule import Entry
+from patcomp.rewrites.pipeline import Options, run_pipeline
+
+Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
+"""Runs a compiled program on inputs by name: the runtime's way, or the evaluator's."""
+
+TOLERANCES = {"f16": 4e-3, "bf16": 3e-2}
+"""Absolute, or relative to the largest magnitude of a result, by the narrowest type of the source; f32 has 2e-5."""
+
+
+class Drawn(Protocol):
+    """How a program of a rule's source was drawn."""
+
+    @property
+    def rule(self) -> Any: ...
+
+    @property
+    def example(self) -> Mapping[str, Any]: ...
+
+
+class WrongRuleError(AssertionError):
+    """A rule is wrong; the counterexample is in the attributes, and the whole of it in the text."""
+
+    def __init__(self, drawing: Drawn, message: str, source_ir: str, rewritten_ir: str | None = None):
+        super().__init__(message)
+        self.drawing, self.source_ir, self.rewritten_ir = drawing, source_ir, rewritten_ir
+        self.headline = f"rule {drawing.rule.name} ({drawing.rule.source}) {message}"
+        self.tensors: dict[str, Any] = {}
+        """What there is of inputs, expected and actual results, by what they are."""
+        self.remark = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.headline}\ndrawn: {self.drawing}", f"-- source\n{self.source_ir}"]
+        if self.rewritten_ir is not None:
+            parts.append(f"-- rewritten\n{self.rewritten_ir}")
+        parts += [f"-- {name}\n{value}" for name, value in self.tensors.items()]
+        return "\n\n".join([*parts, *([self.remark] if self.remark else [])])
+
+
+class InvalidRewriteError(WrongRuleError):
+    """A rule fails, or makes a program that is invalid or does not run."""
+
+
+class NotEquivalentError(WrongRuleError):
+    """A rule computes something else than what it replaces."""
+
+    def __init__(self, trial: Trial, where: str, output: str, actual: Any, remark: str):
+        message = f"computes something else than what it replaces, on the {where}"
+        super().__init__(trial.drawing, message, trial.source_ir, trial.rewritten_ir)
+        self.inputs, self.expected, self.actual, self.remark = trial.inputs, trial.expected[output], actual, remark
+        self.tensors = {f"input {name}": value for name, value in trial.inputs.items()}
+        self.tensors |= {f"expected {output}": self.expected, f"actual {output}": actual}
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A program that a rule matched, before and after, with inputs and eager PyTorch's results."""
+
+    drawing: Drawn
+    source: IRModule
+    source_ir: str
+    rewritten: IRModule
+    """The compiled program that the rule was applied to."""
+    rewritten_ir: str
+    """The text right after the rule."""
+    inputs: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    tolerance: float
+
+    def check(self, catalog: RuleSet, run: Runner | None = None, where: str = "evaluator") -> None:
+        """Runs the rewritten program and compares.
+
+        Args:
+            catalog: the rules that compile the untouched source, to say in a failure which one is wrong.
+            run: what runs it, by default the reference evaluator.
+            where: the name of that in messages.
+
+        Raises:
+            NotEquivalentError: a result is another.
+            InvalidRewriteError: the program does not run.
+        """
+        from patcomp.ir.evaluate import evaluate
+
+        runner: Runner = run or (lambda module, inputs: evaluate(module, dict(inputs)))
+        try:
+            outputs = self._run(self.rewritten, runner)
+        except RuntimeError as error:
+            message = f"made what does not run on the {where}: {error}"
+            raise InvalidRewriteError(self.drawing, message, self.source_ir, self.rewritten_ir) from error
+        for name in self.expected:
+            if not self._agrees(name, outputs[name]):
+                raise NotEquivalentError(self, where, name, outputs[name], self._remark(catalog, name, runner))
+
+    def _remark(self, catalog: RuleSet, name: str, runner: Runner) -> str:
+        """Whether the rest of the catalog gives the expected numbers."""
+        others = without_rule(catalog, self.drawing.rule)
+        try:
+            compiled = run_pipeline(self.source.clone(), others, Options(composites=())).module
+        except UnsupportedError:
+            return "The rest of the catalog does not compile the source."
+        if self._agrees(name, self._run(compiled, runner)[name]):
+            return "The source gives the expected numbers when the rest of the catalog compiles it: the rule is wrong."
+        return "The source without the rule does not give the expected numbers either: look at its lowering."
+
+    def _run(self, module: IRModule, runner: Runner) -> dict[str, Any]:
+        from patcomp.ir.evaluate import prepare_input
+        from patcomp.ir.evaluate.element_types import to_tensor
+
+        arguments = module.graph("main").regions[0].block.args
+        inputs: dict[str, Any] = {}
+        for (name, value), argument in zip(self.inputs.items(), arguments, strict=True):
+            assert isinstance(argument.type, TensorType)
+            inputs[name] = prepare_input(value, argument.type, name)
+        return {name: to_tensor(value) for name, value in runner(module, inputs).items()}
+
+    def _agrees(self, name: str, actual: Any) -> bool:
+        from patcomp.ir.evaluate import compare
+
+        try:
+            error = compare(name, "", self.expected[name], actual)
+        except EvaluationError:
+            return False  # another shape
+        return min(error.max_abs, error.max_rel) <= self.tolerance
+
+
+def without_rule(catalog: RuleSet, rule: Entry) -> RuleSet:
+    """The catalog without a rule, and without what would recover the same composite in another way."""
+    return catalog.filter(
+        lambda other: other.name != rule.name and not (isinstance(other, Rule) and other.stage == "recover")
+    )
+
+
+def tolerance_of(block: Block) -> float:
+    """How far results may be off, by the narrowest element type in a block."""
+    values = [*block.args, *(result for op in block.ops for result in op.results)]
+    elements = {element_name(value.type.element_type) for value in values if isinstance(value.type, TensorType)}
+    return max(TOLERANCES.get(element, 2e-5) for element in elements)
+
+
+def failure_text(error: BaseException) -> str:
+    """What a rule's failure says, with the class of the exception where it is none of patcomp's."""
+    return f"fails: {error}" if isinstance(error, PatcompError) else f"fails: {type(error).__name__}: {error}"

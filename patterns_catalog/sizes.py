@@ -1,0 +1,99 @@
+"""Sizes in lowerings: numbers where they are known, 0-d values where only the run tells them.
+
+The authoring functions take lists of both: `c.reshape(x, [*sizes_of(c, x)[:2], 4, -1])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.infer import broadcast_shapes
+from patcomp.ir.types import Shape, tensor
+from patcomp.ir.value import TypeView, Value
+
+Size = int | Value
+
+END = 2**31 - 1
+"""As a slice bound: to the end, whatever the size."""
+
+
+def size_of(c: Any, x: Value, axis: int) -> Size:
+    """The size of one axis of `x`; a 0-d si32 value where it is dynamic."""
+    known = x.shape[axis]
+    if known is not None:
+        return known
+    axis %= x.rank
+    return c.reshape(c.slice_(c.cast(c.get_shape(x), "si32"), [axis], [axis + 1], [1]), [])
+
+
+def sizes_of(c: Any, x: Value) -> list[Size]:
+    """The size of each axis of `x`."""
+    return [size_of(c, x, axis) for axis in range(x.rank)]
+
+
+def wanted_sizes(shape: Shape, given: Sequence[Any]) -> list[Any]:
+    """The sizes of a result of a known type: the numbers of the type, else what the op was given."""
+    return [size if size is not None else other for size, other in zip(shape, given, strict=True)]
+
+
+def view_sizes(shape: Shape, given: Sequence[Any]) -> list[Any]:
+    """The sizes for a reshape to a result of a known type; a single dynamic one is -1, which needs no value."""
+    if shape.count(None) == 1 and 0 not in shape:
+        return [-1 if size is None else size for size in shape]
+    return wanted_sizes(shape, given)
+
+
+def broadcast_sizes(c: Any, values: Sequence[Value]) -> list[Size]:
+    """The sizes that values have together when they broadcast."""
+    shape = broadcast_shapes(*(value.shape for value in values))
+    sizes: list[Size] = []
+    for position, known in zip(range(-len(shape), 0), shape, strict=True):
+        telling = (x for x in values if x.rank >= -position and x.shape[position] is None)
+        sizes.append(known if known is not None else size_of(c, next(telling), position))
+    return sizes
+
+
+def unread(c: Any, type_: TypeView) -> Value:
+    """Stands in for a result that nobody reads."""
+    zero = c.broadcast_to(c.constant(0, type_.element_type), [1 if size is None else size for size in type_.shape])
+    return c.cast(zero, type_.element_type, result_type=type_.attribute)
+
+
+def typed(c: Any, x: Value, shape: Shape) -> Value:
+    """`x`, whose type gets the dimensions of a shape that it is known to have."""
+    return c.cast(x, x.element_type, result_type=tensor(shape, x.element_type))
+
+
+def positions(c: Any, size: Size) -> Value:
+    """0, 1, 2 and so on up to a size, in si32."""
+    return c.constant(np.arange(size, dtype=np.int32)) if isinstance(size, int) else c.range(0, size, 1)
+
+
+def product(c: Any, sizes: Sequence[Size]) -> Size:
+    """How many elements a shape has."""
+    number, values = 1, []
+    for size in sizes:
+        if isinstance(size, Value):
+            values.append(c.cast(size, "si32"))
+        else:
+            number *= size
+    if not values:
+        return number
+    result = values[0]
+    for value in values[1:]:
+        result = c.broadcasting_mul(result, value)
+    return result if number == 1 else c.broadcasting_mul(result, number)
+
+
+def from_front(c: Any, position: Size, size: Size) -> Size:
+    """A position that may count from the end, as one that counts from the front."""
+    if isinstance(position, int) and position >= 0:
+        return position
+    if isinstance(position, Value):
+        position = c.cast(position, "si32")
+    if isinstance(position, int):
+        return position + size if isinstance(size, int) else c.broadcasting_add(size, position)
+    return c.where(c.broadcasting_greater(0, position), c.broadcasting_add(position, size), position)

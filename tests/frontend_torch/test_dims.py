@@ -1,0 +1,103 @@
+"""Names and ranges of dynamic dimensions, and the checks of `program.run` against them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from patcomp import AIProgram, EvaluationError, TorchConverter
+
+BATCH, SEQ = Dim("batch", min=1, max=16), Dim("seq", min=2, max=64)
+
+
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor, pair: dict[str, torch.Tensor]) -> Any:
+        return x.sum() + pair["left"].sum(), pair["right"] * 2
+
+
+def exported(left: Any = 2 * SEQ + 1, right: Any = None) -> torch.export.ExportedProgram:
+    args = torch.randn(3, 4, 8), {"left": torch.randn(3, 9), "right": torch.randn(5)}
+    shapes = {"x": {0: BATCH, 1: SEQ}, "pair": {"left": {0: BATCH, 1: left}, "right": {0: right}}}
+    return torch.export.export(Pair(), args, dynamic_shapes=shapes)
+
+
+def converted(program: torch.export.ExportedProgram, **options: Any) -> AIProgram:
+    return TorchConverter().add_exported_program(program, **options).to_coreai()
+
+
+def test_the_signature_has_names_and_ranges() -> None:
+    signature = converted(exported(right=Dim.AUTO), input_names=["x", "left", "right"]).signature()
+    assert [spec.shape for spec in signature.inputs] == [("batch", "seq", 8), ("batch", "2*seq + 1"), ("s0",)]
+    assert signature.dims == {"batch": (1, 16), "seq": (2, 64), "s0": (2, None)}
+    assert str(signature).splitlines()[:2] == [
+        "input  x: batch x seq x 8 x f32",
+        "input  left: batch x 2*seq + 1 x f32",
+    ]
+
+
+def test_only_a_derived_dimension_is_there() -> None:
+    program = torch.export.export(nn.ReLU(), (torch.randn(6),), dynamic_shapes={"input": {0: 3 * Dim("third", max=5)}})
+    signature = converted(program).signature()
+    assert signature.inputs[0].shape == ("3*third",)
+    assert signature.dims == {"third": (0, 5)}
+
+
+def test_a_loaded_program_has_no_names_but_numbers() -> None:
+    file = io.BytesIO()
+    torch.export.save(exported(), file)
+    file.seek(0)
+    signature = converted(torch.export.load(file)).signature()
+    assert [spec.shape for spec in signature.inputs] == [("s0", "s1", 8), ("s0", "2*s1 + 1"), (5,)]
+    assert signature.dims == {"s0": (1, 16), "s1": (2, 64)}
+
+
+@pytest.mark.parametrize("backend", ["evaluator", "runtime"])
+@pytest.mark.parametrize(
+    ("x", "left", "message"),
+    [
+        ((17, 4), (17, 9), "input 'x' has size 17 in dimension 0, but batch must be 1 to 16"),
+        ((3, 1), (3, 3), "input 'x' has size 1 in dimension 1, but seq must be 2 to 64"),
+        ((3, 4), (2, 9), "input 'pair_left' has size 2 in dimension 0, but batch is 3 by the inputs before"),
+        ((3, 4), (3, 8), r"'pair_left' has size 8 in dimension 1, but it must be 9 = 2\*seq \+ 1, since seq is 4"),
+    ],
+)
+def test_sizes_are_checked(x: tuple[int, int], left: tuple[int, int], message: str, backend: str) -> None:
+    program = converted(exported(), mutated_inputs="output")
+    with pytest.raises(EvaluationError, match=message):
+        program.run(torch.randn(*x, 8), {"left": torch.randn(*left), "right": torch.randn(5)}, backend=backend)
+
+
+def test_a_derived_size_must_be_whole() -> None:
+    program = torch.export.export(nn.ReLU(), (torch.randn(6),), dynamic_shapes={"input": {0: 3 * Dim("third", max=5)}})
+    with pytest.raises(EvaluationError, match=r"has size 7 in dimension 0, which is not 3\*third for any whole third"):
+        converted(program).run(torch.randn(7))
+    with pytest.raises(EvaluationError, match=r"size 18 in dimension 0, but 3\*third is 18: third must be 0 to 5"):
+        converted(program).run(torch.randn(18))
+
+
+def test_numbers_are_checked() -> None:
+    class Repeat(nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            return x.repeat(n)
+
+    program = torch.export.export(Repeat(), (torch.randn(3), 3), dynamic_shapes=(None, Dim.DYNAMIC(min=3, max=9)))
+    with pytest.raises(EvaluationError, match=r"input 'n' is 10, but s0 must be 3 to 9"):
+        converted(program).run(torch.randn(3), 10)
+
+
+def test_a_product_of_dimensions() -> None:
+    class Flat(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.reshape(-1) + y
+
+    shapes = {"x": {0: Dim.AUTO, 1: Dim.AUTO}, "y": {0: Dim.AUTO}}
+    program = converted(torch.export.export(Flat(), (torch.randn(3, 4), torch.randn(12)), dynamic_shapes=shapes))
+    assert [spec.shape for spec in program.signature().inputs] == [("s0", "s1"), ("s0*s1",)]
+    assert program.run(torch.ones(2, 5), torch.ones(10)).tolist() == [2.0] * 10
+    with pytest.raises(EvaluationError, match=r"must be 10 = s0\*s1, since s0 is 2, s1 is 5"):
+        program.run(torch.ones(2, 5), torch.ones(11))

@@ -1,0 +1,92 @@
+"""Dynamic shapes: one program for all sizes, equal to eager PyTorch on the evaluator and on the real runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from native import Native
+from torch import nn
+from torch.export import Dim
+
+from patcomp import TorchConverter, UnsupportedError
+from patcomp.ir.evaluate import prepare_input
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def export(function: Callable[..., Any], x: torch.Tensor, dims: dict[int, Any]) -> torch.export.ExportedProgram:
+    return torch.export.export(Function(function), (x,), dynamic_shapes={"x": dims})
+
+
+def check_sizes(model: nn.Module, dynamic_shapes: Any, calls: Sequence[tuple[Any, ...]], native: Native) -> Any:
+    """Exports with the first call, converts once, and compares every call with eager."""
+    exported = torch.export.export(model.eval(), calls[0], dynamic_shapes=dynamic_shapes)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    types = [argument.type for argument in program.module.graph("main").regions[0].block.args]
+    for call in calls:
+        with torch.no_grad():
+            expected = model(*call)
+        named = zip(program.input_names(), call, types, strict=True)
+        inputs = {name: prepare_input(value, type_, name) for name, value, type_ in named}  # type: ignore[arg-type]
+        for outputs in (program.run(inputs), native.run(program.module, inputs)):
+            for name, wanted in zip(program.output_names(), expected, strict=True):
+                torch.testing.assert_close(
+                    torch.as_tensor(outputs[name]), wanted, rtol=1e-4, atol=1e-5, check_dtype=False
+                )
+    return program
+
+
+class Views(nn.Module):
+    """Linear layers and views with two dynamic dimensions, a derived one, sizes as numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        batch, length, _ = x.shape
+        heads = self.linear(x).view(batch, length, 2, 4).transpose(1, 2)
+        flat = heads.reshape(batch, 2 * length, 4)
+        return (
+            flat[:, :length].mean(1),
+            torch.cat([x, y], 1)[:, -1],
+            torch.arange(length) * 2,
+            x * length + torch.zeros(batch, 1, 8),
+            flat.unsqueeze(1).expand(-1, 3, -1, -1),
+            torch.full((length,), length // 2),
+        )
+
+
+def test_views_slices_and_sizes_as_numbers(native: Native) -> None:
+    batch, length = Dim("batch", min=1, max=16), Dim("length", min=2, max=64)
+    shapes = {"x": {0: batch, 1: length}, "y": {0: batch, 1: length + 1}}
+    calls = [(torch.randn(b, n, 8), torch.randn(b, n + 1, 8)) for b, n in ((3, 5), (1, 7), (4, 2))]
+    check_sizes(Views(), shapes, calls, native)
+
+
+def test_provable_sizes_stay_numbers() -> None:
+    exported = export(lambda x: x.reshape(-1, 6)[:, : x.shape[1] - 1], torch.randn(4, 6), {0: Dim("n")})
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert "get_shape" not in str(program)
+    assert "tensor<?x5xf32>" in str(program)
+
+
+def test_a_decomposition_that_branches_on_a_size_is_refused() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, scale_factor=0.5, mode="bicubic", antialias=True)
+
+    exported = export(function, torch.randn(1, 1, 8, 8), {2: 2 * Dim("n", min=2)})
+    with pytest.raises(UnsupportedError):
+        TorchConverter().add_exported_program(exported).to_coreai()

@@ -1,0 +1,192 @@
+"""Inputs and outputs one to one with the model: `program.run` takes its arguments and returns its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from frontend_torch.test_converter import Function, export
+from native import Native
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from patcomp import AIProgram, EvaluationError, TorchConverter
+from patcomp.emit.signature import Fixed
+from patcomp.ir import IRModule
+from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+
+X = torch.arange(6.0).reshape(2, 3)
+WEIGHT = nn.Parameter(torch.tensor([2.0, 1.0, -1.0]))
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "None": (lambda x: None, (X,)),
+    "an empty tuple": (lambda x: (), (X,)),
+    "the same tensor twice": (lambda x: (y := x + 1, y, x * 2, y), (X,)),
+    "an input": (lambda x: (x, x + 1, x), (X,)),
+    "a parameter": (lambda x: (WEIGHT, x, WEIGHT * x), (X,)),
+    "a constant": (lambda x: (torch.tensor([1, 2]), x + 1), (X,)),
+    "Python values": (lambda x: {"a": None, "b": 3, "c": 2.5, "d": True, "e": "text", "f": [x * 2]}, (X,)),
+    "only Python values": (lambda x: (1, None), (X,)),
+    "no inputs": (lambda: torch.ones(2) * 3, ()),
+    "no inputs, a constant": (lambda: (torch.ones(2), 3), ()),
+    "nested containers": (
+        lambda d, items: (d["a"] + items[0], [items[1][0], {"z": d["b"]}]),
+        ({"b": X, "a": X * 2}, [X + 3, (X + 5,)]),
+    ),
+    "one dict": (lambda d: d["a"] - d["b"], ({"a": X, "b": X * 3},)),
+    "a named tuple": (lambda pair: Pair(pair.first + 1, pair.second), (Pair(X, X * 2),)),
+    "Python inputs": (
+        lambda x, k, f, flag, mode, nothing: x * k + f if flag and mode == "mul" and nothing is None else x,
+        (X, 2, 0.5, True, "mul", None),
+    ),
+    "numbers as tensors": (lambda x: (x.sum(), x.argmax(1), x > 2), (X,)),
+    "an empty tensor": (lambda x: (x[:0], x + 1), (X,)),
+    "an unused input": (lambda x, y: x + 1, (X, X * 2)),
+}  # fmt: skip
+
+
+def converted(function: Callable[..., Any], *args: Any, **names: Any) -> AIProgram:
+    return TorchConverter().add_exported_program(export(Function(function), *args), **names).to_coreai()
+
+
+def assert_same(given: Any, expected: Any) -> None:
+    assert pytree.tree_structure(given) == pytree.tree_structure(expected)
+    for value, reference in zip(pytree.tree_leaves(given), pytree.tree_leaves(expected), strict=True):
+        if isinstance(reference, torch.Tensor):
+            torch.testing.assert_close(torch.as_tensor(value), reference.detach(), check_dtype=False)
+        else:
+            assert value == reference
+            assert type(value) is type(reference)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_the_model_is_called(name: str, native: Native) -> None:
+    function, args = CASES[name]
+    program = converted(function, *args)
+    assert_same(program.run(*args), function(*args))
+    call = program.signature().call
+    assert call is not None
+    outputs = native.run(program.module, arguments_by_name(call, args, {}))
+    assert sorted(outputs) == sorted(program.output_names())
+    assert_same(result_of(call, outputs), function(*args))
+
+
+def test_one_name_for_each_output() -> None:
+    function, args = CASES["the same tensor twice"]
+    assert converted(function, *args).output_names() == ("add", "add_1", "mul", "add_2")
+    names = ["a", "b", "c", "d"]
+    assert list(converted(function, *args, output_names=names).run({"args_0": X})) == names
+
+
+def test_an_input_and_an_output_may_share_a_name(native: Native) -> None:
+    program = converted(lambda x: x * 2, X, input_names=["x"], output_names=["x"])
+    assert torch.equal(program.run({"x": X})["x"], X * 2)
+    assert native.run(program.module, {"x": X})["x"].tolist() == (X * 2).tolist()
+
+
+NAMES = ["a b", "1x", "ä", 'q"x', "a\\b", "a/b", "%x", "😀", "if"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_free_text(name: str, native: Native) -> None:
+    program = converted(lambda x: x * 2, X, input_names=[name], output_names=[name], entrypoint_name=name)
+    assert native.run(program.module, {name: X}, entry=name)[name].tolist() == (X * 2).tolist()
+    assert program.run({name: X}, entrypoint=name)[name].equal(X * 2)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\0", "\x7f", "\ud800"])
+@pytest.mark.parametrize("which", ["input_names", "output_names", "entrypoint_name"])
+def test_names_that_no_file_holds(which: str, name: str) -> None:
+    with pytest.raises(ValueError, match=r"unusable names|must not be empty"):
+        converted(lambda x: x * 2, X, **{which: name if which == "entrypoint_name" else [name]})
+
+
+def test_the_signature_names_what_is_fixed() -> None:
+    function, args = CASES["Python inputs"]
+    call = converted(function, *args).signature().call
+    assert call is not None
+    assert call.arguments == ("args_0", Fixed(2), Fixed(0.5), Fixed(True), Fixed("mul"), Fixed(None))
+    function, args = CASES["Python values"]
+    signature = converted(function, *args).signature()
+    assert str(signature).splitlines() == [
+        "input  args_0: 2x3xf32",
+        "output mul: 2x3xf32",
+        "result 0 is always None",
+        "result 1 is always 3",
+        "result 2 is always 2.5",
+        "result 3 is always True",
+        "result 4 is always 'text'",
+    ]
+
+
+def test_another_python_value_is_refused() -> None:
+    function, args = CASES["Python inputs"]
+    program = converted(function, *args)
+    for index, other in ((1, 3), (1, 2.0), (2, 0.25), (3, False), (4, "add"), (5, 1), (1, torch.tensor(2))):
+        given = [*args[:index], other, *args[index + 1 :]]
+        with pytest.raises(EvaluationError, match=rf"argument {index} was .* export the model again"):
+            program.run(*given)
+
+
+def test_arguments_that_do_not_fit_are_named() -> None:
+    program = converted(lambda x, y: x + y, X, X + 1)
+    with pytest.raises(EvaluationError, match=r"input 'args_1' must be of type tensor<2x3xf32>, got .* \(3,\)"):
+        program.run(X, X[0])
+    with pytest.raises(EvaluationError, match=r"input 'args_1' must be of dtype torch.float32, got torch.int64"):
+        program.run(X, X.long())
+    with pytest.raises(EvaluationError, match=r"not those that the model was exported with"):
+        program.run(X)
+    with pytest.raises(EvaluationError, match=r"needs input args_1"):
+        program.run({"args_0": X})
+    with pytest.raises(EvaluationError, match=r"has no input other"):
+        program.run({"args_0": X, "args_1": X, "other": X})
+    with pytest.raises(EvaluationError, match=r"needs input args_0"):
+        converted(lambda x: x + 1, X).run({"x": X})
+    with pytest.raises(ValueError, match="backend must be"):
+        program.run(X, X, backend="native")
+
+
+def test_keyword_arguments_in_any_order() -> None:
+    class Keywords(nn.Module):
+        def forward(self, x: torch.Tensor, *, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+            return x * scale + shift
+
+    exported = torch.export.export(Keywords(), (X,), {"scale": X * 3, "shift": X + 1})
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert program.input_names() == ("x", "scale", "shift")
+    assert_same(program.run(X, shift=X + 1, scale=X * 2), Keywords()(X, scale=X * 2, shift=X + 1))
+
+
+def test_one_example_tensor_for_two_inputs_is_warned_of() -> None:
+    exported = export(lambda x, y, z: x * y + z, X, X, X + 1)
+    with pytest.warns(UserWarning, match=r"inputs 'args_0', 'args_1' .* one tensor .* takes 'args_0' for another"):
+        TorchConverter().add_exported_program(exported).to_coreai()
+
+
+def test_a_program_without_a_model_runs_by_name() -> None:
+    from patcomp import AIProgram
+
+    program = AIProgram(IRModule.parse(str(converted(lambda x: x * 2, X))))
+    assert program.run({"args_0": X})["mul"].equal(X * 2)
+    with pytest.raises(EvaluationError, match="one mapping of names"):
+        program.run(X)
+
+
+def test_nothing_that_was_given_is_changed() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mul_(2) + 1
+
+    given = X.clone()
+    program = TorchConverter().add_exported_program(export(Writes(), given.clone())).to_coreai()
+    assert program.run(given).equal(X * 2 + 1)
+    assert program.run({"x": given})["add"].equal(X * 2 + 1)
+    assert given.equal(X)

@@ -1,0 +1,89 @@
+"""Sizes as inputs and outputs: Python numbers that differ from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from frontend_torch.test_inputs_outputs import assert_same
+from native import Native
+from torch import nn
+from torch.export import Dim
+
+from patcomp import AIProgram, EvaluationError, TorchConverter
+from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+
+
+class Counted(nn.Module):
+    """A number as an input, sizes and conditions as outputs, an input's size that is the number's double."""
+
+    def forward(self, x: torch.Tensor, n: int, y: dict[str, torch.Tensor]) -> Any:
+        size = x.shape[0] * n
+        cut = y["first"][:, :n].sum(1) * n
+        return {"size": size, "large": size > 5, "half": n / 2, "n": n, "same": x.repeat(n, 1), "cut": (cut, 3)}
+
+
+SHAPES = {
+    "x": {0: Dim("batch", min=1, max=16)},
+    "n": Dim.DYNAMIC(min=1, max=9),
+    "y": {"first": {0: Dim("rows", min=1)}},
+}
+
+
+def inputs(batch: int, n: int, rows: int) -> tuple[Any, ...]:
+    return torch.randn(batch, 4), n, {"first": torch.randn(rows, 20)}
+
+
+def converted(model: nn.Module, args: tuple[Any, ...], shapes: Any, **options: Any) -> AIProgram:
+    exported = torch.export.export(model, args, dynamic_shapes=shapes)
+    return TorchConverter().add_exported_program(exported, **options).to_coreai()
+
+
+def run_on(native: Native, program: AIProgram, args: tuple[Any, ...]) -> Any:
+    call = program.signature().call
+    assert call is not None
+    values = {
+        name: torch.tensor(value, dtype=torch.int32) if isinstance(value, int) else value
+        for name, value in arguments_by_name(call, args, {}).items()
+    }
+    return result_of(call, native.run(program.module, values))
+
+
+def test_numbers_in_and_out(native: Native) -> None:
+    model = Counted()
+    program = converted(model, inputs(3, 2, 5), SHAPES)
+    assert str(program.signature()).count("si32") == 3
+    for sizes in ((3, 2, 5), (1, 9, 1), (16, 5, 2)):
+        args = inputs(*sizes)
+        assert_same(program.run(*args), model(*args))
+        assert_same(run_on(native, program, args), model(*args))
+    assert program.verify_against(model, inputs(4, 3, 7), backends=["evaluator"]).passed
+
+
+def test_numbers_by_name() -> None:
+    program = converted(Counted(), inputs(3, 2, 5), SHAPES, input_names=["a", "count", "b"])
+    outputs = program.run({"a": torch.randn(3, 4), "count": torch.tensor(4), "b": torch.randn(2, 20)})
+    assert [v.tolist() for name, v in outputs.items() if v.ndim == 0] == [12, True, 2.0, 4]
+    with pytest.raises(EvaluationError, match=r"'count' must be of dtype torch.int32, got torch.float32"):
+        program.run(torch.randn(3, 4), 2.5, {"first": torch.randn(2, 20)})
+
+
+FIXED_BY_THE_EXPORT: dict[str, Callable[..., Any]] = {
+    "a number that export proves": lambda x, n: (x.shape[1], x[:, :2].shape[1], x * n),
+    "a number that is another's size": lambda x, n: (x + torch.ones(n, 1), n),
+}
+
+
+@pytest.mark.parametrize("name", FIXED_BY_THE_EXPORT)
+def test_numbers_that_are_known(name: str, native: Native) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> Any:
+            return FIXED_BY_THE_EXPORT[name](x, n)
+
+    program = converted(Model(), (torch.randn(3, 4), 3), {"x": {0: Dim.AUTO}, "n": Dim.AUTO})
+    for size in (3, 6):
+        args = torch.randn(size, 4), size
+        assert_same(program.run(*args), Model()(*args))
+        assert_same(run_on(native, program, args), Model()(*args))

@@ -1,0 +1,463 @@
+"""State: buffers and inputs that a model writes to, call after call beside eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from frontend_torch.test_converter import export
+from native import Native
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError
+from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+from patcomp.ir.module import names_of
+from patcomp.ir.types import HandleType
+
+X, Y = torch.arange(4.0).reshape(1, 4), torch.tensor([[5.0, -1.0, 2.0, 0.5]])
+
+
+class Buffers(nn.Module):
+    """A module with the buffers `a` and `b`, and a function of itself and its inputs as `forward`."""
+
+    def __init__(self, function: Any, a: torch.Tensor = X, b: torch.Tensor = Y):
+        super().__init__()
+        self.register_buffer("a", a.clone())
+        self.register_buffer("b", b.clone())
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(self, *args)
+
+
+def add_and_return(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.add_(x)
+    return m.a
+
+
+def return_old(m: Buffers, x: torch.Tensor) -> Any:
+    old = m.a.clone()
+    m.a.add_(x)
+    return old, old * m.a
+
+
+def swap(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    old = m.a.clone()
+    m.a.copy_(m.b)
+    m.b.copy_(old)
+    return m.a - m.b + x
+
+
+def one_from_the_others_old_value(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    old = m.a.clone()
+    m.a.mul_(2).add_(x)
+    m.b.copy_(old)
+    return m.a + m.b
+
+
+def one_from_the_others_new_value(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.add_(x)
+    m.b.copy_(m.a * 2)
+    return m.a * m.b
+
+
+def through_a_view(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.view(2, 2)[0].add_(x[0, :2])
+    return m.a.view(-1) * 2
+
+
+def written_by_a_constant(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    y = m.a + x
+    m.a.fill_(3.0)
+    m.b.zero_()
+    return y
+
+
+def written_by_an_input(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    y = m.a * 2
+    m.a.copy_(x)
+    return y + m.a
+
+
+def written_only(m: Buffers, x: torch.Tensor) -> tuple[()]:
+    m.a.copy_(x * 2)
+    return ()
+
+
+def written_twice(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.add_(x)
+    y = m.a * 2
+    m.a.mul_(y)
+    return y + m.a
+
+
+def assigned(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a = m.a + x
+    return m.a * m.b
+
+
+def by_a_condition(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    new = torch.cond(x.sum() > 8, lambda a, x: a + x, lambda a, x: a - 1, (m.a, x))
+    m.a.copy_(new)
+    return new * 2
+
+
+UPDATES = [
+    add_and_return, return_old, swap, one_from_the_others_old_value, one_from_the_others_new_value, through_a_view,
+    written_by_a_constant, written_by_an_input, written_only, written_twice, assigned, by_a_condition,
+]  # fmt: skip
+
+
+def argument_types(program: AIProgram) -> list[Any]:
+    types = [argument.type for argument in program.module.graph("main").regions[0].block.args]
+    return [type_.tensor_type if isinstance(type_, HandleType) else type_ for type_ in types]
+
+
+def check_calls(
+    model: nn.Module, calls: Sequence[tuple[Any, ...]], native: Native, *, tolerance: float = 1e-5, **options: Any
+) -> AIProgram:
+    """Converts a model; a sequence of calls gives on both backends what the model gives, and leaves what it leaves."""
+    program = TorchConverter().add_exported_program(export(model, *calls[0]), **options).to_coreai()
+    call = program.signature().call
+    assert call is not None
+    mine = program.new_state()
+    theirs = {name: value.numpy() for name, value in program.new_state().items()}
+    types = dict(zip(names_of(program.module.graph("main"), "arg_attrs"), argument_types(program), strict=True))
+    for arguments in calls:
+        given = [value.clone() for value in arguments]
+        result = program.run(*given, state=mine)
+        assert all(torch.equal(value, own) for value, own in zip(arguments, given, strict=True))
+        inputs = arguments_by_name(call, given, {})
+        inputs = {name: prepare_input(value, types[name], name).numpy() for name, value in inputs.items()}
+        theirs |= {name: inputs.pop(name) for name in list(inputs) if name in mine}
+        outputs = native.run(program.module, inputs, theirs)
+        expected = model(*given)
+        for found in (result, pytree.tree_map(torch.from_numpy, result_of(call, outputs))):
+            torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, check_dtype=False)
+        for name, path in call.buffers.items():
+            for content in (mine[name], torch.from_numpy(theirs[name])):
+                own = model.get_buffer(path)
+                torch.testing.assert_close(content, own, rtol=tolerance, atol=tolerance, check_dtype=False)
+    return program
+
+
+@pytest.mark.parametrize("update", UPDATES, ids=lambda update: update.__name__)
+def test_three_calls_equal_eager(update: Any, native: Native) -> None:
+    check_calls(Buffers(update), [(X + 1,), (X * 2,), (Y,)], native)
+
+
+def test_one_tensor_under_two_names_is_refused() -> None:
+    model = Buffers(add_and_return)
+    model.register_buffer("c", model.a)
+    with pytest.raises(UnsupportedError, match="'a' and 'c' are one tensor, which export takes for several"):
+        TorchConverter().add_exported_program(torch.export.export(model, (X,)))
+
+
+def test_a_parameter_that_is_written(native: Native) -> None:
+    class Learns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(X.clone(), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.add_(x)
+            return self.weight * 2
+
+    model, state = Learns(), {}  # type: tuple[nn.Module, dict[str, Any]]
+    program = TorchConverter().add_exported_program(export(Learns(), X)).to_coreai()
+    for _ in range(2):
+        torch.testing.assert_close(program.run(Y, state=state), model(Y))
+    assert list(state) == ["p_weight"]
+    assert program.verify_against(model, (Y,), backends=["evaluator"]).passed
+
+
+def test_batch_norm_in_training_mode(native: Native) -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).train()
+    exported = torch.export.export(model, (torch.randn(4, 2, 6, 6),))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    names = [state.name for state in program.signature().states]
+    assert names == ["b_1_running_mean", "b_1_running_var", "b_1_num_batches_tracked"]
+    x = torch.randn(4, 2, 6, 6)
+    assert program.verify_against(model, (x,), backends=["evaluator"]).passed
+    state = {name: value.numpy() for name, value in program.new_state().items()}
+    outputs = native.run(program.module, {"input": x}, state)
+    torch.testing.assert_close(torch.from_numpy(outputs[program.output_names()[0]]), model(x), rtol=1e-4, atol=1e-5)
+    for name, path in zip(names, ("running_mean", "running_var", "num_batches_tracked"), strict=True):
+        own = model[1].get_buffer(path)
+        torch.testing.assert_close(torch.from_numpy(state[name]), own, rtol=1e-4, atol=1e-5, check_dtype=False)
+
+
+# ---- caches ---------------------------------------------------------------------------------------
+
+
+class Cache(nn.Module):
+    """A cache of eight positions, and a function that writes to it."""
+
+    def __init__(self, function: Any, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.register_buffer("k", torch.zeros(1, 8, 4, dtype=dtype))
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        self.function(self.k, *args)
+        return self.k.sum(1)
+
+
+V = torch.arange(8.0).reshape(1, 2, 4) + 1
+WRITES = {
+    "a slice": (lambda k, v: k[:, 2:4].copy_(v), [(V,), (V * 2,)]),
+    "a slice assigned": (lambda k, v: k.__setitem__((slice(None), slice(2, 4)), v), [(V,), (V * 2,)]),
+    "a position in a tensor": (
+        lambda k, pos, v: k.__setitem__((slice(None), pos), v),
+        [(torch.tensor([1, 5]), V), (torch.tensor([0, 7]), V)],
+    ),
+    "one position": (
+        lambda k, pos, v: k.__setitem__((slice(None), pos), v[:, :1]),
+        [(torch.tensor([3]), V), (torch.tensor([7]), -V)],
+    ),
+    "index_copy_": (
+        lambda k, pos, v: k.index_copy_(1, pos, v),
+        [(torch.tensor([1, 5]), V), (torch.tensor([0, 7]), V)],
+    ),
+    "index_put_": (
+        lambda k, pos, v: k.index_put_((torch.tensor([0]), pos), v[0]),
+        [(torch.tensor([1, 5]), V), (torch.tensor([0, 7]), V)],
+    ),
+    "index_put_ that accumulates": (
+        lambda k, pos, v: k.index_put_((torch.tensor([0]), pos), v[0], accumulate=True),
+        [(torch.tensor([1, 1]), V), (torch.tensor([1, 7]), V)],
+    ),
+    "index_add_": (
+        lambda k, pos, v: k.index_add_(1, pos, v),
+        [(torch.tensor([1, 1]), V), (torch.tensor([1, 7]), V)],
+    ),
+    "scatter_": (lambda k, pos, v: k.scatter_(1, pos, v), [(torch.tensor([[[1] * 4, [5] * 4]]), V)]),
+    "add_": (lambda k, v: k.add_(v.sum()), [(V,), (V,)]),
+    "copy_": (lambda k, v: k.copy_(v.repeat(1, 4, 1)), [(V,), (V * 2,)]),
+    "roll": (lambda k, v: k.copy_(torch.cat([k[:, 2:], v], 1)), [(V,), (V * 2,)]),
+    "masked": (lambda k, v: k.masked_fill_(k < v.sum(), 2.0), [(V,), (-V,)]),
+}  # fmt: skip
+
+
+def at_an_item(k: torch.Tensor, position: torch.Tensor, v: torch.Tensor) -> None:
+    start = position.item()
+    torch._check(start >= 0)
+    torch._check(start + 2 <= k.shape[1])
+    k[:, start : start + 2] = v
+
+
+def at_one_item(k: torch.Tensor, position: torch.Tensor, v: torch.Tensor) -> None:
+    start = position.item()
+    torch._check(start >= 0)
+    torch._check(start < k.shape[1])
+    k[:, start : start + 1] = v[:, :1] + k[:, start]
+
+
+def narrowed_at_an_item(k: torch.Tensor, position: torch.Tensor, v: torch.Tensor) -> None:
+    start = position.item()
+    torch._check(start >= 0)
+    torch._check(start + 2 <= k.shape[1])
+    k.narrow(1, start, 2).copy_(v)
+
+
+POSITIONS = [(torch.tensor(3), V), (torch.tensor(6), -V)]
+WRITES |= {
+    "a slice at an item": (at_an_item, POSITIONS),
+    "one position at an item": (at_one_item, POSITIONS),
+    "narrow at an item": (narrowed_at_an_item, POSITIONS),
+    "narrow at an item of a vector": (narrowed_at_an_item, [(torch.tensor([5]), V), (torch.tensor([0]), -V)]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_a_cache(name: str, native: Native) -> None:
+    function, calls = WRITES[name]
+    check_calls(Cache(function), calls, native)
+
+
+# ---- mutated inputs -------------------------------------------------------------------------------
+
+
+class Scales(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z.add_(1)
+        x.mul_(2)
+        return x, y + z
+
+
+def test_mutated_inputs_are_states_in_the_order_of_forward(native: Native) -> None:
+    program = check_calls(Scales(), [(X, Y, X + 1), (Y, X, X * 3)], native)
+    assert [state.name for state in program.signature().states] == ["x", "z"]
+    assert program.input_names() == ("y",)
+    assert program.output_names() == ("mul", "add_1")
+    assert dict(program.initial_state) == {}
+
+
+def test_mutated_inputs_as_outputs(native: Native) -> None:
+    converter = TorchConverter().add_exported_program(export(Scales(), X, Y, X + 1), mutated_inputs="output")
+    program = converter.to_coreai()
+    assert program.signature().states == ()
+    assert program.input_names() == ("x", "y", "z")
+    assert program.output_names() == ("mul", "add_1", "x_updated", "z_updated")
+    outputs = program.run({"x": X, "y": Y, "z": X + 1})
+    torch.testing.assert_close(outputs["z_updated"], X + 2)
+    torch.testing.assert_close(outputs["x_updated"], X * 2)
+    given = native.run(program.module, {"x": X, "y": Y, "z": X + 1})
+    np.testing.assert_array_equal(given["z_updated"], (X + 2).numpy())
+    torch.testing.assert_close(program.run(X, Y, X + 1), (X * 2, Y + X + 2))
+    assert program.verify_against(Scales(), (X, Y, X + 1), backends=["evaluator"]).passed
+    with pytest.raises(ValueError, match="mutated_inputs must be 'state' or 'output'"):
+        TorchConverter().add_exported_program(export(Scales(), X, Y, X + 1), mutated_inputs="input")
+
+
+def test_a_mutated_input_of_dynamic_size(native: Native) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y.mul_(x)
+            return y + 1, y.sum(0)
+
+    sizes = {0: torch.export.Dim("rows", min=2, max=64)}
+    exported = export(Scaled(), torch.ones(3, 4), torch.ones(3, 4), dynamic_shapes={"x": sizes, "y": sizes})
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert str(program.signature()).splitlines()[1] == "state  y: rows x 4 x f32"
+    for rows in (2, 7):
+        x, y = torch.randn(rows, 4), torch.randn(rows, 4)
+        mine: dict[str, Any] = {}
+        given, theirs = program.run(x, y, state=mine), {"y": y.numpy().copy()}
+        outputs = native.run(program.module, {"x": x}, theirs)
+        expected = Scaled()(x, y)
+        torch.testing.assert_close(given, expected)
+        torch.testing.assert_close(torch.from_numpy(outputs[program.output_names()[0]]), expected[0])
+        torch.testing.assert_close(mine["y"], y)
+        torch.testing.assert_close(torch.from_numpy(theirs["y"]), y)
+
+
+# ---- names ----------------------------------------------------------------------------------------
+
+
+class Documented(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kv_cache", torch.zeros(1, 4))
+        self.register_buffer("pos_idx", torch.zeros(1), persistent=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.pos_idx.add_(1)
+        self.kv_cache.add_(x)
+        y.mul_(2)
+        return self.kv_cache + y, z * 3
+
+
+def documented(**names: Any) -> AIProgram:
+    return TorchConverter().add_exported_program(export(Documented(), X, Y, X + 1), **names).to_coreai()
+
+
+def test_default_names() -> None:
+    signature = documented().signature()
+    assert [state.name for state in signature.states] == ["b_kv_cache", "b_pos_idx", "y"]
+    assert [value.name for value in signature.inputs] == ["x", "z"]
+
+
+def test_state_names_are_those_of_argument_and_result() -> None:
+    program = documented(
+        state_names=["kv_cache", "pos_idx", "y_state"],
+        input_names=["query", "context"],
+        output_names=["attn_out", "scaled"],
+    )
+    head = str(program).split("{\n")[1]
+    assert head.count('coreai.name = "kv_cache"') == 2
+    assert 'MutableBuffers.buffer_mutation = "y_state", coreai.name = "y_state"' in head
+    assert str(program.signature()) == (
+        "input  query: 1x4xf32\ninput  context: 1x4xf32\n"
+        "state  kv_cache: 1x4xf32\nstate  pos_idx: 1xf32\nstate  y_state: 1x4xf32\n"
+        "output attn_out: 1x4xf32\noutput scaled: 1x4xf32"
+    )
+    torch.testing.assert_close(program.run(X, Y, X), Documented()(X, Y.clone(), X))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"state_names": ["a"]}, r"Graph has 3 stateful inputs \(\['b_kv_cache', 'b_pos_idx', 'y'\]\)"),
+        ({"input_names": ["x", "y", "z"]}, r"Graph has 2 live inputs"),
+        ({"state_names": ["a", "b", "a"]}, r"state_names .* repeats \['a'\]"),
+        ({"state_names": ["a", "b", "\n"]}, r"unusable names"),
+        ({"state_names": ["a", "b", "x"]}, r"input_names .* and state_names .* share \['x'\]"),
+        ({"state_names": ["a", "b", "o"], "output_names": ["o", "p"]}, r"output_names .* state_names .* share \['o'\]"),
+    ],
+)  # fmt: skip
+def test_names_that_do_not_do(names: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        documented(**names)
+
+
+# ---- initial state --------------------------------------------------------------------------------
+
+
+def test_runs_start_from_the_initial_state_and_continue_from_a_given_one() -> None:
+    model = Buffers(add_and_return)
+    program = TorchConverter().add_exported_program(export(Buffers(add_and_return), X)).to_coreai()
+    first = program.run(Y)
+    torch.testing.assert_close(first, program.run(Y))
+    torch.testing.assert_close(first, X + Y)
+    state: dict[str, Any] = {}
+    for _ in range(3):
+        torch.testing.assert_close(program.run(Y, state=state), model(Y))
+    assert list(state) == ["b_a"]
+    torch.testing.assert_close(program.initial_state["main"]["b_a"], X)
+    fresh = program.new_state()
+    fresh["b_a"].zero_()
+    torch.testing.assert_close(program.new_state()["b_a"], X)
+    with pytest.raises(EvaluationError, match="no state b_c; it has"):
+        program.run(Y, state={"b_c": X})
+    with pytest.raises(EvaluationError, match="state 'b_a' must be of type"):
+        program.run(Y, state={"b_a": X[0]})
+
+
+def test_the_initial_state_is_a_copy() -> None:
+    model = Buffers(add_and_return)
+    exported = export(model, X)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    program.run(Y, state=program.new_state())
+    torch.testing.assert_close(model.a, X)
+    model.a.zero_()
+    torch.testing.assert_close(program.run(Y), X + Y)
+    assert copy.deepcopy(program).run(Y).equal(X + Y)
+
+
+def test_64_bit_state_is_narrowed_when_it_fits() -> None:
+    count = Buffers(lambda m, x: m.a.add_(1) * x, torch.tensor([3]))
+    program = TorchConverter().add_exported_program(export(count, torch.tensor([2]))).to_coreai()
+    assert program.signature().states[0].element_type == "si32"
+    state: dict[str, Any] = {}
+    assert [program.run(torch.tensor([2]), state=state).item() for _ in range(2)] == [8, 10]
+    large = Buffers(lambda m, x: m.a.add_(1) * x, torch.tensor([2**40]))
+    with pytest.raises(UnsupportedError, match="buffer 'a' has values that do not fit"):
+        TorchConverter().add_exported_program(export(large, torch.tensor([2]))).to_coreai()
+    kept = TorchConverter(int64="keep").add_exported_program(export(large, torch.tensor([2]))).to_coreai()
+    assert kept.run(torch.tensor([2])).item() == 2**41 + 2
+
+
+def test_release_mode_keeps_state() -> None:
+    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+    program = converter.add_exported_program(export(Buffers(swap), X)).to_coreai()
+    torch.testing.assert_close(program.run(X), Buffers(swap)(X))
+
+
+def test_verification_compares_states_and_leaves_the_model_alone() -> None:
+    model = Buffers(swap)
+    program = TorchConverter().add_exported_program(export(model, X)).to_coreai()
+    model.a.add_(1)
+    verification = program.verify_against(model, (Y,), backends=["evaluator"])
+    assert verification.passed
+    assert {error.name for error in verification.errors} == {"add", "b_a", "b_b"}
+    torch.testing.assert_close(model.a, X + 1)
+    other = Buffers(lambda m, x: swap(m, x) + m.a.add_(1) * 0)
+    wrong = program.verify_against(other, (Y,), backends=["evaluator"])
+    assert [error.name for error in wrong.errors if error.max_abs > 0.5] == ["b_a"]

@@ -1,0 +1,222 @@
+"""Mistakes that authors of rules make: `patcomp rule test` finds each, and passes the corrected rule.
+
+Each mistake is a right rule file and the text that makes it wrong. (`tests/patterns/test_equivalence.py` has more, in
+Python.)
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from patcomp.cli import main
+
+HEAD = """
+from patcomp.ir.composite import composite
+from patcomp.ir.namespaces import aten_namespace, coreai_namespace
+from patcomp.ir.types import element_type
+from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, decomposition, example, lowering
+from patcomp.patterns import normalization, op_rule, rule
+
+table = CompositeTable("mine")
+"""
+
+NORM = """
+@table.define
+@composite("unit_norm", inputs=("x", "w"), attributes=("eps",))
+def unit_norm(c, x, w, *, eps):
+    size = c.reduce_mean(c.abs(x), [x.rank - 1])
+    return c.broadcasting_mul(c.broadcasting_divide(x, c.broadcasting_add(size, eps)), w)
+
+
+@rule(target=table, example={"x": "2x3x8xf32", "w": "8xf32", "eps": 0.5, "axis": 2})
+def recovered_unit_norm(a, c, x, w, eps: Const, axis: Attr):
+    "x / (mean |x| + eps) * w"
+    size = a.op("mean.dim", a.abs(x), dim=[axis], keepdim=True, dtype=None)
+    normal = x / (size + eps)
+    return Rewrite(
+        normal * w,
+        to=c.unit_norm(x, w, eps=eps.value),
+        where=[axis == x.rank - 1, w.rank == 1, w.shape[0] == x.shape[-1], x.dtype == "f32", w.dtype == "f32"],
+    )
+"""
+
+SOFTMAX = """
+@lowering("aten._softmax", examples=[example("2x3x4xf32", 1, False)])
+def my_softmax(op, c):
+    op.ignore("half_to_float", because="the result has the type")
+    op.expect(op["self"].rank > 0, "a softmax of a number")
+    x = c.cast(op["self"], op.result.element_type)
+    return c.softmax(x, op.dim % x.rank)
+"""
+
+CUMSUM = """
+@lowering("aten.cumsum", name="my_cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", 0)])
+def my_cumsum(op, c):
+    op.ignore("dtype", because="the result has it")
+    x = c.cast(op["self"], op.result.element_type)
+    op.expect(x.rank > 0, "a number")
+    return c.scan(x, op.dim % x.rank, False, scan_op="sum")
+"""
+
+SUM = """
+@lowering("aten.sum.dim_IntList", name="my_sum", examples=[example("2x3x4xf32", [1], False)])
+def my_sum(op, c):
+    op.ignore("dtype", because="the result has it")
+    x = c.cast(op["self"], op.result.element_type)
+    op.expect(bool(op.dim) and x.rank > 0, "a sum of everything")
+    made = c.reduce_sum(x, [axis % x.rank for axis in op.dim])
+    return made if op.keepdim else c.reshape(made, op.result.shape)
+"""
+
+SUB = """
+@lowering("aten.sub.Tensor", name="my_sub", examples=[example("2x3xf32", "3xf32")])
+def my_sub(op, c):
+    op.expect(op.result.element_type != element_type("i1"), "bools")
+    x, y = (c.cast(op[name], op.result.element_type) for name in ("self", "other"))
+    return c.broadcasting_sub(x, c.broadcasting_mul(y, op.alpha))
+"""
+
+DIFFERENCE = """
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
+def difference(a, c, x, y):
+    return Rewrite(x - y, to=c.add(x, c.neg(y)))
+"""
+
+LOGARITHM = """
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32[0.5,4]", "two": 2.0})
+def logarithm(a, c, x, two: Const):
+    return Rewrite(a.log(x) * two, to=c.add(c.log(x), c.log(x)), where=[two.value == 2.0])
+"""
+
+ADDMM = """
+@lowering("aten.addmm", name="my_addmm", examples=[example("5xf32", "2x3xf32", "3x5xf32")])
+def my_addmm(op, c):
+    op.expect(op.result.element_type.name.startswith("f"), "integers")
+    product = c.broadcasting_mul(c.broadcasting_batch_matmul(op.mat1, op.mat2), op.alpha)
+    return c.broadcasting_add(product, c.broadcasting_mul(op["self"], op.beta))
+"""
+
+FACTOR = """
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
+def factor(a, c, x, y):
+    return Rewrite(a.add(a.exp(x), y, alpha=2), to=c.sub(c.exp(x), c.mul(y, -2.0)))
+"""
+
+MAX = """
+@lowering("aten.max.dim", name="my_max", examples=[example("2x3x4xf32", 1)])
+def my_max(op, c):
+    op.expect(not op.keepdim, "kept dimensions")
+    dim = op.dim % op["self"].rank
+    op.expect(op["self"].rank > 0, "a number")
+    op.expect(not op.used(1), "indices")
+    op.expect(op.result.element_type != element_type("i1"), "bools")
+    made = c.reshape(c.reduce_max(op["self"], [dim]), op.results[0].shape)
+    return [made, c.cast(made, op.results[1].element_type)]
+"""
+
+TRANSPOSE = """
+@normalization("aten.transpose.int", name="my transpose", examples=[example("2x3x4xf32", 0, 2)])
+def transpose(op, c):
+    rank = op["self"].rank
+    first, second = op.dim0 % rank, op.dim1 % rank
+    order = [second if axis == first else first if axis == second else axis for axis in range(rank)]
+    return c.build("aten.permute", op.result, **{"self": op["self"], "dims": order})
+"""
+
+RELU = """
+@lowering("aten.relu", name="my_relu", examples=[example("2x3xf32")])
+def my_relu(op, c):
+    return c.relu(op["self"])
+"""
+
+EXPONENTIALS = """
+@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"})
+def exponentials(a, c, x, y):
+    return Rewrite(a.broadcasting_mul(a.exp(x), a.exp(y)), to=c.exp(c.broadcasting_add(x, y)))
+"""
+
+MATMUL = """
+@decomposition("aten.addbmm", name="my addbmm", examples=[example("3x5xf32", "2x3x4xf32", "2x4x5xf32")])
+def addbmm(self, batch1, batch2, *, beta=1, alpha=1):
+    product = alpha * (batch1 @ batch2).sum(0, dtype=batch1.dtype)
+    return product if beta == 0 else beta * self + product
+"""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A rule, the part of it that a mistake concerns, and that part with the mistake."""
+
+    name: str
+    rule: str
+    right: str
+    wrong: str
+    shown: str
+    """What the counterexample must show."""
+
+
+MISTAKES = [
+    Mistake("wrong axis", NORM, "where=[axis == x.rank - 1, ", "where=[", "aten.mean.dim"),
+    Mistake("ignored argument of a pattern", FACTOR, "alpha=2", "alpha=ANY", "aten.add.Tensor"),
+    Mistake("wrong literal", LOGARITHM, "where=[two.value == 2.0]", "where=[]", "aten.log"),
+    Mistake("eps in the wrong place", NORM, "normal = x / (size + eps)", "normal = x / size + eps", "aten.div"),
+    Mistake("swapped operands", DIFFERENCE, "c.add(x, c.neg(y))", "c.add(c.neg(x), y)", "aten.sub"),
+    Mistake("swapped operands of a lowering", SUB, "c.broadcasting_sub(x, c.broadcasting_mul(y, op.alpha))",
+            "c.broadcasting_sub(c.broadcasting_mul(y, op.alpha), x)", "aten.sub"),
+    Mistake("ignored argument", ADDMM, 'c.broadcasting_mul(op["self"], op.beta)',
+            "(op.ignore('beta', because='it is 1'), op['self'])[1]", "beta = "),
+    Mistake("argument that is not accounted for", ADDMM, 'c.broadcasting_mul(op["self"], op.beta)', 'op["self"]',
+            "does not account for argument beta"),
+    Mistake("forgotten second result", MAX,
+            "return [made, c.cast(made, op.results[1].element_type)]", "return made", "2 results"),
+    Mistake("sign lost", FACTOR, "-2.0", "2.0", "aten.exp"),
+    Mistake("wrong shape", SUM, "made if op.keepdim else c.reshape(made, op.result.shape)",
+            "(op.ignore('keepdim', because='the result has the shape'), made)[1]", "which is tensor<"),
+    Mistake("wrong keepdim", SUM, "if op.keepdim else", "if not op.keepdim else", "which is tensor<"),
+    Mistake("missing cast", CUMSUM, 'c.cast(op["self"], op.result.element_type)', 'op["self"]', "aten.cumsum"),
+    Mistake("negative axis", TRANSPOSE, "op.dim0 % rank, op.dim1 % rank", "op.dim0, op.dim1", "dim0 = "),
+    Mistake("no broadcast", SUB, "c.broadcasting_sub(x, ", "c.sub(x, ", "aten.sub"),
+    Mistake("NaN becomes a number", RELU, 'c.relu(op["self"])',
+            'c.where(c.broadcasting_greater(op["self"], 0.0), op["self"], c.broadcasting_mul(op["self"], 0.0))', "inf"),
+    Mistake("wrong operation on Core AI", EXPONENTIALS,
+            "c.broadcasting_add(x, y)", "c.broadcasting_sub(x, y)", "coreai.exp"),
+    Mistake("softmax over the last axis", SOFTMAX, "op.dim % x.rank", "(op.dim, x.rank - 1)[1]", "aten._softmax"),
+    Mistake("decomposition without beta", MATMUL, "beta * self + product", "self + product", "beta"),
+]  # fmt: skip
+
+
+def rule_test(
+    folder: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """Runs `patcomp rule test` on a file of rules: its exit code, and what it printed."""
+    path = folder / "rules.py"
+    path.write_text(HEAD + text)
+    monkeypatch.setattr(sys, "argv", ["patcomp", "rule", "test", str(path), "--no-runtime"])
+    with pytest.raises(SystemExit) as ending:
+        main()
+    printed = capsys.readouterr()
+    return int(ending.value.code or 0), printed.out + printed.err
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_is_found(
+    mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mistake.rule.count(mistake.right) == 1
+    code, out = rule_test(tmp_path, mistake.rule.replace(mistake.right, mistake.wrong), monkeypatch, capsys)
+    assert code == 1
+    assert "WRONG" in out
+    assert "counterexample" in out
+    assert mistake.shown in out
+
+
+@pytest.mark.parametrize("text", dict.fromkeys(mistake.rule for mistake in MISTAKES))
+def test_the_corrected_rule_passes(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = rule_test(tmp_path, text, monkeypatch, capsys)
+    assert code == 0, out

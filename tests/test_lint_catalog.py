@@ -1,0 +1,83 @@
+"""`patcomp lint-catalog`: silent about our catalog, and what it says about a suspicious one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from patcomp.cli import main
+
+SUSPICIOUS = """
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.patterns import Rewrite, example, normalization, rule
+
+
+@rule(stage="normalize", target=aten_namespace)
+def untested(a, c, x):
+    return Rewrite(a.sinh(a.cosh(x)), to=x)
+
+
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+def first(a, c, x):
+    "sin(tan(x))"
+    return Rewrite(a.sin(a.tan(x)), to=c.cos(x))
+
+
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+def second(a, c, x):
+    "sin(tan(x)) again"
+    return Rewrite(a.sin(a.tan(x)), to=c.cos(c.cos(x)))
+"""
+
+
+def lint(*arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Runs the command: its exit code, and what it printed."""
+    monkeypatch.setattr(sys, "argv", ["patcomp", "lint-catalog", *arguments])
+    with pytest.raises(SystemExit) as ending:
+        main()
+    return int(ending.value.code or 0), capsys.readouterr().out
+
+
+def test_our_catalog_has_no_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
+    code, out = lint(monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 0, out
+    assert "no findings" in out
+
+
+def test_a_suspicious_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "suspicious.py"
+    path.write_text(SUSPICIOUS)
+    code, out = lint("--catalog", str(path), monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    found = {(kind, rule) for kind, rule, _ in rows}
+    assert found == {
+        ("no description", "untested"),
+        ("no example", "untested"),
+        ("never fires", "untested"),
+        ("overlap", "first"),
+        ("shadowed", "second"),
+        ("overlap", "second"),
+        ("never fires", "second"),
+    }
+    assert "3 rules, 7 findings" in out
+
+
+def test_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "suspicious.py").write_text(SUSPICIOUS)
+    (tmp_path / "model.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x): return x.tan().sin()\n"
+        "def net(): return Net(), (torch.rand(2, 3),)\n"
+    )
+    arguments = ("--catalog", str(tmp_path / "suspicious.py"), "--corpus", f"{tmp_path / 'model.py'}:net")
+    code, out = lint(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    assert "no program of the corpus fires it" in out
+    assert not [line for line in out.splitlines() if "never fires" in line and "first" in line]
