@@ -7,25 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from patcomp.ir.composite import Composite
-from patcomp.patterns import OpRule, composites
+from patcomp.patterns import OpRule
 from patcomp.patterns.rule import AnyRule, Entry, Rule, target_calls
 
 
-def composite_table() -> list[Composite]:
-    """The composites that the imported catalogs define, by name."""
-    return sorted((item for item in composites if isinstance(item, Composite)), key=lambda item: item.name)
-
-
-def recovered_by(rules: Iterable[Entry]) -> dict[str, list[AnyRule]]:
-    """The rules that make each composite, by its name; read off their targets and functions, nothing is run."""
+def recovered_by(rules: Iterable[Entry]) -> dict[Composite, list[AnyRule]]:
+    """The composites that rules make, by name, with the rules; read off their targets and functions, nothing is run."""
     recovering = [rule for rule in rules if isinstance(rule, Rule | OpRule) and rule.stage == "recover"]
     takes = {op: rule for rule in recovering if isinstance(rule, OpRule) for op in rule.ops}
-    found: dict[str, list[AnyRule]] = {}
+    found: dict[Composite, list[AnyRule]] = {}
     for rule in recovering:
-        names = {item.name for item in _Reader(takes).made_by(rule)}
-        for name in {rule.name} & names or names:  # a function may serve several rules, each named after its composite
-            found.setdefault(name, []).append(rule)
-    return found
+        made = set(_Reader(takes).made_by(rule))
+        # A function may serve several rules, each named after its composite.
+        for item in {item for item in made if item.name == rule.name} or made:
+            found.setdefault(item, []).append(rule)
+    return dict(sorted(found.items(), key=lambda item: item[0].name))
 
 
 class _Reader:
@@ -68,20 +64,18 @@ class _Reader:
 
 def composites_page(rules: Iterable[Entry]) -> str:
     """A Markdown page with a section for each composite."""
-    rules_of = recovered_by(rules)
     lines = [
         "# The composites",
         "",
         "Made by `patcomp catalog composites --markdown > docs/composites.md`. Which",
         "models have which is in [recovered-composites.md](recovered-composites.md).",
     ]
-    for item in composite_table():
+    for item, recovering in recovered_by(rules).items():
         attributes = [*item.attributes, f"version = {item.version}"]
         lines += ["", f"## {item.name}", "", _escaped(item.doc), ""]
         lines += [f"* inputs: {_listed(item.inputs)}", f"* attributes: {_listed(attributes)}"]
         lines += [f"* outputs: {_listed(item.outputs)}", ""]
-        recovering = rules_of.get(item.name, [])
-        lines += ["| recovered by | in | from |", "|---|---|---|"] if recovering else ["No rule recovers it."]
+        lines += ["| recovered by | in | from |", "|---|---|---|"]
         for rule in recovering:
             summary = _escaped(rule.doc.partition("\n\n")[0]) or _ops(rule)
             lines.append(f"| {rule.name} | `{rule.source.partition(':')[0]}` | {' '.join(summary.split())} |")

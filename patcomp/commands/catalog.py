@@ -87,21 +87,19 @@ def check_catalog(catalog: Catalogs = None) -> None:
 
 def list_composites(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/composites.md.")] = False,
+    catalog: Catalogs = None,
 ) -> None:
     """Lists every composite: declaration, formula, how many rules recover it."""
-    from patcomp.composites_page import composite_table, composites_page, recovered_by
-    from patterns_catalog import default_rules
+    from patcomp.composites_page import composites_page, recovered_by
 
-    rules = default_rules()
+    rules = rules_with(catalog)
     if markdown:
         print(composites_page(rules))
         return
     table = Table("composite", "inputs", "attributes", "rules", "computes")
-    rules_of = recovered_by(rules)
-    for item in composite_table():
-        count = str(len(rules_of.get(item.name, ())))
+    for item, recovering in recovered_by(rules).items():
         formula = item.doc.partition("\n")[0]
-        table.add_row(item.name, ", ".join(item.inputs), ", ".join(item.attributes), count, formula)
+        table.add_row(item.name, ", ".join(item.inputs), ", ".join(item.attributes), str(len(recovering)), formula)
     wide_console().print(table, markup=False)
 
 

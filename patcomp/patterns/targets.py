@@ -54,11 +54,12 @@ class TargetNamespace:
     def __getattr__(self, name: str) -> Callable[..., TargetCall]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda *arguments, **keywords: TargetCall(self._view, name, arguments, keywords)
+        return lambda *arguments, **keywords: self.op(name, *arguments, **keywords)
 
     def op(self, name: str, *arguments: Any, **keywords: Any) -> TargetCall:
         """The op of an exact name."""
-        return TargetCall(self._view, name, arguments, keywords)
+        view = self._view.of(name) if isinstance(self._view, CompositeTable) else self._view
+        return TargetCall(view, name, arguments, keywords)
 
 
 class CompositeTable:
@@ -76,13 +77,26 @@ class CompositeTable:
     def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
         """Adds a function under its own name, or another; usable as a decorator.
 
+        A function that is defined again, by a notebook's cell or a reloaded module, takes the place of the one
+        before; rules declared earlier keep that one.
+
         Raises:
             RuleError: the name is taken by another function.
         """
         spelled = name or getattr(function, "name", None) or function.__name__
-        if self._functions.setdefault(spelled, function) is not function:
-            raise RuleError(f"{self.name} already has {spelled!r}")
+        known = self._functions.get(spelled)
+        if known is not None and _origin(known) != _origin(function):
+            raise RuleError(f"{self.name} already has {spelled!r}, defined in {_origin(known)[0]}")
+        self._functions[spelled] = function
         return function
+
+    def of(self, name: str) -> CompositeTable:
+        """A table with the function that has a name now alone; this one, if there is none yet."""
+        if name not in self._functions:
+            return self
+        table = CompositeTable(self.name)
+        table.define(self._functions[name], name)
+        return table
 
     def __iter__(self) -> Iterator[Callable[..., Any]]:
         return iter(self._functions.values())
@@ -100,6 +114,13 @@ class CompositeTable:
     ) -> Any:
         """Calls the function of a name."""
         return self._functions[name](*arguments, result_types=types, **keywords)
+
+
+def _origin(function: Any) -> tuple[str, str]:
+    """Where a function or a composite is defined: its file, or the notebook or script that runs, and its name."""
+    function = getattr(function, "body", function)
+    module = function.__module__
+    return module if module == "__main__" else function.__code__.co_filename, function.__qualname__
 
 
 composites = CompositeTable()

@@ -165,7 +165,31 @@ def test_a_target_op_must_exist_when_rules_are_collected():
     table.define(lambda x, result_types: x, "defined_later")
     rules.check()
     with pytest.raises(RuleError, match="already has"):
-        table.define(lambda x: x, "defined_later")
+        table.define(noted, "defined_later")
+
+
+def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
+    table = CompositeTable("again")
+
+    def declared(factor):
+        @table.define
+        def scaled(x, result_types):
+            return x * factor
+
+        @rule(target=table, name=f"scaled {factor}")
+        def relu_scaled(a, c, x):
+            return Rewrite(a.relu(x), to=c.scaled(x))
+
+        return scaled, relu_scaled
+
+    first, old = declared(2)
+    second, new = declared(3)
+    assert [old.to.view.spec("scaled"), new.to.view.spec("scaled")] == [first, second]
+    assert table.spec("scaled") is second
+
+
+def noted(x, result_types):
+    return x
 
 
 def test_conditions_keep_their_text():
