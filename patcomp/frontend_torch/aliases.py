@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx import Node
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.signature import Signature
+
+
+def used_once(program: ExportedProgram) -> ExportedProgram:
+    """The program, in which buffers that share memory with others and are not used have memory of their own.
+
+    Export uses one name of a tensor that has several, but PyTorch cannot decompose a program that writes to it and has
+    the others too. The program itself is not changed.
+    """
+    own: dict[str, torch.Tensor] = {}
+    for paths in _sharing(program).values():
+        unused = [path for path, (kind, node) in paths.items() if not node.users and kind != InputKind.PARAMETER]
+        own |= {path: torch.empty_like(_tensors(program)[path]) for path in unused}
+    if not own:
+        return program
+    apart = copy.copy(program)
+    for held in ("_state_dict", "_constants"):
+        tensors = getattr(program, held)
+        setattr(apart, held, {path: own.get(path, value) for path, value in tensors.items()})
+    return apart
 
 
 def shared_tensors(program: ExportedProgram) -> list[Problem]:
@@ -17,20 +39,31 @@ def shared_tensors(program: ExportedProgram) -> list[Problem]:
 
     Tied parameters are not among them.
     """
-    groups: dict[int, list[str]] = {}
-    kinds = {spec.target: spec.kind for spec in program.graph_signature.input_specs if spec.target is not None}
-    for path, value in {**program.state_dict, **program.constants}.items():
-        if path in kinds and isinstance(value, torch.Tensor) and value.numel():
-            groups.setdefault(value.untyped_storage().data_ptr(), []).append(path)
     return [
         Problem(
-            f"{' and '.join(map(repr, paths))} are one tensor, which export takes for several",
+            f"{' and '.join(map(repr, paths))} share memory, which export takes for several tensors",
             advice="read and write a tensor through one buffer of the module; a cache object of transformers needs "
             "torch.export.export(..., strict=True)",
         )
-        for paths in groups.values()
-        if len(paths) > 1 and any(kinds[path] != InputKind.PARAMETER for path in paths)
+        for paths in _sharing(program).values()
+        if any(kind != InputKind.PARAMETER for kind, _ in paths.values())
     ]
+
+
+def _sharing(program: ExportedProgram) -> dict[int, dict[str, tuple[InputKind, Node]]]:
+    """The kind and placeholder of each tensor by path, of those that share memory, grouped by its address."""
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    inputs = {spec.target: (spec.kind, nodes[spec.arg.name]) for spec in program.graph_signature.input_specs}
+    groups: dict[int, dict[str, tuple[InputKind, Node]]] = {}
+    for path, value in _tensors(program).items():
+        if path in inputs and value.numel():
+            groups.setdefault(value.untyped_storage().data_ptr(), {})[path] = inputs[path]
+    return {address: paths for address, paths in groups.items() if len(paths) > 1}
+
+
+def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    held = {**program.state_dict, **program.constants}
+    return {path: v for path, v in held.items() if isinstance(v, torch.Tensor) and not isinstance(v, FakeTensor)}
 
 
 def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[str]:

@@ -169,7 +169,8 @@ class TorchConverter:
         except Exception as error:
             raise RuntimeError(
                 f"Your model failed to export: {error}\nexport_fn must return "
-                "torch.export.export(model, args).run_decompositions(patcomp.get_decomp_table())"
+                "torch.export.export(model, args).run_decompositions(patcomp.get_decomp_table()), or what is exported "
+                "without run_decompositions, if that is what fails"
             ) from error
         finally:
             marking.remove()

@@ -27,7 +27,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.frontend_torch.aliases import shared_tensors
+from patcomp.frontend_torch.aliases import shared_tensors, used_once
 from patcomp.frontend_torch.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.decompositions import get_decomp_table
 from patcomp.frontend_torch.lowerings import Lowerings
@@ -48,14 +48,14 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgra
         lowerings: what the user registered; their ops stay whole.
 
     Raises:
-        UnsupportedError: PyTorch cannot do without the writes in place, as when two names are one tensor.
+        UnsupportedError: PyTorch cannot do without the writes in place, as when it writes to a tensor by two names.
     """
     for node in program.graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem:
             continue
         if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
             try:
-                return program.run_decompositions(_without(get_decomp_table(), lowerings))
+                return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
             except Exception as error:  # whatever PyTorch's passes raise
                 problems = shared_tensors(program) or [Problem(str(error).partition("\n")[0] or type(error).__name__)]
                 raise UnsupportedError("PyTorch cannot replace what the program writes in place:", problems) from error

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 PRESERVED = (
     "aten::hardsigmoid",
@@ -28,9 +29,18 @@ PRESERVED = (
 def get_decomp_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
 
-    Use it as `exported.run_decompositions(get_decomp_table())`.
+    Use it as `exported.run_decompositions(get_decomp_table())`. It adds one, of `aten.copy`, because PyTorch loses the
+    element type and shape of a buffer that a value of others is copied into.
     """
     table = torch.export.default_decompositions()
     for op in [op for op in table if op.name().removesuffix(".default") in PRESERVED]:
         del table[op]
+    table[torch.ops.aten.copy.default] = _copy
     return table  # type: ignore[return-value]
+
+
+def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """`aten.copy` where it changes its source: `run_decompositions` puts the source itself in place of the op."""
+    if self.dtype == src.dtype and statically_known_true(sym_eq(self.shape, src.shape)):
+        return NotImplemented
+    return src.to(self.dtype).expand(self.shape).clone(memory_format=torch.contiguous_format)

@@ -18,6 +18,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from patcomp.errors import Problem, UnsupportedError
 
@@ -86,11 +87,11 @@ def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> 
             value is an output after the model's own.
 
     Raises:
-        UnsupportedError: custom objects, sparse tensors: all of them listed.
+        UnsupportedError: custom objects, sparse tensors, copies into buffers that PyTorch lost: all of them listed.
     """
     problems: list[Problem] = []
     signature = program.graph_signature
-    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    nodes = {node.name: node for node in program.graph.nodes}
     mutated = _mutations(signature)
     states: list[State] = []
     updated: list[tuple[str, str]] = []
@@ -106,6 +107,7 @@ def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> 
             assert spec.target is not None
             source = program.constants if spec.target not in program.state_dict else program.state_dict
             if name in mutated:
+                problems += _lost_copy(nodes[name], nodes[mutated[name]], spec.target)
                 states.append(State(name, spec.target, True, mutated[name], source[spec.target]))
             else:
                 constants[name] = (spec.target, source[spec.target])
@@ -114,7 +116,7 @@ def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> 
         if isinstance(spec.arg, ConstantArgument):
             fixed[name] = spec.arg.value
         elif isinstance(spec.arg, TensorArgument):
-            problems += _layout(placeholders[name])
+            problems += _layout(nodes[name])
             if name not in mutated:
                 inputs.append(name)
             elif mutated_inputs == "state":
@@ -169,6 +171,28 @@ def _mutations(signature: ExportGraphSignature) -> dict[str, str]:
         for spec in signature.output_specs
         if spec.kind.name.endswith("_MUTATION") and spec.target is not None
     }
+
+
+def _lost_copy(before: Node, after: Node, target: str) -> list[Problem]:
+    """A problem if PyTorch put the source of a copy into a buffer in the copy's place, where the two differ.
+
+    What uses the source and what uses the buffer cannot be told apart any more.
+    """
+    old, new = before.meta["val"], after.meta["val"]
+    differs = len(old.shape) != len(new.shape) or any(
+        statically_known_true(a != b) for a, b in zip(old.shape, new.shape, strict=True)
+    )
+    returned = sum(argument is after for argument in after.graph.output_node().args[0])  # type: ignore[union-attr, misc]
+    if not differs and (old.dtype == new.dtype or (len(after.users) == 1 and returned == 1)):
+        return []
+    was, given = (f"{str(v.dtype).removeprefix('torch.')} of shape {tuple(v.shape)}" for v in (old, new))
+    return [
+        Problem(
+            f"PyTorch's decomposition lost a conversion: the buffer {target!r}, {was}, is written with {given}",
+            node=after.name,
+            advice="decompose the program with patcomp.get_decomp_table(), or not at all",
+        )
+    ]
 
 
 def _layout(node: Node) -> list[Problem]:

@@ -152,11 +152,76 @@ def test_three_calls_equal_eager(update: Any, native: Native) -> None:
     check_calls(Buffers(update), [(X + 1,), (X * 2,), (Y,)], native)
 
 
-def test_one_tensor_under_two_names_is_refused() -> None:
+def test_one_tensor_under_two_names(native: Native) -> None:
+    """What is written under one name is read under the other."""
+
+    def write_one_read_other(m: Buffers, x: torch.Tensor) -> Any:
+        m.a.add_(x)
+        m.b.mul_(2)
+        return m.a + 1, m.b + 1
+
+    model = Buffers(write_one_read_other)
+    model.b = model.a
+    exported = torch.export.export(model, (X,))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    state = program.new_state()
+    assert list(state) == ["b_b"]
+    for x in (X + 1, Y):
+        torch.testing.assert_close(program.run(x, state=state), model(x))
+        torch.testing.assert_close(state["b_b"], model.a)
+    assert exported.state_dict["a"] is exported.state_dict["b"]  # what was given is as it was
+
+
+def test_buffers_that_overlap_are_refused() -> None:
     model = Buffers(add_and_return)
-    model.register_buffer("c", model.a)
-    with pytest.raises(UnsupportedError, match="'a' and 'c' are one tensor, which export takes for several"):
+    model.register_buffer("c", model.a[:, 1:])
+    model.function = lambda m, x: (m.a.add_(x), m.c * 2)
+    with pytest.raises(UnsupportedError, match="'a' and 'c' share memory, which export takes for several tensors"):
         TorchConverter().add_exported_program(torch.export.export(model, (X,)))
+
+
+def test_a_written_constant_is_refused() -> None:
+    exported = torch.export.export(Buffers(lambda m, x: (m.a.data.add_(x), m.a * 1)[1]), (X,), strict=True)
+    with pytest.raises(UnsupportedError, match="Constant lifted_tensor_0 is mutated"):
+        TorchConverter().add_exported_program(exported)
+
+
+COPIES = {
+    "rows": lambda m, x: (m.b.copy_(x), m.b.view(-1) / 2),
+    "one number": lambda m, x: (m.b.fill_(x.sum()), m.b.view(-1) / 2),
+    "of another type": lambda m, x: (m.b.copy_(x.expand(2, 4)), m.b / 2, x / 2),
+}
+
+
+@pytest.mark.parametrize("decomposed", [True, False])
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_that_convert(name: str, decomposed: bool, native: Native) -> None:
+    """PyTorch's decomposition forgets the type and shape of a buffer that is the target of a copy."""
+    model = Buffers(COPIES[name], b=torch.zeros(2, 4, dtype=torch.int32))
+    x = X + 0.75
+    exported = export(model, x) if decomposed else torch.export.export(model, (x,))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    theirs = {"b_b": program.new_state()["b_b"].numpy()}
+    outputs = native.run(program.module, {"args_0": x}, theirs)
+    mine = program.new_state()
+    result, expected = program.run(x, state=mine), model(x)
+    torch.testing.assert_close(result, expected)
+    for name, value in zip(program.output_names(), expected, strict=True):
+        np.testing.assert_allclose(outputs[name], value)
+    assert mine["b_b"].equal(model.b)
+    np.testing.assert_array_equal(theirs["b_b"], model.b)
+
+
+def test_copies_that_another_decomposition_lost_are_refused() -> None:
+    model = Buffers(COPIES["of another type"], b=torch.zeros(2, 4, dtype=torch.int32))
+    exported = torch.export.export(model, (X,)).run_decompositions()
+    with pytest.raises(UnsupportedError, match=r"the buffer 'b', int32 .* is written with float32"):
+        TorchConverter().add_exported_program(exported)
+    model = Buffers(lambda m, x: (m.b.copy_(x + 0.75), x)[1], b=torch.zeros(1, 4, dtype=torch.int32))
+    exported = torch.export.export(model, (X,)).run_decompositions()
+    state = {}  # type: dict[str, Any]
+    TorchConverter().add_exported_program(exported).to_coreai().run(X, state=state)
+    assert state["b_b"].tolist() == [[0, 1, 2, 3]]  # nothing else reads it: there is no doubt
 
 
 def test_a_parameter_that_is_written(native: Native) -> None:
