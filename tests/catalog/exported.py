@@ -35,14 +35,23 @@ class Call(nn.Module):
         return self.op(**{name: filled(value) for name, value in self.arguments.items()})
 
 
+def staged(case: Case) -> TorchConverter:
+    """A converter with the program of a case, exported and not decomposed.
+
+    Raises:
+        UnsupportedError: it is refused.
+    """
+    exported = torch.export.export(Call(case), tuple(case.inputs), strict=False)
+    return TorchConverter().add_exported_program(exported)
+
+
 def convert(case: Case) -> AIProgram:
     """The program of a case, exported and not decomposed.
 
     Raises:
         UnsupportedError: it is refused.
     """
-    exported = torch.export.export(Call(case), tuple(case.inputs), strict=False)
-    return TorchConverter().add_exported_program(exported).to_coreai()
+    return staged(case).to_coreai()
 
 
 def check(case: Case, program: AIProgram, native: Native) -> None:

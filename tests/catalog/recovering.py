@@ -45,8 +45,7 @@ def convert(
     module = Calling(function)
     exported = torch.export.export(module, tensors)
     exported = exported.run_decompositions(None if default_table else patcomp.get_decomp_table())
-    converter = TorchConverter()
-    converter.rules = converter.rules.without(*without)
+    converter = TorchConverter(without=without)
     program = converter.add_exported_program(exported).to_coreai()
     with torch.no_grad():
         expected = torch.utils._pytree.tree_leaves(module(*tensors))
