@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import torch
+import torch.ao.quantization.fx._decomposed  # registers the ops of `quantized_decomposed`
+
+_NAMESPACES = ("aten", "quantized_decomposed")
 
 
 def functional_schemas() -> list[str]:
-    """One schema text for each ATen overload that returns new tensors and mutates nothing, sorted."""
+    """One schema text for each overload of PyTorch's that returns new tensors and mutates nothing, sorted."""
     texts = set()
     for schema in torch._C._jit_get_all_schemas():
         mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
         takes_tensors = any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
-        if schema.name.startswith("aten::") and not mutates and takes_tensors and "backward" not in schema.name:
+        known = schema.name.partition("::")[0] in _NAMESPACES
+        if known and not mutates and takes_tensors and "backward" not in schema.name:
             texts.add(str(schema))
     return sorted(texts)
 

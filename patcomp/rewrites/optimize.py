@@ -18,8 +18,11 @@ from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.loops import own_carried_values
 
-_NOT_FOLDED = {"coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints"}
-"""The runtime has no complex constants, and none that lie in a kernel's buffer."""
+_NOT_FOLDED = {
+    "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
+    "coreai.dequantize", "coreai.blockwise_shift_scale",
+}  # fmt: skip
+"""The runtime has no complex constants, and none that lie in a kernel's buffer; quantized weights are to stay so."""
 
 
 def optimize(module: IRModule, rules: RuleSet) -> Statistics:

@@ -19,6 +19,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
 from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use
+from patcomp.rewrites.quantized_calls import is_dequantized, settle
 
 
 def form_regions(module: IRModule) -> None:
@@ -61,6 +62,7 @@ def _unpaired(op: RegionBeginOp | RegionEndOp) -> UnsupportedError:
 def _form(begin: RegionBeginOp, end: RegionEndOp) -> None:
     block = begin.parent
     assert block is not None
+    settle(begin, end, lambda: _between(begin, end), lambda: _read_from_outside(begin, end))
     members = set(_between(begin, end))
     _keep_constants_apart(begin, end, members)
     read = _read_from_outside(begin, end)
@@ -218,12 +220,12 @@ def _declared(
 
 
 def _is_constant(value: SSAValue) -> bool:
-    """Whether a value is a constant, or a complex one, which is made of two."""
+    """Whether a value is a constant, a complex one, which is made of two, or one that is stored quantized."""
     owner = value.owner
     if not isinstance(owner, Operation):
         return False
     return owner.name == "coreai.constant" or (
-        owner.name == "aten.complex" and all(_is_constant(part) for part in owner.operands)
+        (owner.name == "aten.complex" or is_dequantized(value)) and all(map(_is_constant, owner.operands))
     )
 
 

@@ -98,3 +98,15 @@ def convolution(op: OpView, c: Any) -> Value:
         channels = -1 if bias.shape[0] is None else bias.shape[0]
         y = c.broadcasting_add(y, c.reshape(bias, [1, channels, *([1] * spatial)]))
     return y
+
+
+@lowering("aten._int_mm", examples=[
+    example("17x16xsi8[-128,127]", "16x8xsi8[-128,127]"), example("17x16xui8[0,255]", "16x8xsi8[-128,127]")
+])  # fmt: skip
+def byte_product(op: OpView, c: Any) -> Value:
+    "a product of matrices of bytes, computed with 32 bits"
+    x, y = (c.cast(matrix, "si32") for matrix in (op["self"], op.mat2))
+    terms = x.shape[1]
+    op.expect(terms is not None and terms <= 1 << 15, "a product of byte matrices over a dimension that is not known, "
+              "or so long that its sums could overflow")  # fmt: skip
+    return c.broadcasting_batch_matmul(x, y)

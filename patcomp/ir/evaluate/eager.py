@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ def overload_of(op: str) -> torch._ops.OpOverload:
         AttributeError: there is none.
     """
     namespace, name, *overload = op.split(".")
+    if namespace == "quantized_decomposed":
+        import_module("torch.ao.quantization.fx._decomposed")  # which registers them
     return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
 
 

@@ -1,0 +1,118 @@
+"""What a quantizer adds to an exported program, put on the right side of the begin and end of a marked call.
+
+Quantizers do not know the markers. They put `quantize` and `dequantize` right behind the op that makes a value, even if
+the call ends only after it, and give every reader a `dequantize` of its own, which is another value than the one that
+the call was marked with. A composite would have inputs and outputs that its kernel does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from patcomp.ir.region import RegionBeginOp, RegionEndOp
+from patcomp.ir.xdsl import Operation, SSAValue
+
+_NAMESPACE = "quantized_decomposed."
+
+
+def is_dequantized(value: SSAValue) -> bool:
+    """Whether a value is made of a quantized one."""
+    return isinstance(value.owner, Operation) and value.owner.name.startswith(f"{_NAMESPACE}dequantize")
+
+
+def settle(
+    begin: RegionBeginOp,
+    end: RegionEndOp,
+    between: Callable[[], Iterator[Operation]],
+    read_from_outside: Callable[[], Sequence[SSAValue]],
+) -> None:
+    """Makes a call's arguments what its body reads, and its results what its body computes, without quantization.
+
+    Args:
+        between: the ops between the markers.
+        read_from_outside: the values that these read, made before.
+    """
+    if not any(op.name.startswith(_NAMESPACE) for op in between()) and not any(
+        map(is_dequantized, read_from_outside())
+    ):
+        return
+    _read_one_of_equals(begin, end, between, read_from_outside)
+    for index, output in enumerate(end.outputs):
+        if (computed := _computed(output, end, set(between()))) is not None:
+            end.operands[index] = computed
+    _move_behind(end, between)
+    read = read_from_outside()
+    for index, given in enumerate(begin.inputs):
+        if given not in read:
+            instead = [value for value in read if value not in begin.inputs and _rounded(value) is given]
+            if len(instead) == 1:
+                begin.operands[index] = instead[0]
+
+
+def _read_one_of_equals(
+    begin: RegionBeginOp,
+    end: RegionEndOp,
+    between: Callable[[], Iterator[Operation]],
+    read_from_outside: Callable[[], Sequence[SSAValue]],
+) -> None:
+    """Of equal quantizations the call reads one, that which it was marked with, and computes one."""
+    kept: dict[object, SSAValue] = {}
+    for value in (*begin.inputs, *read_from_outside()):
+        if (key := _key(value)) is not None:
+            first = kept.setdefault(key, value)
+            if first is not value:
+                for op in (*between(), end):
+                    for inner in op.walk():
+                        for index, operand in enumerate(inner.operands):
+                            if operand is value:
+                                inner.operands[index] = first
+    for op in list(between()):
+        for value in op.results[:1]:
+            if (key := _key(value)) is not None and kept.setdefault(key, value) is not value:
+                value.replace_all_uses_with(kept[key])
+                op.detach()
+                op.erase()
+
+
+def _key(value: SSAValue) -> object:
+    """What equal quantized or dequantized values have in common; None of any other value."""
+    op = value.owner
+    if not isinstance(op, Operation) or not op.name.startswith(_NAMESPACE) or len(op.results) > 1:
+        return None
+    return op.name, tuple(op.operands), tuple(sorted(op.properties.items(), key=lambda item: item[0])), value.type
+
+
+def _rounded(value: SSAValue) -> SSAValue | None:
+    """What a value is the quantized and dequantized form of."""
+    if not is_dequantized(value):
+        return None
+    assert isinstance(value.owner, Operation)
+    source = value.owner.operands[0].owner
+    is_quantized = isinstance(source, Operation) and source.name.startswith(f"{_NAMESPACE}quantize")
+    return source.operands[0] if is_quantized and isinstance(source, Operation) else None
+
+
+def _computed(output: SSAValue, end: RegionEndOp, members: Collection[Operation]) -> SSAValue | None:
+    """What a result was before it was quantized and dequantized, where the call itself reads only that."""
+    value = _rounded(output)
+    if value is None or value.owner not in members:
+        return None
+    assert isinstance(output.owner, Operation)
+    quantized = output.owner.operands[0]
+    inside = {use.operation for part in (output, quantized) for use in part.uses if use.operation in members}
+    return value if inside <= {output.owner} else None
+
+
+def _move_behind(end: RegionEndOp, between: Callable[[], Iterator[Operation]]) -> None:
+    """Moves quantization that the call itself does not read behind its end."""
+    inside = set(between())
+    block = end.parent
+    assert block is not None
+    for op in reversed(list(between())):
+        if op.name.startswith(_NAMESPACE) and not any(
+            use.operation is end or block.find_ancestor_op_in_block(use.operation) in inside
+            for result in op.results for use in result.uses
+        ):  # fmt: skip
+            op.detach()
+            block.insert_op_after(op, end)
+            inside.discard(op)

@@ -1,0 +1,68 @@
+"""Quantization by arithmetic: of tokens and groups, and the fake quantization of quantization-aware training."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from patcomp.patterns import decomposition, example
+
+_OP = "quantized_decomposed."
+
+
+@decomposition(f"{_OP}choose_qparams_per_token_asymmetric", examples=[example("2x3x4xf32", "si8")])
+def choose_parameters_per_token(input: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    "the scale and zero point by which the values of each row, and 0, take up eight bits"
+    return torch.ops.quantized_decomposed._choose_qparams_per_token_asymmetric_impl(input, dtype)
+
+
+@decomposition(f"{_OP}quantize_per_token", examples=[
+    example("2x3x4xf32", "2x3x1xf64[0.03,0.04]", "2x3x1xsi64[-3,3]", -128, 127, "si8")
+])  # fmt: skip
+def quantize_per_token(
+    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    "round(x / scale + zero point) with those of each row, between the limits"
+    return input.mul(1.0 / scales).add(zero_points).round().clamp(quant_min, quant_max).to(dtype)
+
+
+@decomposition(f"{_OP}dequantize_per_token", examples=[
+    example("2x3x4xsi8[-128,127]", "2x3x1xf64[0.03,0.04]", "2x3x1xsi64[-3,3]", -128, 127, "si8", "f32")
+])  # fmt: skip
+def dequantize_per_token(
+    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int,
+    dtype: torch.dtype, output_dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    "(x - zero point) * scale with those of each row"
+    return ((input - zero_points) * scales).to(output_dtype)
+
+
+def _groups(input: Tensor, scales: Tensor, group_size: int) -> Tensor:
+    """The rows of a matrix cut into groups; a group longer than a row is the row."""
+    return input.reshape(-1, min(group_size, input.shape[-1]) if scales.shape[-1] == 1 else group_size)
+
+
+@decomposition(f"{_OP}quantize_per_channel_group", examples=[
+    example("3x8xf32", "3x2xf32[0.03,0.04]", "3x2xsi32[-3,3]", -8, 7, "si8", 4)
+])  # fmt: skip
+def quantize_per_channel_group(
+    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int,
+    dtype: torch.dtype, group_size: int,
+) -> Tensor:  # fmt: skip
+    "round(x / scale + zero point) with those of each group within a row, between the limits"
+    grouped = _groups(input, scales, group_size)
+    moved = grouped.mul(1.0 / scales.reshape(-1, 1)).add(zero_points.reshape(-1, 1)).round()
+    return moved.clamp(quant_min, quant_max).to(dtype).reshape_as(input)
+
+
+@decomposition(f"{_OP}fake_quant_per_channel", examples=[
+    example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", 1, -128, 127)
+])  # fmt: skip
+def fake_quantize_per_channel(
+    input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int
+) -> Tensor:
+    "quantized and dequantized at once"
+    shape = [-1 if dim == axis else 1 for dim in range(input.dim())]
+    scale, zero_point = scales.float().reshape(shape), zero_points.to(torch.int32).reshape(shape)
+    quantized = torch.clamp(torch.round(input * (1.0 / scale)) + zero_point, quant_min, quant_max)
+    return (quantized - zero_point) * scale
