@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from patcomp.ir import aten
+from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 
@@ -15,10 +16,12 @@ def known_sizes(sizes: Sequence[Any]) -> bool:
     return all(type(size) is int and size >= 0 for size in sizes)
 
 
-def viewed(x: Value, size: Sequence[int]) -> Value:
+def viewed(x: Value, size: Sequence[int | Value]) -> Value:
     """`x` in another shape; `x` itself where that is its own."""
-    shape = tuple(size)
-    return x if x.shape == shape else aten.build("aten.view", tensor(shape, x.element_type), self=x, size=list(shape))
+    if extents(x) == extents_of(size):
+        return x
+    shape = tuple(number if isinstance(number, int) else None for number in size)
+    return aten.build("aten.view", tensor(shape, x.element_type), self=x, size=list(size))
 
 
 def permuted(x: Value, order: Sequence[int]) -> Value:

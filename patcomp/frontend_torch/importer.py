@@ -21,13 +21,14 @@ from patcomp.frontend_torch.names import Names
 from patcomp.frontend_torch.nodes import is_assertion, is_size, operator_name
 from patcomp.frontend_torch.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.signature import Signature
-from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, scalar_type
+from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known, scalar_type
 from patcomp.frontend_torch.strided import flatten_source
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute
 from patcomp.ir.custom import Lower, create_custom
 from patcomp.ir.dialect import create_op
+from patcomp.ir.extents import mark_sizes
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
@@ -65,6 +66,17 @@ def import_program(
 
 def _type_of(value: Any) -> TensorType:
     return type_of(value) if isinstance(value, torch.Tensor) else scalar_type(value)
+
+
+def _size_names(value: Any) -> list[str]:
+    """What export calls the dynamic dimensions of an argument, empty for the others."""
+    if not isinstance(value, torch.Tensor):
+        return []
+    sizes: list[Any] = list(map(known, value.shape))
+    return [str(size.node.expr) if isinstance(size, torch.SymInt) else "" for size in sizes]
+
+
+_VIEWS = frozenset({"aten.view", "aten.reshape", "aten._unsafe_view"})
 
 
 class _NotImportedError(Exception):
@@ -133,6 +145,7 @@ class _Importer:
             result_names=[*names.states, *names.outputs],
         )
         mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])
+        mark_sizes(graph, [_size_names(placeholders[argument].meta["val"]) for argument in self.signature.arguments])
         self.module.op.body.block.add_op(graph)
 
     def _node(self, name: str) -> Node:
@@ -335,7 +348,15 @@ class _Importer:
         arguments = self._arguments(node, target)
         if schema.name == "aten.as_strided":
             flatten_source(node, arguments)
+        if schema.name in _VIEWS:
+            self._without_rest(node, arguments)
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
+
+    def _without_rest(self, node: Node, arguments: dict[str, Any]) -> None:
+        """Puts the size of the result in place of a -1, what the other sizes leave of a dynamic one."""
+        for name in {"size", "shape"} & arguments.keys():
+            given = zip(arguments[name], node.meta["val"].shape, strict=True)
+            arguments[name] = [self._argument(own, None) if size == -1 else size for size, own in given]
 
     def _custom(self, node: Node, lower: Lower) -> None:
         """A node that a registered lowering takes."""

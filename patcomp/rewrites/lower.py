@@ -17,6 +17,7 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import attribute_values, constant_attribute
 from patcomp.ir.custom import CustomOp
+from patcomp.ir.extents import drop_sizes
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import describe, fused, origins
 from patcomp.ir.module import IRModule, signature_of
@@ -46,6 +47,7 @@ def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statisti
         graph.regions[0].detach_block(block)
         graph.regions[0].add_block(lowered)
         graph.properties["function_type"] = signature_of(lowered)
+        drop_sizes(graph)
     if lowering.problems:
         raise UnsupportedError("these ops cannot be lowered to Core AI:", lowering.problems)
     return lowering.statistics

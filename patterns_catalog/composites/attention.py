@@ -106,11 +106,12 @@ def aten_attention(op: OpView, c: Any) -> Value:
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
     rank, grouped = query.rank, op.enable_gqa
     own_key, own_value = _own_heads(key), _own_heads(value)
-    if own_key is not None and own_value is not None and own_key.shape[-3] == own_value.shape[-3]:
+    if own_key is not None and own_value is not None and own_key.shape[-3] == own_value.shape[-3] is not None:
         key, value, grouped = own_key, own_value, True
     op.expect(op.dropout_p == 0.0, "attention with dropout")
     op.expect(rank >= 3 and key.rank == value.rank == rank, "attention of rank 2 or of different ranks")
-    op.expect(None not in (query.shape[-3], key.shape[-3]), "attention with a dynamic number of heads")
+    one_head = rank == 3 and not grouped  # and the leading axis is the batch
+    op.expect(one_head or None not in (query.shape[-3], key.shape[-3]), "attention with a dynamic number of heads")
     kept = -3 if grouped else -2  # grouped queries have more heads than keys and values
     op.expect(
         query.shape[:kept] == key.shape[:kept] == value.shape[:kept], "attention that broadcasts its batch dimensions"

@@ -10,12 +10,14 @@ import math
 from typing import Any
 
 from patcomp.ir import aten, coreai
+from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.infer import broadcast_shapes
-from patcomp.ir.types import static_shape, tensor
+from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
+from patterns_catalog.sizes import Size
 from patterns_catalog.views import permuted, viewed
 
 _TABLE = CompositeTable("attention")
@@ -86,7 +88,8 @@ def _negated(mask: Value) -> Value:
 @_TABLE.define
 def attention(
     query: Value, key: Value, value: Value, *stages: Value | None,
-    key_order: list[int], scale: float | None, result_types: list[Attribute],
+    key_order: list[int], column_size: list[Size] | None, value_size: list[Size] | None, row_size: list[Size] | None,
+    scale: float | None, result_types: list[Attribute],
 ) -> Value:  # fmt: skip
     """The op of a match.
 
@@ -94,6 +97,7 @@ def attention(
         query, key, value: its inputs; the key in the order in which the model permutes it.
         stages: what each stage of masking adds, keeps or drops, and the number that it fills in.
         key_order: the permutation that makes the key the right factor of the scores.
+        column_size, value_size, row_size: the shapes of keys, values and weights with batch and heads as one axis.
         scale: the factor of the scores, None for 1 / sqrt(width).
         result_types: the type of the result.
     """
@@ -104,12 +108,17 @@ def attention(
         elif (kept := keep if drop is None else _negated(drop)) is not None:
             mask = _replaced(mask, kept, _number_of(fill), query)
     key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
-    key, value = _joined(key, query.rank), _joined(value, query.rank)
+    if column_size is not None and key.rank > query.rank:
+        key = viewed(key, [column_size[0], column_size[2], column_size[1]])
+    if value_size is not None and value.rank > query.rank:
+        value = viewed(value, value_size)
+    width = value.shape[-1]
+    assert width is not None
     result = aten.build(
-        "aten.scaled_dot_product_attention", tensor((*query.shape[:-1], value.shape[-1]), query.element_type),
+        "aten.scaled_dot_product_attention", tensor((*query.shape[:-1], width), query.element_type),
         query=query, key=key, value=value, attn_mask=mask, scale=scale, enable_gqa=key.shape[-3] != query.shape[-3],
     )  # fmt: skip
-    return viewed(result, static_shape(result_types[0]))
+    return result if row_size is None else viewed(result, [*row_size[:2], width])
 
 
 def _number_of(constant: Value | None) -> float:
@@ -117,11 +126,6 @@ def _number_of(constant: Value | None) -> float:
     assert constant is not None
     assert constant.constant is not None
     return float(constant.constant.reshape(-1)[0])
-
-
-def _joined(x: Value, rank: int) -> Value:
-    """Keys or values with batch and heads as one axis, where the query has them so."""
-    return x if x.rank == rank else viewed(x, (math.prod(x.static_shape[:-2]), *x.static_shape[-2:]))
 
 
 def _scale(match: Match) -> float | None:
@@ -139,36 +143,53 @@ def _scale(match: Match) -> float | None:
 
 
 def _fits(match: Match, *nodes: Any) -> bool:
-    """Whether the shapes of scores, logits and result are those of attention: only heads and masks broadcast."""
+    """Whether the shapes of scores, logits and result are those of attention: only heads and masks broadcast.
+
+    Dynamic dimensions that meet in a product or a sum are equal, or export would not have taken the program.
+    """
     query, key, value = match["query"], match["key"], match["value"]
     shapes = [match[node].shape for node in nodes]
-    if not (query.is_static and key.is_static and value.is_static) or any(None in shape for shape in shapes):
-        return False
     if len(match["key_order"]) != key.rank or min(query.rank, key.rank, value.rank) < 3:
         return False
     *batch, heads, length, width = query.shape
     *key_batch, key_width, key_length = (key.shape[axis] for axis in match["key_order"])
     *value_batch, value_length, value_width = value.shape
-    rows = math.prod(batch) * heads
-    if match.tags["columns"] == "joined":
-        if match["column_size"] != [rows, key_width, key_length]:
-            return False
-        key_batch = [math.prod(key_batch)]
-    if match.tags["values"] == "joined":
-        if match["value_size"] != [rows, value_length, value_width]:
-            return False
-        if match.tags["rows"] == "own":
-            value_batch = [math.prod(value_batch)]
-    if match.tags["rows"] == "joined" and match["row_size"] != [rows, length, key_length]:
+    if width is None or value_width is None or (query.rank > 4 and not query.is_static) or not _joins(match):
         return False
+    if match.tags["columns"] == "joined":
+        key_batch = [heads]
+    if match.tags["values"] == "joined" and match.tags["rows"] == "own":
+        value_batch = [heads]
+    joined = match.tags["rows"] == "joined"
     return (
         [*batch, key_batch[-1]] == key_batch == value_batch
-        and key_batch[-1] > 0
-        and heads % key_batch[-1] == 0
+        and _serve(heads, key_batch[-1], match)
         and (key_width, key_length) == (width, value_length)
         and shapes[:2] == [(*batch, heads, length, key_length)] * 2
-        and shapes[2] in ((*batch, heads, length, value_width), (rows, length, value_width))
+        and (shapes[2][1:] == (length, value_width) if joined else shapes[2] == (*batch, heads, length, value_width))
     )
+
+
+def _joins(match: Match) -> bool:
+    """Whether the views of keys, values and weights have batch and heads of the query as one axis."""
+    query, value = extents(match["query"]), extents(match["value"])
+    key = [extent(match["key"], axis) for axis in match["key_order"]]
+    rows = elements(query[:-2])
+    joined = {name: match.tags[name] == "joined" for name in ("columns", "values", "rows")}
+    return (
+        (not joined["columns"] or extents_of(match["column_size"]) == [rows, *key[-2:]])
+        and (not joined["values"] or extents_of(match["value_size"]) == [rows, *value[-2:]])
+        and (not joined["rows"] or extents_of(match["row_size"]) == [rows, query[-2], key[-1]])
+        and (not joined["rows"] or value[:-3] == query[:-3])
+    )
+
+
+def _serve(heads: int | None, own: int | None, match: Match) -> bool:
+    """Whether each head of keys and values serves as many heads of queries; with a dynamic number, one."""
+    if heads is None or own is None:
+        plain = match.tags["key heads"] == match.tags["value heads"] == "own"
+        return heads is own and plain and match["query"].rank == 3
+    return own > 0 and heads % own == 0
 
 
 # ---- the pattern ---------------------------------------------------------------------------------
@@ -253,7 +274,8 @@ def attention_written_out(
         result,
         to=c.attention(
             query, key, value, bias, keep, drop, fill, outer_bias, outer_keep, outer_drop, outer_fill,
-            key_order=key_order, scale=compute("the product of all factors", _scale),
+            key_order=key_order, column_size=column_size, value_size=value_size, row_size=row_size,
+            scale=compute("the product of all factors", _scale),
         ),
         where=[
             query.dtype.is_in(*_PRECISION),

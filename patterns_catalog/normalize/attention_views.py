@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from patcomp.ir import aten, coreai
+from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
-from patcomp.ir.types import static_shape, tensor
+from patcomp.ir.types import tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
+from patterns_catalog.sizes import Size
 from patterns_catalog.views import known_sizes, permuted, viewed
 
 _TABLE = CompositeTable("attention views")
@@ -20,16 +21,15 @@ _TABLE = CompositeTable("attention views")
 def _batch_only(match: Match) -> bool:
     """Whether both views only join leading dimensions, and the outer one splits them again."""
     x, y, left, right, size = (match[name] for name in ("x", "y", "left", "right", "size"))
-    if not (x.is_static and y.is_static and known_sizes(left) and known_sizes(right) and known_sizes(size)):
-        return False
     if not (x.rank == y.rank == len(size) >= 4 and len(left) == len(right) == 3):
         return False
-    count = math.prod(size[:-2])
+    left, right, size = (extents_of(sizes) for sizes in (left, right, size))
+    wide, tall, count = extents(x), extents(y), elements(size[:-2])
     return (
-        left == [count, *x.shape[-2:]]
-        and right == [count, *y.shape[-2:]]
-        and size[-2:] == [x.shape[-2], y.shape[-1]]
-        and all({i, j} <= {1, n} and n in (i, j) for i, j, n in zip(x.shape[:-2], y.shape, size[:-2], strict=False))
+        left == [count, *wide[-2:]]
+        and right == [count, *tall[-2:]]
+        and size[-2:] == [wide[-2], tall[-1]]
+        and all({i, j} <= {1, n} and n in (i, j) for i, j, n in zip(wide[:-2], tall, size[:-2], strict=False))
     )
 
 
@@ -95,16 +95,17 @@ def repeated_heads(a: Any, c: Any, x: Any, place: Attr, wide: Attr, size: Attr) 
 # ---- heads joined with the batch -----------------------------------------------------------------
 
 
-def _joins_batch(x: Value, size: list[int]) -> bool:
+def _joins_batch(x: Value, size: list[Size]) -> bool:
     """Whether a view joins all but the last two axes."""
-    return x.rank > 3 and x.is_static and size == [math.prod(x.static_shape[:-2]), *x.shape[-2:]]
+    own = extents(x)
+    return x.rank > 3 and extents_of(size) == [elements(own[:-2]), *own[-2:]]
 
 
 @_TABLE.define
-def joined_columns(x: Value, *, result_types: list[Attribute]) -> Value:
+def joined_columns(x: Value, *, size: list[Size], result_types: list[Attribute]) -> Value:
     """view(permute(x))"""
     columns = permuted(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
-    return viewed(columns, list(static_shape(result_types[0])))
+    return viewed(columns, [size[0], size[2], size[1]])
 
 
 @rule(stage="normalize", target=_TABLE, example={"x": "2x4x3x8xf32", "size": [8, 3, 8]})
@@ -112,17 +113,18 @@ def join_columns_last(a: Any, c: Any, x: Any, size: Attr) -> Rewrite:
     "permute(view(x)) to view(permute(x)), where the view joins batch and heads (Bloom, DeBERTa-v2)"
     return Rewrite(
         a.permute(a.escaping(a.view(x, size=size)), dims=[0, 2, 1]),
-        to=c.joined_columns(x),
+        to=c.joined_columns(x, size=size),
         where=[check("the view joins batch and heads", lambda match: _joins_batch(match["x"], match["size"]))],
     )
 
 
 @_TABLE.define
-def joined_after(x: Value, factor: Value, *, divide: bool, result_types: list[Attribute]) -> Value:
+def joined_after(
+    x: Value, factor: Value, *, divide: bool, size: list[Size], result_types: list[Attribute]
+) -> Value:  # fmt: skip
     """view(x / number) or view(x * number)"""
     name = "aten.div.Tensor" if divide else "aten.mul.Tensor"
-    scaled = aten.build(name, x.type, self=x, other=factor)
-    return viewed(scaled, list(static_shape(result_types[0])))
+    return viewed(aten.build(name, x.type, self=x, other=factor), size)
 
 
 @rule(stage="normalize", target=_TABLE, example={
@@ -134,7 +136,7 @@ def scale_columns_first(a: Any, c: Any, before: Any, order: Attr, size: Attr, fa
     joined = a.view(x, size=size)
     return Rewrite(
         any_of(joined / factor, joined * factor, tag="op", tags=("divide", "multiply")),
-        to=c.joined_after(x, factor, divide=tag("op") == "divide"),
+        to=c.joined_after(x, factor, divide=tag("op") == "divide", size=size),
         where=[
             check("the view joins batch and heads", lambda match: _joins_batch(match[x], match["size"])),
             factor.rank == 0,
@@ -144,18 +146,25 @@ def scale_columns_first(a: Any, c: Any, before: Any, order: Attr, size: Attr, fa
     )
 
 
-def _splits_batch(size: list[int], *terms: Value) -> bool:
+def _splits_batch(size: list[Size], *terms: Value) -> bool:
     """Whether a view splits the first of three axes, for all terms alike; the first one has the full shape."""
-    if not known_sizes(size) or len(size) < 4 or not all(term.is_static and term.rank == 3 for term in terms):
+    if len(size) < 4 or not all(term.rank == 3 for term in terms):
         return False
-    rows = math.prod(size[:-2])
-    return list(terms[0].shape) == [rows, *size[-2:]] and all(term.shape[0] == rows for term in terms)
+    *batch, length, width = extents_of(size)
+    rows = elements(batch)
+    return extents(terms[0]) == [rows, length, width] and all(extent(term, 0) == rows for term in terms)
+
+
+def _broadcasts(size: list[Size], bias: Value) -> bool:
+    """Whether rows and columns of a bias are one or all, with numbers or values for their sizes."""
+    return all(own in (1, whole) for own, whole in zip(extents(bias)[-2:], extents_of(size[-2:]), strict=True))
 
 
 @_TABLE.define
-def split_sum(scores: Value, bias: Value, *, size: list[int], result_types: list[Attribute]) -> Value:
+def split_sum(scores: Value, bias: Value, *, size: list[Size], result_types: list[Attribute]) -> Value:
     """view(scores) + view(bias)"""
-    right = viewed(bias, [*size[:-2], *bias.static_shape[-2:]])
+    own = [1 if known == 1 else whole for known, whole in zip(bias.shape[-2:], size[-2:], strict=True)]
+    right = viewed(bias, [*size[:-2], *own])
     return aten.build("aten.add.Tensor", result_types, self=viewed(scores, size), other=right)[0]
 
 
@@ -174,13 +183,14 @@ def split_sum_of_scores(a: Any, c: Any, x: Any, y: Any, bias: Any, factor: Const
                 "the view parts batch and heads",
                 lambda match: _splits_batch(match["size"], match[scores], match["bias"]),
             ),
+            check("the bias broadcasts", lambda match: _broadcasts(match["size"], match["bias"])),
             (tag("scores") == "plain") | (factor.rank == 0),
         ],
     )
 
 
 @_TABLE.define
-def split_product(scores: Value, factor: Value, *, size: list[int], result_types: list[Attribute]) -> Value:
+def split_product(scores: Value, factor: Value, *, size: list[Size], result_types: list[Attribute]) -> Value:
     """view(scores) * number"""
     return aten.build("aten.mul.Tensor", result_types, self=viewed(scores, size), other=factor)[0]
 
@@ -207,7 +217,7 @@ def split_scaled_scores(a: Any, c: Any, x: Any, y: Any, factor: Const, size: Att
 @_TABLE.define
 def softmax_of_half_scores(
     query: Value, columns: Value, bias: Value, factor: Value | None, mask: Value | None, *,
-    left: list[int], size: list[int], axis: int, result_types: list[Attribute],
+    left: list[Size], size: list[Size], axis: int, result_types: list[Attribute],
 ) -> Value:  # fmt: skip
     """softmax(view(bmm(view(query * number), columns) + bias) + mask)
 
@@ -218,8 +228,9 @@ def softmax_of_half_scores(
         assert factor.constant is not None
         number = coreai.constant(float(factor.constant.reshape(-1)[0]), element)
         query = aten.build("aten.mul.Tensor", query.type, self=query, other=number)
-    shape = (*left[:-1], columns.shape[-1])
-    product = aten.build("aten.bmm", tensor(shape, element), self=viewed(query, left), mat2=columns)
+    rows = viewed(query, left)
+    shape = (*rows.shape[:-1], columns.shape[-1])
+    product = aten.build("aten.bmm", tensor(shape, element), self=rows, mat2=columns)
     scores = viewed(aten.build("aten.add.Tensor", product.type, self=product, other=bias), size)
     if mask is not None:
         scores = aten.build("aten.add.Tensor", scores.type, self=scores, other=mask)

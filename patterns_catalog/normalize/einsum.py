@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir.types import static_shape
+from patcomp.ir.extents import extents_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import Attr, CompositeTable, Rewrite, any_of, check, rule
 from patcomp.patterns.match import Match
-from patterns_catalog.views import known_sizes, permuted, viewed
+from patterns_catalog.sizes import Size
+from patterns_catalog.views import permuted, viewed
 
 _TABLE = CompositeTable("einsum")
 
 
-def _wide(order: Sequence[int], shape: Sequence[int]) -> list[int]:
+def _wide(order: Sequence[int], shape: Sequence[Any]) -> list[int]:
     """The axes of a permutation that are not of size 1: where those are makes no difference."""
     return [axis for axis in order if shape[axis] != 1]
 
 
 @_TABLE.define
 def factor(
-    x: Value, *, place: int, first: list[int] | None, second: list[int] | None, result_types: list[Attribute]
-) -> Value:
+    x: Value, *, place: int, first: list[int] | None, second: list[int] | None, size: list[Size],
+    result_types: list[Attribute],
+) -> Value:  # fmt: skip
     """A view of x, permuted as it was with the axis that einsum put in at `place`."""
     axes = list(range(x.rank + 1))
     order = [(first or axes)[axis] for axis in second or axes]
     new = place % (x.rank + 1)
-    moved = _wide([axis - (axis > new) for axis in order if axis != new], x.static_shape)
+    moved = _wide([axis - (axis > new) for axis in order if axis != new], x.shape)
     places = iter(moved)
     order = [next(places) if axis in moved else axis for axis in range(x.rank)]
-    return viewed(permuted(x, order), list(static_shape(result_types[0])))
+    return viewed(permuted(x, order), size)
 
 
 @rule(stage="normalize", target=_TABLE, example={
@@ -43,17 +45,19 @@ def einsum_factor(a: Any, c: Any, x: Any, place: Attr, first: Attr, second: Attr
     once = a.permute(wide, dims=first)
     return Rewrite(
         a.view(any_of(a.permute(once, dims=second), once, wide), size=size),
-        to=c.factor(x, place=place, first=first, second=second),
-        where=[x.is_static, check("sizes are known", lambda match: known_sizes(match["size"]))],
+        to=c.factor(x, place=place, first=first, second=second, size=size),
     )
 
 
 @_TABLE.define
-def product(x: Value, *, inner: list[int], order: list[int], size: list[int], result_types: list[Attribute]) -> Value:
+def product(
+    x: Value, *, inner: list[Size], order: list[int], size: list[Size], result_types: list[Attribute]
+) -> Value:  # fmt: skip
     """A batched product as einsum arranges it, without the axes of size 1 that it drops."""
     moved = _wide(order, inner)
     places = _wide(range(len(size)), size)
-    split, arranged = [1] * len(size), list(range(len(size)))
+    split: list[Size] = [1] * len(size)
+    arranged = list(range(len(size)))
     for place, now, before in zip(places, moved, sorted(moved), strict=True):
         split[place] = inner[before]
         arranged[place] = places[sorted(moved).index(now)]
@@ -62,9 +66,8 @@ def product(x: Value, *, inner: list[int], order: list[int], size: list[int], re
 
 def _drops_axes(match: Match) -> bool:
     inner, order, size = match["inner"], match["order"], match["size"]
-    if not known_sizes(inner) or not known_sizes(size) or len(inner) <= len(size):
-        return False
-    return [inner[axis] for axis in _wide(order, inner)] == [number for number in size if number != 1]
+    moved = extents_of(inner[axis] for axis in _wide(order, inner))
+    return len(inner) > len(size) and moved == [number for number in extents_of(size) if number != 1]
 
 
 @rule(stage="normalize", target=_TABLE, example={

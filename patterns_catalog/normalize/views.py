@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, normalization
+from patterns_catalog.sizes import wanted_sizes
 
 
 @normalization("aten.alias", "aten.clone", "aten.detach", "aten.lift_fresh_copy", "aten.contiguous", examples=[
@@ -37,11 +39,10 @@ def view(op: OpView, a: Any) -> Value | None:
     "`view` with the sizes of its result, or nothing where the shape stays"
     x = op["self"]
     given = op["size"] if "size" in op.arguments else op["shape"]
-    if x.type == op.result and x.is_static:
+    if x.type == op.result and (x.is_static or extents(x) == extents_of(given)):
         return x
-    if None in op.result.shape or (op.op_name == "aten.view" and given == list(op.result.shape)):
-        return None
-    return a.build("aten.view", op.result, self=x, size=list(op.result.shape))
+    sizes = wanted_sizes(op.result.shape, given)
+    return None if op.op_name == "aten.view" and given == sizes else a.build("aten.view", op.result, self=x, size=sizes)
 
 
 @normalization("aten.transpose.int", "aten.t", "aten.permute", examples=[

@@ -1,0 +1,304 @@
+"""Which sizes that only the run tells are the same, read off the ops of the `aten` dialect.
+
+Types say `?` for such a size. It is followed back through the ops that hand it on, to an argument
+of the graph or to the number that a view was given. What is not understood is an unknown of its own, equal to nothing
+else, so two extents that compare equal are equal on every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.constants import constant_values
+from patcomp.ir.region import RegionOp
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, OpResult, SSAValue, StringAttr
+
+SIZES = "patcomp.sizes"
+"""The argument attribute that names the sizes which dimensions of several arguments share; empty for all others."""
+
+_END = 2**31 - 1
+"""The end of a slice that keeps everything, at least."""
+
+Monomial = frozenset[tuple[Hashable, int]]
+"""Unknowns, each with its power."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A size that only the run tells: a polynomial of unknowns. Those that are equal are the same on every run."""
+
+    terms: frozenset[tuple[Monomial, int]]
+
+    def __add__(self, other: Extent) -> Extent:
+        return _polynomial([*self.terms, *_terms(other)])
+
+    def __mul__(self, other: Extent) -> Extent:
+        return _polynomial(
+            (_joined(left, right), a * b) for left, a in self.terms for right, b in _terms(other)
+        )  # fmt: skip
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+Extent = int | Unknown
+
+
+def _terms(extent: Extent) -> Iterable[tuple[Monomial, int]]:
+    return extent.terms if isinstance(extent, Unknown) else ((frozenset(), extent),)
+
+
+def _joined(left: Monomial, right: Monomial) -> Monomial:
+    powers = dict(left)
+    for unknown, power in right:
+        powers[unknown] = powers.get(unknown, 0) + power
+    return frozenset(powers.items())
+
+
+def _polynomial(terms: Iterable[tuple[Monomial, int]]) -> Extent:
+    sums: dict[Monomial, int] = {}
+    for monomial, factor in terms:
+        sums[monomial] = sums.get(monomial, 0) + factor
+    left = {monomial: factor for monomial, factor in sums.items() if factor}
+    return sum(left.values()) if left.keys() <= {frozenset()} else Unknown(frozenset(left.items()))
+
+
+def _unknown(name: Hashable) -> Unknown:
+    return Unknown(frozenset({(frozenset({(name, 1)}), 1)}))
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+
+def mark_sizes(graph: Operation, sizes: Sequence[Sequence[str]]) -> None:
+    """Notes which dimensions of a graph's arguments are the same size.
+
+    Args:
+        sizes: for each argument the name of each of its dynamic dimensions, empty for a static one; none for an
+            argument that is no tensor.
+    """
+    names = [name for argument in sizes for name in argument if name]
+    entries = []
+    for entry, argument in zip(_entries(graph), sizes, strict=True):
+        shared = [name if names.count(name) > 1 else "" for name in argument]
+        attribute = {SIZES: ArrayAttr([StringAttr(name) for name in shared])} if any(shared) else {}
+        entries.append(DictionaryAttr({**entry, **attribute}))
+    if entries:
+        graph.properties["arg_attrs"] = ArrayAttr(entries)
+
+
+def drop_sizes(graph: Operation) -> None:
+    """Takes back the notes of `mark_sizes`, which the runtime does not know."""
+    entries = [{key: value for key, value in entry.items() if key != SIZES} for entry in _entries(graph)]
+    if any(entries):
+        graph.properties["arg_attrs"] = ArrayAttr([DictionaryAttr(entry) for entry in entries])
+
+
+def _entries(graph: Operation) -> list[Mapping[str, Any]]:
+    """The attributes of each argument of a graph."""
+    array = graph.properties.get("arg_attrs")
+    if isinstance(array, ArrayAttr):
+        return [entry.data for entry in array.data]  # type: ignore[attr-defined]
+    return [{} for _ in graph.regions[0].block.args]
+
+
+# ---- sizes of tensors ----------------------------------------------------------------------------
+
+
+def extents(x: Value) -> list[Extent]:
+    """The size of each dimension."""
+    return [extent(x, axis) for axis in range(x.rank)]
+
+
+def extent(x: Value, axis: int) -> Extent:
+    """The size of one dimension, counted from either end."""
+    axis %= x.rank
+    while (known := x.shape[axis]) is None:
+        found = _before(x.ssa, axis)
+        if not isinstance(found, tuple):
+            return found
+        x, axis = found
+        axis %= x.rank
+    return known
+
+
+def extent_of(size: Any) -> Extent:
+    """What a size is that an op was given: a number, or a 0-d value that is computed of numbers and dimensions."""
+    if not isinstance(size, Value):
+        return size if size >= 0 else _unknown(object())  # -1 is what is left of other sizes
+    if (constant := constant_values(size.ssa)) is not None:
+        return int(constant) if constant.shape == () else _unknown(size.ssa)
+    op = size.ssa.owner
+    if isinstance(op, AtenOp):
+        given = op.arguments_by_name()
+        if op.name == "aten.sym_size.int":
+            return extent(given["self"], given["dim"])
+        if op.name == "aten.mul.Tensor":
+            return extent_of(given["self"]) * extent_of(given["other"])
+        if op.name == "aten.add.Tensor" and given["alpha"] == 1:
+            return extent_of(given["self"]) + extent_of(given["other"])
+    return _unknown(size.ssa)
+
+
+def extents_of(sizes: Iterable[Any]) -> list[Extent]:
+    """What sizes are that an op was given."""
+    return list(map(extent_of, sizes))
+
+
+def elements(sizes: Iterable[Extent]) -> Extent:
+    """How many elements a shape has."""
+    return math.prod(sizes)  # type: ignore[arg-type, return-value]
+
+
+Before = tuple[Value, int] | Extent | None
+"""The dimension of another value that a dimension is, or what is known of it."""
+
+
+def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
+    """Where a dynamic dimension comes from."""
+    owner = x.owner
+    if isinstance(owner, Block):
+        parent = owner.parent_op()
+        index = x.index  # type: ignore[attr-defined]
+        if isinstance(parent, RegionOp):
+            return Value(parent.operands[index]), axis
+        if parent is not None and parent.name == "coreai.graph":
+            names = _entries(parent)[index].get(SIZES)
+            if isinstance(names, ArrayAttr) and (name := names.data[axis].data):  # type: ignore[attr-defined]
+                return _unknown(name)
+    elif isinstance(owner, AtenOp) and isinstance(x, OpResult):
+        for ops, before in _BEFORE:
+            if owner.name in ops and (found := before(owner.arguments_by_name(), Value(x), axis)) is not None:
+                return found
+    return _unknown((x, axis))
+
+
+_Before = Callable[[Mapping[str, Any], Value, int], Before]
+
+_BEFORE: list[tuple[frozenset[str], _Before]] = []
+
+
+def _of(*ops: str) -> Callable[[_Before], _Before]:
+    def register(before: _Before) -> _Before:
+        _BEFORE.append((frozenset(f"aten.{op}" for op in ops), before))
+        return before
+
+    return register
+
+
+@_of(
+    "abs", "add.Tensor", "alias", "bitwise_and.Tensor", "bitwise_or.Tensor", "clamp", "clone", "contiguous", "cos",
+    "cumsum", "detach", "div.Tensor", "eq.Tensor", "erf", "exp", "full_like", "ge.Tensor", "gelu", "gt.Tensor",
+    "le.Tensor", "log", "logical_and", "logical_not", "logical_or", "lt.Tensor", "masked_fill.Scalar", "maximum",
+    "minimum", "mul.Tensor", "native_layer_norm", "ne.Tensor", "neg", "pow.Tensor_Scalar", "pow.Tensor_Tensor",
+    "reciprocal", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "sub.Tensor", "tanh",
+    "where.self", "_softmax", "_to_copy",
+)  # fmt: skip
+def _elementwise(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    """Operands that broadcast: of those that are dynamic there, export has made sure that they are equal."""
+    if result.ssa.index:  # type: ignore[attr-defined]
+        return None  # a statistic of a norm
+    for operand in given.values():
+        place = axis - result.rank
+        if isinstance(operand, Value) and operand.rank >= -place and operand.shape[place] is None:
+            return operand, place
+    return None
+
+
+@_of("view", "reshape", "_unsafe_view", "expand", "full", "new_zeros")
+def _sized(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    size = given["size"] if "size" in given else given["shape"]
+    if not isinstance(size[axis], int):
+        return extent_of(size[axis])
+    if size[axis] == -1 and "implicit" in given:
+        return given["self"], axis - result.rank
+    return None
+
+
+@_of("repeat")
+def _repeated(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    x, place = given["self"], axis - result.rank
+    return (extent(x, place) if x.rank >= -place else 1) * extent_of(given["repeats"][axis])
+
+
+@_of("arange.start_step")
+def _counted(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    return extent_of(given["end"]) if (given["start"], given["step"]) == (0, 1) else None
+
+
+@_of("permute", "transpose.int", "t")
+def _permuted(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    order = list(range(result.rank))
+    if "dims" in given:
+        order = given["dims"]
+    else:
+        first, second = given.get("dim0", 0), given.get("dim1", -1)
+        order[first], order[second] = order[second], order[first]
+    return given["self"], order[axis]
+
+
+@_of("unsqueeze")
+def _unsqueezed(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    return given["self"], axis - (axis > given["dim"] % result.rank)
+
+
+@_of("squeeze.dim", "select.int", "unbind.int")
+def _without(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    x = given["self"]
+    return None if x.rank == result.rank else (x, axis + (axis >= given["dim"] % x.rank))
+
+
+@_of("slice.Tensor", "split.Tensor", "split_with_sizes", "repeat_interleave.self_int")
+def _along(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    x = given["self"]
+    if axis != given["dim"] % result.rank:
+        return x, axis
+    if "repeats" in given:
+        return extent(x, axis) * extent_of(given["repeats"])
+    if "start" in given and given["start"] in (None, 0) and given["step"] == 1:
+        end = given["end"]
+        return (x, axis) if end is None or (isinstance(end, int) and end >= _END) else None
+    return None
+
+
+@_of("cat")
+def _joined_along(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    parts = [part for part in given["tensors"] if part.rank == result.rank]
+    if axis == given["dim"] % result.rank:
+        return sum((extent(part, axis) for part in parts), 0)
+    return parts[0], axis
+
+
+@_of("sum.dim_IntList", "mean.dim", "amax", "amin", "any.dim", "var.correction")
+def _reduced(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    return (given["self"], axis) if given["keepdim"] else None
+
+
+@_of("mm", "bmm", "matmul", "linear", "addmm", "baddbmm")
+def _product(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    left, right = [value for name, value in given.items() if name not in ("bias", "beta", "alpha")][-2:]
+    if "weight" in given:
+        left, right = given["input"], given["weight"]
+        return (left, axis) if axis < result.rank - 1 else (right, 0)
+    if left.rank < 2 or right.rank < 2:
+        return None
+    place = axis - result.rank
+    if place == -1:
+        return right, place
+    if place == -2 or (left.rank >= -place and left.shape[place] is None):
+        return left, place
+    return right, place
+
+
+@_of("embedding")
+def _looked_up(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    return (given["indices"], axis) if axis < result.rank - 1 else None
+
+
+@_of("convolution")
+def _convolved(given: Mapping[str, Any], result: Value, axis: int) -> Before:
+    return (given["input"], 0) if axis == 0 and given["input"].rank == result.rank else None
