@@ -288,6 +288,7 @@ class TorchConverter:
             allow_override: replace the lowering of a built-in op, or one that is registered already.
 
         Raises:
+            TypeError: what is decorated is no function.
             ValueError: a name of another form, or there is a lowering and `allow_override` is false.
         """
         self.lowerings.check(qualified_name, allow_override)

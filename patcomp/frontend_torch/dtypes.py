@@ -5,29 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from patcomp.ir.types import element_name, element_type, tensor
+from patcomp.ir.types import TORCH_DTYPES, element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
 
-_ELEMENTS: dict[torch.dtype, str] = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float8_e4m3fn: "f8E4M3FN",
-    torch.float8_e5m2: "f8E5M2",
-    torch.float8_e8m0fnu: "f8E8M0FNU",
-    torch.bool: "i1",
-    torch.int8: "si8",
-    torch.int16: "si16",
-    torch.int32: "si32",
-    torch.int64: "si64",
-    torch.uint8: "ui8",
-    torch.uint16: "ui16",
-    torch.uint32: "ui32",
-    torch.uint64: "ui64",
-    torch.complex64: "complex<f32>",
-    torch.complex128: "complex<f64>",
-}
+_ELEMENTS: dict[torch.dtype, str] = {getattr(torch, dtype): name for dtype, name in TORCH_DTYPES.items()}
 _DTYPES = {name: dtype for dtype, name in _ELEMENTS.items()}
 
 

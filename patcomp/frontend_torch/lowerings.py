@@ -60,9 +60,12 @@ class Lowerings:
         """Adds a lowering of `namespace::op`, for every overload, or of `namespace::op.overload`.
 
         Raises:
+            TypeError: the lowering is no function.
             ValueError: another kind of name, or there is a lowering for the op and `allow_override` is false.
         """
         self.check(name, allow_override)
+        if not callable(function):
+            raise TypeError(f"the lowering of {name} must be a function (values_map, node, loc), got {function!r}")
         self._functions = {known: value for known, value in self._functions.items() if not _covers(name, known)}
         self._functions[name] = function
 

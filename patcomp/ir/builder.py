@@ -107,14 +107,21 @@ class Builder:
     def region(
         self,
         argument_types: Sequence[Attribute],
-        body: Callable[..., Sequence[Value]],
+        body: Callable[..., Value | Sequence[Value]],
         terminator: str = "coreai.yield",
     ) -> Region:
-        """A region of one block, filled by `body(*arguments)`, whose results the terminator passes on."""
+        """A region of one block, filled by `body(*arguments)`, whose results the terminator passes on.
+
+        Raises:
+            TypeError: the body gives something else than a value or values.
+        """
         from patcomp.ir.dialect import create_op
 
         block = Block(arg_types=argument_types)
         with Builder(block, blobs=self.blobs, location=self.location) as inner:
-            results = body(*(Value(argument) for argument in block.args))
+            made = body(*(Value(argument) for argument in block.args))
+            results: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
+            if wrong := [result for result in results if not isinstance(result, Value)]:
+                raise TypeError(f"a branch or the body of a loop gives values, got {wrong[0]!r}")
             inner.insert(create_op(terminator, [value.ssa for value in results], ()))
         return Region(block)

@@ -162,7 +162,7 @@ def to_numpy(value: object, element: Attribute | str | None = None) -> tuple[np.
 
     Raises:
         OverflowError: an integer does not fit the element type (never wrapped).
-        TypeError: the element type cannot hold such a value.
+        TypeError: it is no number or regular list of numbers, or the element type cannot hold such a value.
     """
     if type(value) in (bool, int, float):
         return _number(repr(value), element)  # as text, because 0.0 == -0.0 and 1 == True
@@ -178,17 +178,19 @@ def _number(text: str, element: Attribute | str | None) -> tuple[np.ndarray, Att
 
 
 def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarray, Attribute]:
+    source = _array(value)
     if element is None:
-        array = np.asarray(value)
         if not isinstance(value, np.ndarray | np.generic):
-            if array.dtype == np.float64:
-                array = array.astype(np.float32)
-            elif array.dtype.kind in "iu":
+            if source.dtype == np.float64:
+                with np.errstate(over="ignore"):
+                    source = source.astype(np.float32)
+            elif source.dtype.kind in "iuO":
                 return to_numpy(value, "si32")
-        return array, element_of_numpy(array.dtype)
+        return source, element_of_numpy(source.dtype)
     element = element_type(element)
     name = element_name(element)
-    source = np.asarray(value)
+    if source.dtype.kind == "c" and not name.startswith("complex"):
+        raise TypeError(f"{value!r} is complex, which element type {name} cannot hold")
     if name == "bf16":
         bits = source.astype(np.float32).view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
@@ -201,10 +203,23 @@ def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarra
         if source.dtype.kind == "f" and not np.all(source == np.trunc(source)):
             raise TypeError(f"{value!r} is not an integer, as element type {name} needs")
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        if source.min() < low or source.max() > high:
+        # as Python's numbers, which numpy's small floats are not compared with without warnings
+        if np.asarray(source.min()).item() < low or np.asarray(source.max()).item() > high:
             raise OverflowError(f"{value!r} does not fit element type {name} ({low}..{high})")
     with np.errstate(over="ignore"):
         return source.astype(dtype), element
+
+
+def _array(value: object) -> np.ndarray:
+    """A number, or regular lists of numbers, as an array; numpy would also make None a NaN, and read texts."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{value!r} is no regular list of numbers") from None
+    # integers of more than 64 bits are objects for numpy; whether they fit is another question
+    if array.dtype.kind not in "biufc" and not all(type(item) is int for item in array.reshape(-1)):
+        raise TypeError(f"{value!r} is no number, and no list of numbers")
+    return array
 
 
 def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:

@@ -2,7 +2,7 @@
 
 There is one function for each op of the dialect, under the name that Core AI's own authoring package
 gives it (`coreai.abs_`, `coreai.sumpool2d`) and under the op's own name. Operands are given by position
-or by name; Python numbers, lists and numpy arrays become constants of the type that the operand takes:
+or by name; Python and numpy numbers, lists and arrays become constants of the type that the operand takes:
 `si32` for axes and bounds, `ui32` for sizes and counts, the tensor's element type for scalars beside a
 tensor. Lists of sizes and bounds may hold scalar values too: `coreai.reshape(x, [batch, 4, -1])`.
 Result types are inferred; where they depend on run-time values, or are known more precisely, pass
@@ -26,7 +26,7 @@ from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
 from patcomp.ir.dialect import OPS
 from patcomp.ir.graphs import graph as graph
 from patcomp.ir.infer import InferenceError, infer_types
-from patcomp.ir.types import FAMILIES, TensorType, element_name, element_type, tensor
+from patcomp.ir.types import ELEMENT_TYPES, FAMILIES, TORCH_DTYPES, TensorType, element_name, element_type, tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, IntegerAttr, IntegerType, LocationAttr, Region, SSAValue, StringAttr
 
@@ -38,12 +38,16 @@ _ENUMERATIONS = {
 }
 
 
+Branch = Callable[..., Value | Sequence[Value]]
+"""What builds a region: a function that gives a value or several."""
+
+
 def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) -> Value:
     """A constant tensor.
 
     Args:
         value: bool, int, float, nested list or numpy array.
-        dtype: element type (`"f32"`, an xDSL type, a numpy dtype); by default `i1`, `si32` or `f32` for
+        dtype: element type (`"f32"`, an xDSL type, a numpy or PyTorch dtype); by default `i1`, `si32` or `f32` for
             Python values and the array's own for numpy ones.
         loc: location of the op.
 
@@ -70,7 +74,7 @@ def cast(x: Any, dtype: Any, *, loc: LocationAttr | None = None, result_type: At
     return _at(loc, lambda builder: _build(builder, OPS["coreai.cast"].ROW, [value.ssa], {}, [wanted], ())[0])
 
 
-def if_(condition: Any, then: Callable[[], Sequence[Value]], otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
+def if_(condition: Any, then: Branch, otherwise: Branch) -> list[Value]:
     """`coreai.if`: the results of one of two branches, whose types must be equal."""
     builder = Builder.current()
     regions = [builder.region((), then), builder.region((), otherwise)]
@@ -80,9 +84,7 @@ def if_(condition: Any, then: Callable[[], Sequence[Value]], otherwise: Callable
     return _build(builder, OPS["coreai.if"].ROW, [_ssa(condition)], {}, types[0], regions)
 
 
-def while_(
-    inits: Sequence[Value], condition: Callable[..., Value], body: Callable[..., Sequence[Value]]
-) -> list[Value]:
+def while_(inits: Sequence[Value], condition: Callable[..., Value], body: Branch) -> list[Value]:
     """`coreai.while`: `condition(*values)` decides, `body(*values)` computes the next values, of the same types."""
     builder = Builder.current()
     types = [_ssa(value).type for value in inits]
@@ -127,15 +129,22 @@ def _ssa(value: Any) -> SSAValue:
 
 
 def _element(dtype: Any) -> Attribute:
-    if isinstance(dtype, str | Attribute):
+    """The element type that a name, an xDSL type, a numpy or PyTorch dtype means."""
+    if isinstance(dtype, str) or (isinstance(dtype, Attribute) and dtype in ELEMENT_TYPES.values()):
         return element_type(dtype)
-    return element_of_numpy(np.dtype(dtype))
+    if (name := str(dtype).removeprefix("torch.")) in TORCH_DTYPES and not isinstance(dtype, np.dtype | type):
+        return element_type(TORCH_DTYPES[name])
+    if isinstance(dtype, np.dtype | type):
+        return element_of_numpy(np.dtype(dtype))
+    raise TypeError(f"expected an element type, such as 'f32' or x.type.element_type, got {dtype!r}")
 
 
 def _at(loc: LocationAttr | None, build: Callable[[Builder], Any]) -> Any:
     builder = Builder.current()
     if loc is None:
         return build(builder)
+    if not isinstance(loc, LocationAttr):
+        raise TypeError(f"loc= takes a location, the third argument of a lowering, got {loc!r}")
     outer, builder.location = builder.location, loc
     try:
         return build(builder)
@@ -182,12 +191,16 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
             and element_name(element_of_numpy(given.dtype)) in FAMILIES[slot.types[0]]
         ):
             element = element_of_numpy(given.dtype)
-    elif len(families) == 1 and next(iter(families)) not in FAMILIES:
+    elif len(families) == 1 and slot.types[0] not in FAMILIES:
+        if slot.types[0] not in ELEMENT_TYPES:  # a token or a handle, which no number stands for
+            return _ssa(given)
         element = element_type(slot.types[0])
     elif families == {"B"}:
         element = element_type("i1")
-    elif not isinstance(given, np.ndarray | np.generic):
+    else:
         element = _partner_element(row, slot, arguments)
+    if element is not None and isinstance(given, list | tuple) and None in given:
+        raise TypeError(f"{given} has a size that only the run tells, None; take it from coreai.get_shape, or write -1")
     array, element = to_numpy(given, element)
     if slot.ranks == (0,) and array.ndim == 1 and array.size == 1:
         array = array.reshape(())
@@ -229,6 +242,8 @@ def _properties(row: Row, given: dict[str, Any]) -> dict[str, Attribute]:
             raise TypeError(f"{row.op_name} needs {name}=")
         if not isinstance(value, Attribute):
             if name == "scan_op":
+                if value not in SCAN_OPS:
+                    raise ValueError(f"{name} is one of {', '.join(SCAN_OPS)}; got {value!r}")
                 value = IntegerAttr(SCAN_OPS.index(value), IntegerType(32))
             elif name in _ENUMERATIONS:
                 value = _ENUMERATIONS[name](value)
@@ -264,8 +279,13 @@ def _author(row: Row) -> Callable[..., Any]:
             segments: list[int] = []
             for slot in slots:
                 given = arguments[slot.name]
+                if slot.variadic and not isinstance(given, list | tuple):
+                    raise TypeError(f"{row.op_name}: {slot.name} must be a list of values, got {given!r}")
                 items = given if slot.variadic else [given]
-                operands += [_coerce(builder, row, slot, item, arguments) for item in items]
+                try:
+                    operands += [_coerce(builder, row, slot, item, arguments) for item in items]
+                except (TypeError, OverflowError) as error:
+                    raise type(error)(f"{row.op_name}, {slot.name}: {error}") from None
                 segments.append(len(items))
             properties = _properties(row, given_attributes)
             if row.name == "metal4_kernel":
@@ -304,16 +324,30 @@ def _result_types(
     if wanted is not None:
         listed = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
         wanted = [item.attribute if isinstance(item, TypeView) else item for item in listed]
+        count = len(wanted) if row.results and row.results[-1].variadic else len(row.results)
+        if [isinstance(item, Attribute) for item in wanted] != [True] * count:
+            raise TypeError(f"{row.op_name}: result_type= takes a type such as x.type for each result, got {listed}")
     try:
         inferred = infer_types(row, operands, properties)
-    except InferenceError as error:
+    except (InferenceError, IndexError) as error:
         types = ", ".join(str(operand.type) for operand in operands)
-        raise InferenceError(f"{row.op_name}({types}): {error}") from None
+        reason = error if isinstance(error, InferenceError) else f"wrong rank of {_of_wrong_rank(row, operands)}"
+        raise InferenceError(f"{row.op_name}({types}): {reason}") from None
     if wanted is None:
         if inferred is None:
             raise TypeError(f"{row.op_name} needs result_type=")
         return inferred
     return wanted
+
+
+def _of_wrong_rank(row: Row, operands: Sequence[SSAValue]) -> str:
+    """The operands whose rank made inference fail, with those that the op takes."""
+    wrong = [
+        f"{slot.name}, not {' or '.join(map(str, slot.ranks))}"
+        for slot, operand in zip(row.operands, operands, strict=False)
+        if slot.ranks and isinstance(operand.type, TensorType) and Value(operand).rank not in slot.ranks
+    ]
+    return ", ".join(wrong) or "an operand"
 
 
 NOT_AUTHORED = {"isolated_group", "delegate", "reduce", "reduce_index", "condition"}

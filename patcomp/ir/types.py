@@ -66,6 +66,22 @@ ELEMENT_TYPES: dict[str, Attribute] = {
 
 _NAMES = {attribute: name for name, attribute in ELEMENT_TYPES.items()}
 
+TORCH_DTYPES: dict[str, str] = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8E4M3FN",
+    "float8_e5m2": "f8E5M2",
+    "float8_e8m0fnu": "f8E8M0FNU",
+    "bool": "i1",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+    **{f"int{w}": f"si{w}" for w in (8, 16, 32, 64)},
+    **{f"uint{w}": f"ui{w}" for w in (8, 16, 32, 64)},
+}
+"""The element type of each PyTorch dtype, by names: the IR does without PyTorch."""
+
 FAMILIES: dict[str, tuple[str, ...]] = {
     "F": ("bf16", "f16", "f32", "f64"),
     "F8": ("f8E5M2", "f8E4M3FN"),

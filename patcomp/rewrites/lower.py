@@ -221,7 +221,9 @@ class _Lowering:
         if len(results) != len(types):
             self.report(op, f"the lowering of {name} gave {len(results)} values for {len(types)} results")
             return self.stand_in(types, builder)
-        wrong = [reason for pair in zip(results, types, strict=True) if (reason := _mismatch(*pair))]
+        wrong = [
+            reason for pair in zip(results, types, strict=True) if (reason := _mismatch(*pair) or _narrower(*pair))
+        ]
         if wrong:
             self.report(op, f"the lowering of {name} gave {'; '.join(wrong)}")
             return self.stand_in(types, builder)
@@ -253,6 +255,14 @@ def _mismatch(value: object, wanted: Attribute) -> str:
     if len(shape_of(given)) != len(shape_of(wanted)):
         return f"{given} for {wanted}, of another rank"
     return "" if compatible(shape_of(given), shape_of(wanted)) else f"{given} for {wanted}, of another shape"
+
+
+def _narrower(value: Value, wanted: Attribute) -> str:
+    """Why a value of known sizes cannot stand for a result whose sizes only the run tells; empty where none is so."""
+    dims = zip(value.shape, shape_of(wanted), strict=True)
+    if all(given is None or dim is not None for given, dim in dims):
+        return ""
+    return f"{value.ssa.type} for {wanted}, of one size where export has any"
 
 
 def _refined(value: Value, wanted: Attribute) -> SSAValue:

@@ -157,6 +157,14 @@ def test_with_dynamic_shapes(native: Native) -> None:
     check(converted, Adds(), torch.randn(5, 3), torch.randn(5, 3), native=native)
 
 
+def test_a_result_of_one_size_is_no_result_of_any_size() -> None:
+    rows = torch.export.Dim("rows", min=2, max=9)
+    program = exported(Adds(), *PAIR, dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+    converter = converter_with(scaled_add=lambda v, n, loc: coreai.constant(np.ones((2, 3), np.float32), loc=loc))
+    with pytest.raises(UnsupportedError, match="of one size where export has any"):
+        converter.add_exported_program(program).to_coreai()
+
+
 @torch.library.custom_op("my_lib::tiled", mutates_args=())
 def tiled(x: torch.Tensor, count: int) -> torch.Tensor:
     return x.tile(count)
@@ -254,6 +262,11 @@ def test_empty_results_are_constants() -> None:
 def test_malformed_names(name: Any) -> None:
     with pytest.raises(ValueError, match="qualified_name must be"):
         TorchConverter().register_torch_lowering(name)
+
+
+def test_what_is_no_function() -> None:
+    with pytest.raises(TypeError, match="must be a function"):
+        TorchConverter().register_torch_lowering("my_lib::scaled_add")(3)  # type: ignore[arg-type]
 
 
 def test_what_is_registered_already() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from patcomp.errors import VerifyError
 from patcomp.ir import Builder, InferenceError, IRModule, Value, coreai, create_graph, tensor, verify
@@ -77,6 +78,20 @@ def test_arrays_become_constants(x: Value) -> None:
     assert np.array_equal(constant_values(operand(coreai.add(x, table), 1).ssa), table)
 
 
+def test_numpy_takes_the_type_of_the_tensor_beside_it(x: Value) -> None:
+    integers = coreai.cast(x, "si32")
+    for given, beside in (
+        (np.float64(0.5), x),
+        (np.sqrt(64), x),
+        (np.int64(3), x),
+        (np.ones(3), x),
+        (np.int64(3), integers),
+        (np.float16(1), coreai.cast(x, "bf16")),
+    ):
+        assert operand(coreai.broadcasting_mul(beside, given), 1).dtype == beside.dtype
+    assert coreai.constant(np.float64(0.5)).dtype == "f64"
+
+
 def test_operands_by_name(x: Value) -> None:
     assert coreai.transpose(permutation=[1, 0], input=x).shape == (3, 2)
     assert coreai.concat(0, [x, x]).shape == (4, 3)
@@ -106,6 +121,8 @@ def test_casts(x: Value) -> None:
     assert coreai.cast(x, "f32") is x or coreai.cast(x, "f32") == x
     assert coreai.cast(x, np.float16).dtype == "f16"
     assert coreai.cast(2, "ui8").dtype == "ui8"
+    assert coreai.cast(x, torch.bfloat16).dtype == "bf16"
+    assert coreai.constant(1, dtype=torch.int64).dtype == "si64"
     assert coreai.constant([True, False]).dtype == "i1"
 
 
@@ -131,6 +148,24 @@ def test_casts(x: Value) -> None:
         (lambda x: coreai.build_sparse_with_bitmask(x, x), TypeError, "needs result_type="),
         (lambda x: coreai.cast(x, "float32"), ValueError, "unknown element type"),
         (lambda x: coreai.invoke("f", [1], []), TypeError, "expected a value"),
+        (lambda x: coreai.broadcasting_add(x, None), TypeError, "broadcasting_add, other: None is no number"),
+        (lambda x: coreai.broadcasting_add(x, "2.5"), TypeError, "'2.5' is no number"),
+        (lambda x: coreai.broadcasting_add(x, 1 + 2j), TypeError, "is complex, which element type f32 cannot hold"),
+        (lambda x: coreai.broadcasting_add(x, [[1], [2, 3]]), TypeError, "no regular list of numbers"),
+        (lambda x: coreai.broadcasting_add(coreai.cast(x, "si32"), np.int64(2**40)), OverflowError, "does not fit"),
+        (lambda x: coreai.constant([x, 1]), TypeError, "is no number, and no list of numbers"),
+        (lambda x: coreai.constant(2**70), OverflowError, "does not fit"),
+        (lambda x: coreai.constant(np.float16("inf"), "si32"), OverflowError, "does not fit"),
+        (lambda x: coreai.reshape(x, [None, 3]), TypeError, "reshape, new_shape: .* a size that only the run tells"),
+        (lambda x: coreai.gather_along_axis(x, coreai.cast(x, "si32"), []), InferenceError, "wrong rank of axis, not 0"),
+        (lambda x: coreai.concat(0, x), TypeError, "concat: inputs must be a list of values"),
+        (lambda x: coreai.scan(x, 1, False, scan_op="mean"), ValueError, "scan_op is one of sum, product"),
+        (lambda x: coreai.tanh(x, loc="here"), TypeError, "loc= takes a location"),
+        (lambda x: coreai.tanh(x, result_type="f32"), TypeError, "takes a type such as x.type"),
+        (lambda x: coreai.tanh(x, result_type=[x.type] * 2), TypeError, "a type such as x.type for each result"),
+        (lambda x: coreai.cast(x, None), TypeError, "expected an element type"),
+        (lambda x: coreai.cast(x, x.type), TypeError, "expected an element type"),
+        (lambda x: coreai.if_(coreai.constant(True), lambda: 3, lambda: x), TypeError, "gives values, got 3"),
     ],
 )
 def test_wrong_operands_are_refused(x: Value, write: object, error: type[Exception], words: str) -> None:
