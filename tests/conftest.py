@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import thorough  # noqa: F401  (its profile has to be known before tests are collected)
 import torch
 from native import Native
 from torch._export import utils

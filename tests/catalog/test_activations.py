@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 from torch.nn import functional
 
 from catalog.recovering import convert
@@ -76,7 +77,7 @@ def test_without_the_rules(name: str) -> None:
     assert found(convert(FORMS[name][1], values(), without=RULES)) == {}
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(8), deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(sorted(FORMS)),
     shape=st.lists(st.integers(1, 4), max_size=3),

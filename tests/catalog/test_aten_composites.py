@@ -14,6 +14,7 @@ import torch
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 
 from catalog.cases import (
     Case,
@@ -29,7 +30,11 @@ from catalog.test_declarations import declarations
 from patcomp.ir.verify import verify
 
 MANY = settings(
-    max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=examples(25),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 
 

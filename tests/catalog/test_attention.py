@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import zoo
 from native import Native
+from thorough import examples
 from torch import nn
 
 import patcomp
@@ -209,7 +210,7 @@ def test_every_spelling(spelling: Spelling) -> None:
     check(spelling)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     st.builds(
         Spelling,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import zoo
 from native import Native
+from thorough import examples
 from torch import nn
 
 import patcomp
@@ -71,7 +72,7 @@ def test_weights_outside_of_the_text(native: Native) -> None:
     assert batch_norms(folded(Pair(nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32)), torch.randn(1, 16, 6, 6), native)) == 0
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=examples(4), deadline=None, derandomize=True)
 @given(bias=st.booleans(), affine=st.booleans(), stride=st.integers(1, 2), eps=st.sampled_from([1e-5, 0.5]))
 def test_options(bias: bool, affine: bool, stride: int, eps: float) -> None:
     torch.manual_seed(0)

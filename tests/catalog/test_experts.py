@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 
 from catalog.recovering import convert
 from patcomp import TorchConverter, get_decomp_table
@@ -106,7 +107,7 @@ def test_both_operands() -> None:
     assert [name for name, _ in declared(program)] == ["lhs", "rhs", "lhs_indices", "rhs_indices"]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_module_of_any_shape(native: Native, data: st.DataObject) -> None:
     """The module class on drawn shapes: batch axes, indices of rank 1 to 3, either operand."""

@@ -16,6 +16,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -32,7 +33,11 @@ from patterns_catalog.composites import norm_recovery
 RECOVERY = tuple(rule.name for rule in collect(norm_recovery))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 FEW = settings(
-    max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=examples(4),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 
 from catalog.recovering import convert
 from catalog.test_declarations import declarations
@@ -179,7 +180,7 @@ def test_without_the_rules(name: str) -> None:
     assert ropes(convert(of(FORMS[name][0]), *inputs(), without=ROPES)) == 0
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=examples(8), deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(sorted(FORMS)),
     batch=st.integers(1, 2),

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 
 from catalog.recovering import convert
 from patcomp import AIProgram
@@ -48,7 +49,7 @@ def test_without_the_rule() -> None:
     assert shuffles(convert(lambda x: written_out(x, 2), image(1, 8, 3, 4), without=[RULE])) == 0
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(6), deadline=None, derandomize=True)
 @given(
     batch=st.lists(st.integers(1, 2), max_size=2),
     channels=st.integers(1, 3),

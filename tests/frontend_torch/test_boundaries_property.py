@@ -9,6 +9,7 @@ from frontend_torch.externalizing import exporter
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 from torch import nn
 from torch.export import Dim
 
@@ -126,7 +127,11 @@ def run_natively(program: AIProgram, native: Native, x: torch.Tensor, state: dic
 
 
 @settings(
-    max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=examples(4),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 @given(models(), st.integers(0, 4))
 def test_outlined_and_inlined_programs_compute_what_the_model_does(

@@ -16,6 +16,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch.nn import functional
+from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, UnsupportedError
 from patcomp.ir import parse_module, to_text
@@ -231,7 +232,7 @@ CASES: dict[str, Case] = {
     "associative_scan": (prefixes, [([torch.rand(5, 3), torch.rand(5, 3)],)]),
     "associative_scan back along 1": (suffixes, [([torch.rand(3, 5), torch.rand(3, 5)],)]),
 }
-each_case = pytest.mark.parametrize("name", CASES)
+each_case = pytest.mark.parametrize("name", in_one_worker(CASES))
 
 
 @cache

@@ -10,6 +10,7 @@ from externalizing import Affine, Around, Scale, X, calls, check, convert, decla
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from native import Native
+from thorough import examples
 from torch import nn
 
 from patcomp import ExternalizeSpec, TorchConverter
@@ -345,7 +346,11 @@ def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target]]:
 
 
 @settings(
-    max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=examples(6),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 @given(models(), st.booleans())
 def test_externalized_models_compute_the_same(drawn: tuple[nn.Module, list[Target]], strict: bool) -> None:

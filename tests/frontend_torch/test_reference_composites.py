@@ -10,6 +10,7 @@ import torch
 from native import Native
 from torch import nn
 from torch.nn import functional
+from workers import in_one_worker
 
 import patcomp
 from patcomp import RuleError, TorchConverter, get_decomp_table
@@ -120,7 +121,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_one_worker(NAMES))
 def test_found_in_every_form(name: str, form: str) -> None:
     model, shapes = MODELS[name]
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -209,7 +210,7 @@ def test_patcomps_composite_of_the_same_ops_is_second() -> None:
 # ---- the tests that a declaration is --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*NAMES, "embedded"])
+@pytest.mark.parametrize("name", in_one_worker([*NAMES, "embedded"]))
 def test_declared_rules_pass_their_tests(name: str) -> None:
     for rule in declared(name):
         for self_test in self_tests(rule):

@@ -33,7 +33,7 @@ TOLERANCE = 1e-4
 def _variant(variant: tuple[str, str], *marks: pytest.MarkDecorator) -> object:
     identifier = "-".join(filter(None, variant))
     # the tests of one model run in one worker, which converts it once
-    return pytest.param(*variant, id=identifier, marks=[*marks, pytest.mark.xdist_group(identifier)])
+    return pytest.param(*variant, id=identifier, marks=[*marks, pytest.mark.xdist_group(variant[0])])
 
 
 each_variant = pytest.mark.parametrize(

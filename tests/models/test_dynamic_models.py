@@ -13,6 +13,7 @@ from models.zoo import import_torchvision
 from native import Native
 from torch import nn
 from torch.export import Dim
+from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 
@@ -111,7 +112,7 @@ def check(model: nn.Module, program: AIProgram, args: tuple[torch.Tensor, ...], 
             torch.testing.assert_close(torch.as_tensor(outputs[name]), wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", in_one_worker(MODELS))
 def test_five_shapes(name: str, native: Native) -> None:
     model, program = dynamic(name)
     for args in MODELS[name][2]:
@@ -123,7 +124,7 @@ def ops(program: AIProgram) -> Counter[str]:
     return Counter(op.name for graph in program.module.graphs for op in graph.walk() if op.name != "coreai.constant")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", in_one_worker(MODELS))
 def test_with_all_sizes_fixed_it_is_the_static_program(name: str, native: Native) -> None:
     model, program = dynamic(name)
     args = MODELS[name][2][1]

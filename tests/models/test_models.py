@@ -8,6 +8,7 @@ import pytest
 import torch
 from models.zoo import MODELS, Example, build
 from native import Native
+from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.ir import parse_module, to_text
@@ -39,10 +40,7 @@ def converted(name: str) -> AIProgram:
     return TorchConverter().add_exported_program(exported(name)[1]).to_coreai()
 
 
-# the tests of one model run in one worker, which converts it once
-each_model = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in MODELS]
-)
+each_model = pytest.mark.parametrize("name", in_one_worker(MODELS))
 
 
 @each_model
@@ -81,12 +79,6 @@ def test_every_stage_reads_back(name: str) -> None:
 
 
 @each_model
-def test_converts_to_the_same_bytes(name: str) -> None:
-    again = TorchConverter().add_exported_program(exported(name)[1]).to_coreai()
-    assert str(again) == str(converted(name))
-
-
-@each_model
 def test_the_toolchain_parses_both_forms(name: str, native: Native) -> None:
     module = converted(name).module
     assert native.check(module, pretty=True) == ()
@@ -94,11 +86,12 @@ def test_the_toolchain_parses_both_forms(name: str, native: Native) -> None:
 
 
 @each_model
-def test_leaves_model_and_program_alone(name: str) -> None:
+def test_converts_to_the_same_bytes_and_leaves_model_and_program_alone(name: str) -> None:
     example, program = exported(name)
     state = {key: (value.data_ptr(), value.clone()) for key, value in example.model.state_dict().items()}
     graph, attributes = str(program.graph), {path: set(vars(m)) for path, m in example.model.named_modules()}
-    TorchConverter().add_exported_program(program).to_coreai()
+    again = TorchConverter().add_exported_program(program).to_coreai()
+    assert str(again) == str(converted(name))
     assert str(program.graph) == graph
     assert {path: set(vars(m)) for path, m in example.model.named_modules()} == attributes
     for key, value in example.model.state_dict().items():

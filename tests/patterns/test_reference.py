@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
@@ -180,7 +181,7 @@ def _ops(g: Graph) -> Iterator[Operation]:
     return (op for op in g.block.ops if op.name.startswith("aten."))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(steps, steps, st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_matching_agrees_with_brute_force(graph_plan, rule_plan, seeds):
     g = random_graph(graph_plan)
@@ -188,7 +189,7 @@ def test_matching_agrees_with_brute_force(graph_plan, rule_plan, seeds):
     _agree(g, rule)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(steps, st.integers(0, 8), st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_matching_agrees_on_patterns_cut_from_the_graph(plan, start, seeds):
     cut = plan[start % len(plan) :][:5]

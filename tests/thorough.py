@@ -1,0 +1,11 @@
+"""How many examples a property test draws: few by default, ten times as many with `--hypothesis-profile=thorough`."""
+
+from hypothesis import settings
+
+settings.register_profile("thorough", max_examples=10 * settings.default.max_examples)
+_USUAL = settings.default.max_examples
+
+
+def examples(count: int) -> int:
+    """The number of examples for a test that draws `count` of them by default."""
+    return count * settings.default.max_examples // _USUAL
