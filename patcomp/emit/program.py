@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from patcomp.emit.asset import Asset, as_array, save_asset
@@ -75,7 +76,7 @@ class AIProgram:
     calls: Mapping[str, ModelCall] = field(default_factory=dict)
     """How the model of each entry point is called."""
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What buffers held when the program was converted, as tensors, by entry point and name of the state."""
+    """What buffers held when the program was converted, as tensors, by entry point and name of the state; only read."""
     dims: Mapping[str, Dims] = field(default_factory=dict)
     """What is known of the dynamic dimensions of each entry point."""
 
@@ -86,7 +87,8 @@ class AIProgram:
         return f"<AIProgram {', '.join('@' + name for name in self.entrypoints)}: {self.module.op_count()} ops>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AIProgram:
-        return replace(self, module=self.module.clone())
+        initial = {entrypoint: MappingProxyType(self.new_state(entrypoint)) for entrypoint in self.initial_state}
+        return replace(self, module=self.module.clone(), initial_state=initial)
 
     def text(self, *, generic: bool = False, locations: bool = False) -> str:
         """The MLIR text: pretty or generic, with or without locations; weights appear by name only."""
@@ -171,7 +173,9 @@ class AIProgram:
             entrypoint: the graph to call.
             state: the content of states by name, `program.new_state()` or that of the last call; it gets the content
                 after the run. States that it lacks start from their initial values, and so do all without it.
-            backend: `"evaluator"` (torch tensors out, anywhere) or `"runtime"` (numpy arrays out, coreai-core).
+            backend: `"evaluator"` (torch tensors out, anywhere) or `"runtime"` (numpy arrays out, coreai-core). The
+                latter compiles the program in each call, which is for checks: `save_asset(path).executable()` compiles
+                it once for many.
 
         Returns:
             What the model returns; outputs by name, if the inputs were given so.
@@ -181,6 +185,7 @@ class AIProgram:
                 contradicts another; a Python value is another than when the model was exported.
             EvaluationError: the program has Metal kernels, and the runtime is asked for where there is no Metal.
             MissingToolchainError: the runtime is asked for and coreai-core is not installed.
+            TypeError: a state that cannot be written to.
         """
         from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call, result_of
 
@@ -207,6 +212,8 @@ class AIProgram:
             raise EvaluationError(
                 "the runtime can run Metal kernels on Apple devices alone; backend='evaluator' runs their torch_defn"
             )
+        if state is not None and not isinstance(state, MutableMapping):
+            raise TypeError(f"state must be a dict that can be written to, program.new_state(), got {state!r:.200}")
         types = self._types(entrypoint)
         states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
         given = {**self.new_state(entrypoint), **(state or {}), **values}

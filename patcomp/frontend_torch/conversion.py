@@ -41,8 +41,8 @@ class Staged:
     """Custom ops that nothing lowers yet."""
     lowerings: tuple[str, ...] = ()
     """What was registered when it was prepared."""
-    prepare: Callable[[], Staged] = field(kw_only=True)
-    """Does it once more."""
+    prepare: Callable[[Any], Staged] = field(kw_only=True)
+    """Does it once more, for a converter."""
 
 
 @dataclass(frozen=True)

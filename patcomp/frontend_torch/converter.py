@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -92,6 +94,17 @@ class TorchConverter:
         self._staged: dict[str, Staged] = {}
         self._kernels: list[TorchMetalKernel] = []
 
+    def __copy__(self) -> TorchConverter:
+        """A converter with the same programs staged, whose weights both share; they go on independently."""
+        made: TorchConverter = object.__new__(type(self))
+        vars(made).update(vars(self), lowerings=copy(self.lowerings))
+        vars(made).update(_staged=dict(self._staged), _kernels=list(self._kernels))
+        vars(made).pop("_decomposer", None)  # it knows the lowerings
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchConverter:
+        return copy(self)
+
     # ---- staging ----------------------------------------------------------------------------------
 
     def add_exported_program(
@@ -155,13 +168,15 @@ class TorchConverter:
 
         Raises:
             RuntimeError: `export_fn` failed; its error is the cause.
-            TypeError: no module or no `export_fn`.
+            TypeError: no module, two of them, something else than one, or no `export_fn`.
             What `mark_for_externalization` raises for `externalize_modules`.
             As `add_exported_program` otherwise.
         """
         given = model if model is not None else module
-        if given is None or export_fn is None:
-            raise TypeError("add_pytorch_module needs a model and export_fn=")
+        if given is None or export_fn is None or (model is not None and module is not None):
+            raise TypeError("add_pytorch_module needs one model and export_fn=")
+        if not isinstance(given, nn.Module):
+            raise TypeError(f"add_pytorch_module needs an nn.Module, got {type(given).__name__}")
         self._check_entrypoint(entrypoint_name)
         marking = mark(given, externalize_modules or ())
         try:
@@ -206,9 +221,9 @@ class TorchConverter:
                 "torch.export.export(model, args), or use add_pytorch_module(model, export_fn=...)"
             )
 
-        def prepare() -> Staged:
-            current = functional(program, self.lowerings)
-            expansions, problems = self._decomposer.expansions(current)
+        def prepare(converter: TorchConverter) -> Staged:
+            current = functional(program, converter.lowerings)
+            expansions, problems = converter._decomposer.expansions(current)
             signature = None
             try:
                 signature = signature_of(current, mutated_inputs=mutated_inputs)
@@ -227,16 +242,16 @@ class TorchConverter:
                 marking.labels if marking else (),
                 (*(marking.complaints(current) if marking else ()), *same_examples(current, signature)),
                 tuple(problems),
-                tuple(self.lowerings),
+                tuple(converter.lowerings),
                 prepare=prepare,
             )
 
-        self._staged[name] = prepare()
+        self._staged[name] = prepare(self)
 
     def _current(self, item: Staged) -> Staged:
         """What is staged, prepared once more if lowerings were registered since."""
         if item.lowerings != tuple(self.lowerings):
-            item = self._staged[item.name] = item.prepare()
+            item = self._staged[item.name] = item.prepare(self)
         return item
 
     def open_problems(self) -> tuple[Problem, ...]:
@@ -365,7 +380,7 @@ class TorchConverter:
         initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
-        conversion = Conversion(staged, self.rules, self.lowerings, options)
+        conversion = Conversion(staged, self.rules, copy(self.lowerings), options)
         with Progress(verbose) as advance:
             compilation = conversion.run(dumps, advance)
         if self.mode is self.Mode.RELEASE:
@@ -389,7 +404,7 @@ class TorchConverter:
             why_not=lambda name: why_not(rules, stages, name),
             specializer=specialized,
             calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
-            initial_state={name: state for name, state in initial.items() if state},
+            initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: dims_of(item.program, item.signature, item.names) for item in staged},
         )
 
@@ -407,6 +422,7 @@ class TorchConverter:
             return list(self._staged.values())
         if isinstance(entrypoints, str):
             raise TypeError(f"entrypoints must be a list of names, got the string {entrypoints!r}")
+        entrypoints = list(entrypoints)
         unknown = [name for name in entrypoints if name not in self._staged]
         if unknown:
             raise EntrypointError(f"no program is staged as {unknown}; there are {list(self._staged) or 'none'}")

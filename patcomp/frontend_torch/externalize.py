@@ -87,7 +87,7 @@ def specs_of(targets: Sequence[Target]) -> list[ExternalizeSpec]:
     Raises:
         TypeError: something else was given.
     """
-    if isinstance(targets, str | type | ExternalizeSpec):
+    if not isinstance(targets, list | tuple):
         raise TypeError(f"the modules to externalize must be a list, got {targets!r}")
     return [target if isinstance(target, ExternalizeSpec) else ExternalizeSpec(target) for target in targets]
 

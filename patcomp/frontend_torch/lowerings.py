@@ -45,6 +45,11 @@ class Lowerings:
     def __iter__(self) -> Iterator[str]:
         return iter(self._functions)
 
+    def __copy__(self) -> Lowerings:
+        made = Lowerings(self._built_in)
+        made._functions = dict(self._functions)
+        return made
+
     def check(self, name: str, allow_override: bool) -> None:
         """Raises what `register` raises for a name."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):

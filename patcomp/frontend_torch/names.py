@@ -29,17 +29,21 @@ def names_for(
     An input and an output may share a name; a state has its name to itself, since it is both.
 
     Raises:
-        TypeError: names are one string, or one of them is not a string.
-        ValueError: their number is wrong, or one is empty, repeated, or has a character that no text file holds.
+        TypeError: names are no list, or one of them is not a string.
+        ValueError: their number is wrong, or one is empty, repeated, or has a character that no text file holds; all
+            that is wrong is named.
     """
-    state_names = _checked("state", states, [state.placeholder for state in signature.states])
-    input_names = _checked("input", inputs, signature.inputs)
+    wrong: list[str] = []
+    state_names = _checked("state", states, [state.placeholder for state in signature.states], wrong)
+    input_names = _checked("input", inputs, signature.inputs, wrong)
     count = len(signature.outputs) - len(signature.updated_inputs)
     defaults = [*signature.outputs[:count], *(f"{name}_updated" for name in signature.updated_inputs)]
-    output_names = _checked("output", outputs, _distinct(defaults, state_names))
+    output_names = _checked("output", outputs, _distinct(defaults, state_names), wrong)
     for what, names in (("input", input_names), ("output", output_names)):
         if shared := sorted({*state_names}.intersection(names)):
-            raise ValueError(f"{what}_names {list(names)} and state_names {list(state_names)} share {shared}")
+            wrong.append(f"{what}_names {list(names)} and state_names {list(state_names)} share {shared}")
+    if wrong:
+        raise ValueError("; ".join(wrong))
     return Names(input_names, output_names, state_names)
 
 
@@ -48,12 +52,12 @@ def check_entrypoint(name: object) -> None:
 
     Raises:
         TypeError: it is not a string.
-        ValueError: it is empty or has a control character.
+        ValueError: it is empty, starts with `$` or has a control character.
     """
     if not isinstance(name, str):
         raise TypeError(f"entrypoint_name must be a string, got {name!r}")
-    if _unusable(name):
-        raise ValueError(f"entrypoint_name must not be empty or have control characters, got {name!r}")
+    if _unusable(name) or name.startswith("$"):  # the runtime takes a function whose name starts so for one of its own
+        raise ValueError(f"entrypoint_name must not be empty, start with $ or have control characters, got {name!r}")
 
 
 def _unusable(name: str) -> bool:
@@ -61,10 +65,10 @@ def _unusable(name: str) -> bool:
     return not name.strip() or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", name) is not None
 
 
-def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str]) -> tuple[str, ...]:
-    """The given names of the inputs, outputs or states, or the defaults if there are none."""
-    if isinstance(given, str):
-        raise TypeError(f"{what}_names must be a list of names, got the string {given!r}")
+def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wrong: list[str]) -> tuple[str, ...]:
+    """The given names of the inputs, outputs or states, or the defaults if there are none; adds what is wrong."""
+    if given is not None and not isinstance(given, list | tuple):
+        raise TypeError(f"{what}_names must be a list of names, got {given!r}")
     if not given:
         return tuple(defaults)
     for name in given:
@@ -72,7 +76,7 @@ def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str]) ->
             raise TypeError(f"{what}_names must hold strings, got {name!r}")
     if len(given) != len(defaults):
         plural = "stateful inputs" if what == "state" else f"live {what}s"
-        raise ValueError(
+        wrong.append(
             f"Graph has {len(defaults)} {plural} ({list(defaults)}), but {what}_names has "
             f"{len(given)} entries ({list(given)})"
         )
@@ -80,7 +84,7 @@ def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str]) ->
     bad = [name for name in given if _unusable(name)]
     if repeated or bad:
         parts = [f"repeats {repeated}" if repeated else "", f"has unusable names {bad}" if bad else ""]
-        raise ValueError(f"{what}_names {list(given)} " + " and ".join(part for part in parts if part))
+        wrong.append(f"{what}_names {list(given)} " + " and ".join(part for part in parts if part))
     return tuple(given)
 
 

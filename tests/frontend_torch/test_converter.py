@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,8 +210,6 @@ def test_optimize_returns_the_program_and_changes_nothing() -> None:
 
 
 def test_deepcopy_is_independent_and_equal() -> None:
-    import copy
-
     program = TorchConverter().add_exported_program(export(TwoBranches(), *PAIR)).to_coreai()
     other = copy.deepcopy(program)
     assert str(other) == str(program)
@@ -246,6 +245,39 @@ def test_verify_against_sees_a_difference() -> None:
     assert not verification.passed
     assert abs(verification.max_abs - 0.5) < 1e-5
     assert [error.name for error in verification.errors if error.max_abs > 0.1] == ["add"]
+
+
+def test_a_copied_converter_goes_on_by_itself() -> None:
+    @torch.library.custom_op("patcomp_test::copied", mutates_args=())
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    copied.register_fake(lambda x: torch.empty_like(x))
+    converter = TorchConverter().add_exported_program(export(lambda x: copied(x), PAIR[0]))
+    for copy_of in (copy.copy, copy.deepcopy):
+        other = copy_of(converter)
+        other.register_torch_lowering("patcomp_test::copied")(lambda values, node, loc: values[node.args[0].name])
+        program = other.to_coreai()
+        assert program.run(PAIR[0]).equal(PAIR[0])
+        other.clear()
+        assert "main" in repr(converter)
+        assert "copied" not in repr(converter)
+        assert [problem.op for problem in converter.open_problems()] == ["patcomp_test.copied"]
+
+
+def test_stages_are_those_of_the_conversion() -> None:
+    """They are computed when asked for, whatever was registered since."""
+    converter = TorchConverter().add_exported_program(export(lambda x: torch.relu(x), PAIR[0]))
+    program = converter.to_coreai()
+    converter.register_torch_lowering("aten::relu", allow_override=True)(lambda values, node, loc: values["x"])
+    assert "coreai.relu" in program.stages["emit"]
+
+
+def test_entry_points_may_be_any_iterable() -> None:
+    converter = TorchConverter().add_exported_program(export(lambda x: x + 1, PAIR[0]), entrypoint_name="a")
+    assert converter.to_coreai(entrypoints=iter(["a"])).entrypoints == ("a",)
+    converter.clear(entrypoints=iter(["a"]))
+    assert "(none)" in repr(converter)
 
 
 def test_get_decomp_table_is_fresh_and_keeps_the_composites() -> None:

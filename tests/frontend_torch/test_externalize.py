@@ -345,7 +345,7 @@ def test_specs_are_checked(error: type[Exception], arguments: dict[str, Any]) ->
         ExternalizeSpec(**arguments)
 
 
-@pytest.mark.parametrize("targets", [[3], [nn.Linear(1, 1)], nn.Linear, "a.*", ExternalizeSpec(nn.Linear)])
+@pytest.mark.parametrize("targets", [[3], [nn.Linear(1, 1)], nn.Linear, "a.*", {nn.Linear}, ExternalizeSpec(nn.Linear)])
 def test_targets_are_checked(targets: Any) -> None:
     with pytest.raises(TypeError, match=r"target_class|must be a list"):
         TorchConverter().add_pytorch_module(Affine(), exporter(X), targets)

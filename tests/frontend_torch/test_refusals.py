@@ -77,6 +77,8 @@ def test_ops_that_a_rule_rejects_are_all_reported() -> None:
         ({"output_names": ["y", "y"]}, r"output_names .* repeats \['y'\]"),
         ({"input_names": ["x", " "]}, r"unusable names"),
         ({"entrypoint_name": ""}, r"must not be empty"),
+        ({"entrypoint_name": "$main"}, r"must not be empty, start with \$"),
+        ({"input_names": ["x"], "output_names": ["y", "y"]}, r"input_names has 1 entries .*; output_names .* repeats"),
     ],
 )
 def test_wrong_names(names: dict[str, Any], message: str) -> None:
@@ -84,10 +86,18 @@ def test_wrong_names(names: dict[str, Any], message: str) -> None:
         TorchConverter().add_exported_program(export(TwoBranches(), *PAIR), **names)
 
 
-@pytest.mark.parametrize("names", [{"input_names": "xz"}, {"output_names": [1, 2]}, {"entrypoint_name": 3}])
+@pytest.mark.parametrize(
+    "names", [{"input_names": "xz"}, {"output_names": [1, 2]}, {"input_names": {"a", "b"}}, {"entrypoint_name": 3}]
+)
 def test_names_of_the_wrong_type(names: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         TorchConverter().add_exported_program(export(TwoBranches(), *PAIR), **names)
+
+
+def test_what_is_no_model() -> None:
+    for given in ({}, {"model": "model"}, {"model": TwoBranches(), "module": TwoBranches()}):
+        with pytest.raises(TypeError, match="add_pytorch_module needs"):
+            TorchConverter().add_pytorch_module(**given, export_fn=lambda model: export(model, *PAIR))
 
 
 def test_an_entry_point_staged_twice() -> None:
