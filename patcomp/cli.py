@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from patcomp import __version__
 from patcomp.commands import catalog, conversion, lint, opt, rule
 from patcomp.commands.common import UsageError
 from patcomp.errors import PatcompError
 
-app = typer.Typer(
-    help="Converts PyTorch programs to Core AI.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"patcomp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Converts PyTorch programs to Core AI."""
+
+
 catalog_app = typer.Typer(help="The rules that conversions are made of.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(catalog_app, name="catalog")
 rule_app = typer.Typer(help="New rules: a skeleton, and their tests.", no_args_is_help=True, rich_markup_mode=None)

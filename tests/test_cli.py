@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from patcomp import get_decomp_table
+from patcomp import __version__, get_decomp_table
 from patcomp.cli import main
 
 
@@ -157,8 +157,8 @@ class Unsupported(nn.Module):
         (["convert", "text.pt2"], "text.pt2 is not a program that torch.export.save wrote"),
         (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.multinomial, aten.poisson"),
         (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
-        (["convert", "norm.pt2", "--import", "no_such_module"], "--import no_such_module"),
         (["explain", "norm.pt2", "nonsense"], "nonsense"),
+        (["explain", "norm.pt2", "%"], "no op of the program"),
         (["why-not", "no_such_rule", "norm.pt2"], "no_such_rule"),
         (["catalog", "list", "--stage", "polish"], "no rule has the stage 'polish'"),
         (["opt", "nothing.mlir"], "nothing.mlir"),
@@ -269,6 +269,63 @@ def test_help_needs_no_torch() -> None:
     assert "rms_norm" in done.stdout
 
 
+FAILING = """
+import torch
+
+def raising(): raise TypeError("bang")
+def needing(argument): pass
+def of_other_inputs(): return torch.nn.Linear(2, 2), (torch.randn(3, 3),)
+def of_a_tensor(): return torch.nn.Linear(2, 2), torch.randn(3, 2)
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+def of_a_branch(): return Branching(), (torch.randn(3, 2),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (
+            ["convert", "failing.py:raising"],
+            1,
+            "raising of failing.py fails when it is run: TypeError: bang (at failin",
+        ),
+        (["convert", "failing.py:needing"], 1, "missing 1 required positional argument"),
+        (["convert", "failing.py:of_other_inputs"], 1, "export of of_other_inputs of failing.py fails when it is run"),
+        (["convert", "failing.py:of_a_tensor"], 1, "the inputs must be a tuple, got Tensor"),
+        (["convert", "failing.py:of_a_branch"], 1, "export of of_a_branch of failing.py fails when it is run"),
+        (["convert", "failing.py:nothing"], 2, "failing.py has no function nothing"),
+        (["catalog", "list", "--catalog", "broken_syntax"], 1, "broken_syntax fails when it is run: SyntaxError"),
+        (["catalog", "list", "--catalog", "broken_import"], 1, "broken_import fails when it is run: ModuleNotFound"),
+        (["catalog", "list", "--catalog", "broken_exit"], 1, "broken_exit fails when it is run: SystemExit: 3 (at bro"),
+        (["catalog", "list", "--catalog", "a..b"], 2, "neither a file FILE.py nor the name of a module"),
+        (["rule", "test", "failing.py", "--import", "broken_syntax"], 1, "broken_syntax fails when it is run"),
+        (["rule", "test", "failing.py", "--import", "no_such_module"], 2, "--import no_such_module: No module named"),
+        (["catalog", "show", "layer norm"], 2, "no rule is called 'layer norm'; there are layer_norm"),
+    ],
+)
+def test_mistakes_of_the_users_are_messages(
+    patcomp: Command, tmp_path: Path, arguments: list[str], code: int, complaint: str
+) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "broken_syntax.py").write_text("def x(:")
+    (tmp_path / "broken_import.py").write_text("import no_such_module_at_all")
+    (tmp_path / "broken_exit.py").write_text("raise SystemExit(3)")
+    done = patcomp(*arguments)
+    assert (done.code, complaint in done.err) == (code, True), done.err
+    assert "error: " in done.err  # PyTorch logs what it could not export before that
+    assert len(done.err) < 4000
+    assert "site-packages" not in done.err
+
+
+def test_version(patcomp: Command) -> None:
+    assert patcomp("--version") == Outcome(0, f"patcomp {__version__}\n", "")
+    assert "lint-catalog" in patcomp("--help").out
+
+
 def test_rule_new(patcomp: Command, tmp_path: Path) -> None:
     for kind in ("composite", "rewrite"):
         assert patcomp("rule", "new", f"my_{kind}", "--kind", kind).code == 0
@@ -281,6 +338,8 @@ def test_rule_new(patcomp: Command, tmp_path: Path) -> None:
     done = patcomp("rule", "test", "here.py", "--no-runtime")
     assert done.code == 1
     assert "rejects its own example" in done.out
+    assert "it says: TODO: build the result out of c" in done.out
+    assert patcomp("rule", "new", "again", "--kind", "lowering", "--op", "aten::cumsum").code == 0
 
 
 @pytest.mark.skipif(find_spec("coreai") is None, reason="needs coreai-core")
@@ -293,6 +352,7 @@ def test_rule_test_on_the_runtime(patcomp: Command) -> None:
     ("arguments", "complaint"),
     [
         (["rule", "new", "two words"], "cannot be the name"),
+        (["rule", "new", "class"], "cannot be the name"),
         (["rule", "new", "x", "--kind", "thing"], "no kind of rule is called thing"),
         (["rule", "new", "x", "--kind", "lowering"], "--op goes with --kind lowering"),
         (["rule", "new", "x", "-o", "taken.py"], "there is a file taken.py already"),

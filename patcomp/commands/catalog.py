@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from patcomp.commands.common import Catalogs, UsageError, load_catalogs, rules_with, wide_console
+from patcomp.commands.common import Catalogs, UsageError, counted, load_catalogs, rules_with, wide_console
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def list_rules(
     for rule in rules:
         table.add_row(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule))
     wide_console().print(table, markup=False)
-    print(f"{len(rules)} rules")
+    print(counted(len(rules), "rule"))
 
 
 def show_rule(
@@ -46,10 +46,10 @@ def show_rule(
     from patcomp.patterns import Rule
 
     rules = rules_with(catalog)
-    if name not in rules:
-        near = [rule.name for rule in rules if name.lower() in rule.name.lower()]
-        raise UsageError(f"no rule is called {name!r}" + (f"; there are {', '.join(near)}" if near else ""))
-    rule = rules[name]
+    try:
+        rule = rules[name]
+    except KeyError as error:
+        raise UsageError(error.args[0]) from None
     print(f"{rule.name}: a rule of the {rule.stage} stage, declared at {rule.source}")
     print(f"\n{cleandoc(rule.doc) or 'It does not say what it does.'}\n")
     print(f"matches:    {_subject(rule)}")
@@ -80,7 +80,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
             self_tests(rule)[0].run()
         except (PatcompError, AssertionError) as error:
             findings.append(str(error))
-    print("\n".join([*findings, f"{len(rules)} rules, {len(findings) or 'no'} findings"]))
+    print("\n".join([*findings, f"{counted(len(rules), 'rule')}, {counted(len(findings), 'finding')}"]))
     if findings:
         sys.exit(1)
 
@@ -139,7 +139,7 @@ def ops(
         cells = (", ".join(support.how), ", ".join(support.dtypes), ranks_text(support.ranks))
         table.add_row(support.op, *cells, "; ".join(support.limits))
     wide_console().print(table, markup=False)
-    print(f"{len(found)} ops")
+    print(counted(len(found), "op"))
 
 
 def _subject(rule: Entry) -> str:

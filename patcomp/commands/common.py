@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from patcomp import AIProgram
     from patcomp.patterns import RuleSet
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things in words: `1 rule`, `2 rules`, `no rules`."""
+    return f"{count or 'no'} {thing}{'s' * (count != 1)}"
 
 
 class UsageError(PatcompError, ValueError):
@@ -77,11 +83,54 @@ def load_catalog(name: str) -> ModuleType:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
         return _catalog_file(path.absolute())
-    try:
-        with _importing_from(""):
+    return _imported(name, f"there is no catalog {name}")
+
+
+def _imported(name: str, absent: str) -> ModuleType:
+    """The module of a dotted name, looked for where the command runs, too.
+
+    Raises:
+        UsageError: there is none; `absent` says so.
+        PatcompError: its code fails.
+    """
+    if not all(map(str.isidentifier, name.split("."))):
+        raise UsageError(f"{absent}: {name!r} is neither a file FILE.py nor the name of a module")
+    with _importing_from(""), _running(name):
+        try:
             return import_module(name)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"there is no catalog {name}: {error}") from error
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+                raise UsageError(f"{absent}: {error}") from error
+            raise
+
+
+@contextmanager
+def _running(what: str) -> Iterator[None]:
+    """Makes whatever the user's code raises, or PyTorch where it exports that, one message with its place.
+
+    Raises:
+        PatcompError: it raised something.
+    """
+    try:
+        yield
+    except PatcompError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = str(error).strip().partition("\n\n")[0]  # export goes on with what else could be tried
+        raise PatcompError(f"{what} fails when it is run: {type(error).__name__}: {reason}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's in which an error was raised: the last one outside of libraries and of patcomp."""
+    libraries = (str(Path(__file__).parents[1]), *map(str, _library_folders()), "<")
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
+    return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _library_folders() -> list[str]:
+    import sysconfig
+
+    return [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
 
 
 def load_catalogs(names: Sequence[str] | None) -> list[ModuleType]:
@@ -105,13 +154,8 @@ def _run_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    try:
-        with _importing_from(str(path.parent.absolute())):
-            spec.loader.exec_module(module)
-    except PatcompError:
-        raise
-    except Exception as error:
-        raise PatcompError(f"{path} fails when it is run: {type(error).__name__}: {error}") from error
+    with _importing_from(str(path.parent.absolute())), _running(str(path)):
+        spec.loader.exec_module(module)
     return module
 
 
@@ -154,14 +198,11 @@ def import_modules(names: Sequence[str] | None) -> None:
     """Imports what registers operators or classes.
 
     Raises:
+        UsageError: there is no such module.
         PatcompError: it cannot be imported.
     """
     for name in names or ():
-        try:
-            with _importing_from(""):
-                import_module(name)
-        except ImportError as error:
-            raise PatcompError(f"--import {name}: {error}") from error
+        _imported(name, f"--import {name}")
 
 
 def convert_model(model: str, modules: Sequence[str] | None, catalogs: Sequence[str] | None) -> AIProgram:
@@ -179,11 +220,15 @@ def _call(path: Path, function: str) -> ExportedProgram:
     made = getattr(_run_file(path), function, None)
     if not callable(made):
         raise UsageError(f"{path} has no function {function}")
-    model = made()
+    with _running(f"{function} of {path}"):
+        model = made()
     if isinstance(model, torch.export.ExportedProgram):
         return model
     if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], torch.nn.Module):
-        return torch.export.export(model[0].eval(), tuple(model[1]))
+        if not isinstance(model[1], tuple | list):
+            raise PatcompError(f"{function} of {path}: the inputs must be a tuple, got {type(model[1]).__name__}")
+        with _running(f"the export of {function} of {path}"):
+            return torch.export.export(model[0].eval(), tuple(model[1]))
     raise PatcompError(
         f"{function} of {path} gives {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
     )

@@ -14,6 +14,7 @@ from patcomp.commands.common import (
     Catalogs,
     Modules,
     convert_model,
+    counted,
     import_modules,
     load_catalogs,
     rules_with,
@@ -56,7 +57,7 @@ def lint_catalog(
             table.add_row(finding.kind, finding.rule, finding.message)
         wide_console().print(table, markup=False)
     known = f", {len(findings) - len(open_findings)} more are explained" if len(findings) > len(open_findings) else ""
-    print(f"{len(rules)} rules, {len(open_findings) or 'no'} findings{known}")
+    print(f"{counted(len(rules), 'rule')}, {counted(len(open_findings), 'finding')}{known}")
     if open_findings:
         sys.exit(1)
 

@@ -58,7 +58,7 @@ def opt(
             print(f"// ---- after {previous}\n{text}\n", file=sys.stderr)
         if diff:
             lines = unified_diff(before.splitlines(), text.splitlines(), "before", previous, n=1, lineterm="")
-            print("\n".join(lines))
+            print("\n".join(lines) or f"{previous} changes nothing")
         started = time.perf_counter()
 
     verify(module, runtime=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from keyword import iskeyword
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from patcomp.commands.common import Modules, UsageError, import_modules, load_catalog, wide_console
+from patcomp.commands.common import Modules, UsageError, counted, import_modules, load_catalog, wide_console
 from patcomp.errors import RuleError
 from patcomp.patterns import OpRule
 from patcomp.patterns.rule import Entry
@@ -31,7 +32,7 @@ def new_rule(
     """Writes a rule with an example, to be changed at the places marked TODO; `patcomp rule test` tests it."""
     from patcomp.commands.skeletons import KINDS, skeleton
 
-    if not name.isidentifier():
+    if not name.isidentifier() or iskeyword(name):
         raise UsageError(f"{name!r} cannot be the name of a Python function")
     if kind not in KINDS:
         raise UsageError(f"no kind of rule is called {kind}; there are {', '.join(KINDS)}")
@@ -73,7 +74,7 @@ def check_rules(
                 checks = [*examine(item, catalog, runner), *_programs(item, module)]
                 _show(item.name, checks)
                 failed += any(check.failure is not None for check in checks)
-    print(f"{len(rule or list(rules))} rules, {failed or 'none'} of them wrong")
+    print(f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong")
     if failed:
         sys.exit(1)
 

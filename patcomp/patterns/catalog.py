@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
 
@@ -53,7 +54,9 @@ class RuleSet:
         try:
             return self._rules[name]
         except KeyError:
-            raise KeyError(f"no rule {name!r}; there are {', '.join(self._rules) or 'none'}") from None
+            names = list(self._rules)
+            near = get_close_matches(name, names, n=5, cutoff=0.4) or [n for n in names if name and name in n][:5]
+            raise KeyError(f"no rule is called {name!r}; there are {', '.join(near) or 'none like it'}") from None
 
     def __repr__(self) -> str:
         return f"<RuleSet of {len(self)}: {', '.join(self._rules)}>"

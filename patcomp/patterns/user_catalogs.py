@@ -4,7 +4,6 @@ are put in front of patcomp's own rules."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -104,10 +103,10 @@ def _in_front(own: _Same, users: _Same, without: tuple[str, ...]) -> RuleSet:
     """Remembered with the indexes that its stages make, which cost more than a small conversion."""
     rules = own.rules.preceded_by(users.rules, override=True)
     for name in without:
-        if name not in rules:
-            names = [rule.name for rule in rules]
-            near = get_close_matches(name, names, n=5, cutoff=0.4) or [n for n in names if name in n]
-            raise ValueError(f"no rule is called {name!r}; there are {', '.join(near) or 'none like it'}")
+        try:
+            rules[name]
+        except KeyError as error:
+            raise ValueError(error.args[0]) from None
     return rules.without(*without)
 
 

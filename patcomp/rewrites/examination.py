@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.patterns import Decomposition, Rule, RuleSet, self_tests
+from patcomp.ir import aten, coreai
+from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet, self_tests, why_not
 from patcomp.patterns.drawing import SPECIAL, draw, smaller
 from patcomp.patterns.rule import Entry
 from patcomp.patterns.selftest import variants
+from patcomp.patterns.variations import OpDrawing
 from patcomp.rewrites.equivalence import attempt, drawn_trials
-from patcomp.rewrites.op_equivalence import attempt_op, check_decomposition, op_drawings
+from patcomp.rewrites.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
 from patcomp.rewrites.trials import Runner, Trial, WrongRuleError
 
 DRAWS = 40
@@ -97,11 +99,20 @@ def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Tes
             return check_decomposition(drawing)
         trial = attempt_op(drawing, catalog)
         if trial is None and drawing.aspect == "the example":
-            raise RuleError(f"rule {rule.name} ({rule.source}) rejects its own example: {drawing}")
+            reason = _reason(rule, drawing)
+            raise RuleError(f"rule {rule.name} ({rule.source}) rejects its own example: {drawing}; {reason}")
         return _compared(trial, catalog, runtime)
 
     for drawing in op_drawings(rule):
         yield drawing.aspect, _shrinking(compare, drawing)
+
+
+def _reason(rule: OpRule, drawing: OpDrawing) -> str:
+    """Why a rule does not take a call."""
+    source = source_of_op(drawing)
+    if source is None:
+        return "PyTorch refuses it, too"
+    return why_not(rule, source.op, target=aten if rule.stage == "normalize" else coreai)
 
 
 def _compared(trial: Trial | None, catalog: RuleSet, runtime: Runner | None) -> int:

@@ -108,15 +108,20 @@ def _rewritten(
 
 
 def schema_of(op: str) -> Schema:
-    """The schema of an op of PyTorch's or of one that a library registered."""
+    """The schema of an op of PyTorch's or of one that a library registered.
+
+    Raises:
+        RuleError: there is none.
+    """
     from patcomp.ir.evaluate.eager import overload_of
 
+    op = op.replace("::", ".")
     known = aten.schema_of(op)
     if known is not None:
         return known
     try:
         return aten.define(str(overload_of(op)._schema))
-    except AttributeError as error:
+    except (AttributeError, ValueError) as error:
         raise RuleError(f"PyTorch has no operator {op}; import what registers it") from error
 
 

@@ -24,7 +24,7 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
     Raises:
         KeyError: no op is known by that.
     """
-    found = find(module.op, what)
+    found = find(module.op, what) if what.strip("%") else []
     if not found:
         raise KeyError(f"no op of the program is called, or comes from, {what!r}")
     return "\n".join(explain_op(op, rules) for op in found)

@@ -157,7 +157,11 @@ def test_casts(x: Value) -> None:
         (lambda x: coreai.constant(2**70), OverflowError, "does not fit"),
         (lambda x: coreai.constant(np.float16("inf"), "si32"), OverflowError, "does not fit"),
         (lambda x: coreai.reshape(x, [None, 3]), TypeError, "reshape, new_shape: .* a size that only the run tells"),
-        (lambda x: coreai.gather_along_axis(x, coreai.cast(x, "si32"), []), InferenceError, "wrong rank of axis, not 0"),
+        (
+            lambda x: coreai.gather_along_axis(x, coreai.cast(x, "si32"), []),
+            InferenceError,
+            "wrong rank of axis, not 0",
+        ),
         (lambda x: coreai.concat(0, x), TypeError, "concat: inputs must be a list of values"),
         (lambda x: coreai.scan(x, 1, False, scan_op="mean"), ValueError, "scan_op is one of sum, product"),
         (lambda x: coreai.tanh(x, loc="here"), TypeError, "loc= takes a location"),
