@@ -21,6 +21,9 @@ import numpy as np
 from patcomp.emit.asset import check_blobs
 from patcomp.ir.module import IRModule
 
+PATIENCE = 10
+"""Seconds that the child process has to end by itself."""
+
 
 class NativeError(RuntimeError):
     """The toolchain or the runtime refused the program; `kind` is the class name of its exception."""
@@ -82,7 +85,11 @@ class Native:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(timeout=10)
+            try:
+                self._process.wait(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:  # native code that does not come to an end, or a busy machine
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def _ask(self, *job: Any) -> Any:

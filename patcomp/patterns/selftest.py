@@ -78,20 +78,22 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     if rule.example is None:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
     tests: list[SelfTest] = []
-    seen: set[tuple[int, str]] = set()
+    seen: set[tuple[int, str, str]] = set()  # most variants share most nodes
     for variant in variants(rule):
         tests.append(SelfTest(f"{rule.name}: {variant.name}", KINDS[0], partial(_must_match, rule, variant)))
         for node in chosen_nodes(rule.root, variant.choices):
             if not isinstance(node, OpNode):
                 continue
             for name, changed in _changed_literals(node):
-                label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
-                if (id(node), label) not in seen:
-                    seen.add((id(node), label))
+                key = id(node), name, repr(changed)
+                if key not in seen:
+                    seen.add(key)
+                    label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
                     tests.append(SelfTest(label, KINDS[1], _changing(rule, variant, node, name, changed)))
-            label = f"{rule.name}: {node_name(rule, node)} used outside"
-            if not node.escapes and not _is_root(rule, node, variant) and (id(node), label) not in seen:
-                seen.add((id(node), label))
+            key = id(node), "used outside", ""
+            if not node.escapes and not _is_root(rule, node, variant) and key not in seen:
+                seen.add(key)
+                label = f"{rule.name}: {node_name(rule, node)} used outside"
                 tests.append(SelfTest(label, KINDS[2], _escaping(rule, variant, node)))
     return tests
 

@@ -13,7 +13,7 @@ from operators.samples import DTYPES, name_of, operators, samples
 from operators.sweep import mismatch, run_sample
 from patcomp.frontend_torch.support import sweep_shares
 
-EVERY = {"float32": 9, "float16": 40, "bfloat16": 40, "int32": 30, "int64": 40, "bool": 40, "complex64": 40}
+EVERY = {"float32": 15, "float16": 60, "bfloat16": 60, "int32": 45, "int64": 60, "bool": 60, "complex64": 60}
 """Of each element type every so many operators are run, with two samples each."""
 
 

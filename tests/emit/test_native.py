@@ -1,0 +1,21 @@
+"""The child process of the runtime comes to an end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from native import Native
+
+from patcomp.emit import native as module
+
+
+def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.PIPE)
+    runner = Native()
+    runner._process = child
+    runner.close()
+    assert child.returncode == -9
+    runner.close()  # there is none any more
