@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.signature import Signature
@@ -62,8 +63,10 @@ def _sharing(program: ExportedProgram) -> dict[int, dict[str, tuple[InputKind, N
 
 
 def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """The tensors that have memory; a subclass that wraps others has none."""
     held = {**program.state_dict, **program.constants}
-    return {path: v for path, v in held.items() if isinstance(v, torch.Tensor) and not isinstance(v, FakeTensor)}
+    tensors = {path: v for path, v in held.items() if isinstance(v, torch.Tensor) and not isinstance(v, FakeTensor)}
+    return {path: v for path, v in tensors.items() if not is_traceable_wrapper_subclass(v)}
 
 
 def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[str]:

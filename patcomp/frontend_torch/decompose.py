@@ -25,6 +25,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.aliases import shared_tensors, used_once
@@ -43,23 +44,33 @@ from patcomp.patterns import Rejected
 def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgram:
     """The program, or one that PyTorch decomposed from it where it writes in place or nests graphs.
 
+    So it does where weights are of a tensor subclass that wraps others, as quantized ones may be.
+
     Args:
         program: the program, which is not changed.
         lowerings: what the user registered; their ops stay whole.
 
     Raises:
-        UnsupportedError: PyTorch cannot do without the writes in place, as when it writes to a tensor by two names.
+        UnsupportedError: PyTorch cannot do without the writes in place, as when it writes to a tensor by two names, or
+            without the subclasses.
     """
-    for node in program.graph.nodes:
-        if node.op != "call_function" or node.target is operator.getitem:
-            continue
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
-            try:
-                return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
-            except Exception as error:  # whatever PyTorch's passes raise
-                problems = shared_tensors(program) or [Problem(str(error).partition("\n")[0] or type(error).__name__)]
-                raise UnsupportedError("PyTorch cannot replace what the program writes in place:", problems) from error
-    return program
+    held = (*program.state_dict.values(), *program.constants.values())
+    wraps = any(map(is_traceable_wrapper_subclass, held))
+    if not wraps and not any(map(_is_left_to_pytorch, program.graph.nodes)):
+        return program
+    try:
+        return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
+    except Exception as error:  # whatever PyTorch's passes raise
+        problems = shared_tensors(program) or [Problem(str(error).partition("\n")[0] or type(error).__name__)]
+        what = "take the program's tensor subclasses apart" if wraps else "replace what the program writes in place"
+        raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
+
+
+def _is_left_to_pytorch(node: Node) -> bool:
+    """Whether a node writes in place or nests graphs."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    return not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable
 
 
 def _without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.ir.types import TORCH_DTYPES, element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
@@ -45,7 +46,12 @@ def storage_array(value: torch.Tensor) -> np.ndarray:
     """A tensor's values as a numpy array in storage form, without copying a contiguous CPU tensor.
 
     bfloat16 comes as uint16 bit patterns, as `constants.to_numpy` makes them; f8 as uint8.
+
+    Raises:
+        TypeError: a tensor subclass that wraps others, which only PyTorch can take apart.
     """
+    if is_traceable_wrapper_subclass(value):
+        raise TypeError(f"the values of a {type(value).__name__} cannot be read; run_decompositions takes it apart")
     value = value.detach().cpu().contiguous()
     if value.dtype == torch.bfloat16:
         return value.view(torch.uint16).numpy()

@@ -25,6 +25,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.markers import BEGIN, END, MarkedModule, marked_modules, scalar_text
 from patcomp.ir.attributes import composite_value
 
@@ -93,11 +94,12 @@ def specs_of(targets: Sequence[Target]) -> list[ExternalizeSpec]:
 
 
 @contextmanager
-def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Iterator[None]:
+def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Iterator[Marking]:
     """Marks the calls of submodules while the block runs: export, or quantize and export, inside it.
 
-        with mark_for_externalization(model, [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])]):
+        with mark_for_externalization(model, [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])]) as marking:
             exported = torch.export.export(model, args)
+        marking.check(exported)  # an error if what ran inside lost a mark
         program = TorchConverter().add_exported_program(exported).to_coreai()
 
     The model computes the same meanwhile, gradients too, and is as it was afterwards, also when the block fails.
@@ -113,7 +115,7 @@ def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Ite
     """
     marking = mark(model, targets)
     try:
-        yield
+        yield marking
     finally:
         marking.remove()
 
@@ -136,6 +138,16 @@ class Marking:
                     del vars(module)["forward"]
                 else:
                     vars(module)["forward"] = marked.own_forward
+
+    def check(self, program: ExportedProgram) -> None:
+        """Makes sure that a program which was exported while the marks were on has all of them.
+
+        Raises:
+            UnsupportedError: a target matched no submodule, or the program has no call of a submodule: the model does
+                not call it, or something put another module in its place, as quantization in eager mode does.
+        """
+        if complaints := self.complaints(program):
+            raise UnsupportedError("marks for externalization are not in the program:", list(map(Problem, complaints)))
 
     def complaints(self, program: ExportedProgram) -> list[str]:
         """What was asked for and is not in a program, as warnings."""
@@ -269,14 +281,18 @@ def _marked_forward(module: nn.Module, description: MarkedModule) -> MethodType:
     return MethodType(forward, module)
 
 
+_TENSORS = (torch.Tensor, torch.fx.Proxy)
+"""What stands for a tensor in a call, also while `torch.fx.symbolic_trace` runs, as the older quantizers do."""
+
+
 def _flatten(name: str, value: Any, tensors: list[torch.Tensor], names: list[str], scalars: list[str]) -> None:
     """Sorts what an argument holds into tensors with their names, and texts of what is no tensor."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
+    if isinstance(value, _TENSORS):
+        tensors.append(value)  # type: ignore[arg-type]
         names.append(name)
     elif value is None:
         return
-    elif not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
+    elif not any(isinstance(leaf, _TENSORS) for leaf in pytree.tree_leaves(value)):
         scalars.append(scalar_text(name, value))
     else:
         items = value.items() if isinstance(value, dict) else enumerate(

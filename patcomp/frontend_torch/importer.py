@@ -125,7 +125,10 @@ class _Importer:
         with self.builder:
             for node_name in placeholders:
                 if node_name in self.signature.constants and placeholders[node_name].users:
-                    self._constant(placeholders[node_name])
+                    try:
+                        self._constant(placeholders[node_name])
+                    except TypeError as error:
+                        self._problem(placeholders[node_name], str(error))
             for node in nodes:
                 if node.op == "call_function":
                     self._call(node)
@@ -320,6 +323,11 @@ class _Importer:
 
     def _parameter(self, names: Sequence[str]) -> Value | None:
         """The value of a parameter or buffer, which the model has under any of some names; None if nothing uses it."""
+        if not any(name in self._placeholders for name in names):
+            raise TypeError(
+                f"{names[0]!r}, an input of an externalized composite, is not in the program: something between "
+                "marking and export put another parameter in its place, as quantizers do; externalize a plain graph"
+            )
         used = (node for name in names if (node := self._placeholders.get(name)) and node.users)
         return next(map(self._value, used), None)
 

@@ -84,7 +84,8 @@ def marker_op(
         parameter_of: the value of a parameter or buffer that the model has under some names; None if nothing uses it.
 
     Raises:
-        TypeError: an argument of a composite's call is neither a tensor nor can it be one of its attributes.
+        TypeError: an argument of a composite's call is neither a tensor nor can it be one of its attributes, or the
+            program lacks a parameter of it.
     """
     module, arguments = MarkedModule.of(node), _arguments(node)
     symbol = StringAttr(module.path)
@@ -97,9 +98,11 @@ def marker_op(
         if (value := parameter_of(names)) is not None
     }
     inputs = [*parameters.values(), *(value_of(tensor) for tensor in arguments["inputs"])]
+    unused = [name for name in module.parameters if name not in parameters] if module.composite else []
     properties: dict[str, Attribute] = {
         "symbol": symbol,
         "parameter_names": strings(list(parameters)),
+        "unused_names": strings(unused),
         "argument_names": strings(arguments["names"]),
         "recover": BoolAttr.from_bool(module.recover),
     }

@@ -132,6 +132,8 @@ class RegionBeginOp(IRDLOperation):
     symbol = prop_def(StringAttr, prop_name="symbol")
     """The module's path."""
     parameter_names = prop_def(ArrayAttr, prop_name="parameter_names")
+    unused_names = prop_def(ArrayAttr, prop_name="unused_names")
+    """Parameters and buffers of a composite that nothing in the program reads."""
     argument_names = prop_def(ArrayAttr, prop_name="argument_names")
     recover = prop_def(IntegerAttr, prop_name="recover")
     declaration = opt_prop_def(AnyAttr(), prop_name="declaration")

@@ -26,40 +26,48 @@ def form_regions(module: IRModule) -> None:
     """Forms the region of every marked call of an imported module, inner calls first; no marker is left.
 
     Raises:
-        UnsupportedError: begins and ends do not pair up, because something between export and import lost or moved one.
+        UnsupportedError: begins and ends do not pair up, because something between export and import lost or moved one,
+            or composites lost parameters.
     """
+    problems: list[Problem] = []
     for graph in module.graphs:
-        _form_in(graph.regions[0].block)
+        _form_in(graph.regions[0].block, problems)
+    if problems:
+        raise UnsupportedError("a quantizer changed what externalized composites read:", problems)
 
 
-def _form_in(block: Block) -> None:
+def _form_in(block: Block, problems: list[Problem]) -> None:
     open_calls: list[RegionBeginOp] = []
     for op in list(block.ops):
         for region in op.regions:
             for inner in region.blocks:
-                _form_in(inner)
+                _form_in(inner, problems)
         if isinstance(op, RegionBeginOp):
             open_calls.append(op)
         elif isinstance(op, RegionEndOp):
             if not open_calls or open_calls[-1].symbol != op.symbol:
                 raise _unpaired(op)
-            _form(open_calls.pop(), op)
+            _form(open_calls.pop(), op, problems)
     if open_calls:
         raise _unpaired(open_calls[-1])
 
 
 def _unpaired(op: RegionBeginOp | RegionEndOp) -> UnsupportedError:
-    node = next((origin.node for origin in origins(op.location)), "")
     missing = "end" if isinstance(op, RegionBeginOp) else "begin"
-    problem = Problem(
+    problem = _problem(
+        op,
         f"a call of the externalized module {op.symbol.data!r} has no {missing} in the same graph",
-        op.name, node, op.symbol.data, "",
         "a pass that ran on the exported program removed or moved a marker of the call",
-    )  # fmt: skip
+    )
     return UnsupportedError("externalized modules cannot be told from the rest of the program:", [problem])
 
 
-def _form(begin: RegionBeginOp, end: RegionEndOp) -> None:
+def _problem(op: RegionBeginOp | RegionEndOp, message: str, advice: str) -> Problem:
+    node = next((origin.node for origin in origins(op.location)), "")
+    return Problem(message, op.name, node, op.symbol.data, "", advice)
+
+
+def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> None:
     block = begin.parent
     assert block is not None
     settle(begin, end, lambda: _between(begin, end), lambda: _read_from_outside(begin, end))
@@ -68,6 +76,13 @@ def _form(begin: RegionBeginOp, end: RegionEndOp) -> None:
     read = _read_from_outside(begin, end)
     given = set(begin.inputs)
     copied = [value for value in read if _is_constant(value) and value not in given]
+    if (unused := _names(begin.unused_names)) and any(map(is_dequantized, copied)):
+        lost = ", ".join(unused)
+        problems.append(_problem(
+            begin,
+            f"the externalized composite {begin.symbol.data!r} reads quantized weights in place of its inputs {lost}",
+            "leave the composite's own parameters out of the quantization, or externalize it as a plain graph",
+        ))  # fmt: skip
     inputs = _inputs(begin, [value for value in read if value in given or not _is_constant(value)])
     outputs = _outputs(begin, end, members)
 
