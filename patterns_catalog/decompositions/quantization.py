@@ -64,5 +64,43 @@ def fake_quantize_per_channel(
     "quantized and dequantized at once"
     shape = [-1 if dim == axis else 1 for dim in range(input.dim())]
     scale, zero_point = scales.float().reshape(shape), zero_points.to(torch.int32).reshape(shape)
-    quantized = torch.clamp(torch.round(input * (1.0 / scale)) + zero_point, quant_min, quant_max)
-    return (quantized - zero_point) * scale
+    return _fake_quantized(input, scale, zero_point, quant_min, quant_max)[0]
+
+
+def _fake_quantized(
+    x: Tensor, scale: Tensor | float, zero_point: Tensor | int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """Quantized and dequantized at once, and which values were between the limits."""
+    moved = torch.round(x * (1.0 / scale)) + zero_point
+    inside = torch.logical_and(moved >= quant_min, moved <= quant_max)
+    return ((torch.clamp(moved, quant_min, quant_max) - zero_point) * scale).to(x.dtype), inside
+
+
+@decomposition("aten.fake_quantize_per_tensor_affine_cachemask", examples=[example("2x9xf32", 0.03125, 3, -20, 20)])
+def fake_quantize(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
+    "quantized and dequantized at once"
+    return _fake_quantized(self, scale, zero_point, quant_min, quant_max)
+
+
+@decomposition("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", examples=[
+    example("2x9xf32", "1xf32[0.03,0.04]", "1xsi32[-3,3]", "1xsi64[1,1]", -20, 20),
+    example("2x9xf32", "1xf32[0.03,0.04]", "1xsi32[-3,3]", "1xsi64[0,0]", -20, 20),
+])  # fmt: skip
+def fake_quantize_if_enabled(
+    self: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    "quantized and dequantized at once, if that is enabled"
+    output, inside = _fake_quantized(self, scale, zero_point, quant_min, quant_max)
+    enabled = fake_quant_enabled.reshape([]) != 0
+    return torch.where(enabled, output, self), torch.logical_or(inside, torch.logical_not(enabled))
+
+
+@decomposition("aten.fake_quantize_per_channel_affine_cachemask", examples=[
+    example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", 1, -20, 20)
+])  # fmt: skip
+def fake_quantize_channels(
+    self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    "quantized and dequantized at once, with the scale and zero point of each slice of an axis"
+    shape = [-1 if dim == axis % self.dim() else 1 for dim in range(self.dim())]
+    return _fake_quantized(self, scale.reshape(shape), zero_point.reshape(shape), quant_min, quant_max)
