@@ -213,7 +213,7 @@ def _described(module: nn.Module, path: str, spec: ExternalizeSpec, names: dict[
                 attributes[attribute] = value
         except (TypeError, OverflowError) as error:
             raise type(error)(f"{what} cannot be an attribute of a composite: {error}") from None
-    if not isinstance(attributes.get("version", 1), int):
+    if type(attributes.get("version", 1)) is not int:
         raise TypeError(f"version of submodule {path!r} must be an int, got {attributes['version']!r}")
     own = {name: names[id(tensor)] for name, tensor in _tensors(module, remove_duplicate=True)}
     return MarkedModule(path, spec.composite_op_name, attributes, spec.recover, own)
@@ -223,15 +223,15 @@ def _plain(value: Any) -> Any:
     """A value with numpy's scalars as Python's, and tuples as lists.
 
     Raises:
-        TypeError: a dict whose keys are not strings.
+        TypeError: a dict whose keys are not strings, or empty.
     """
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        if strange := [key for key in value if not isinstance(key, str)]:
-            raise TypeError(f"the keys of a dict must be strings, got {strange[0]!r}")
+        if strange := [key for key in value if not isinstance(key, str) or not key]:
+            raise TypeError(f"the keys of a dict must be strings that are not empty, got {strange[0]!r}")
         return {key: _plain(item) for key, item in value.items()}
     return value
 

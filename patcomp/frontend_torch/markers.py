@@ -123,6 +123,8 @@ def _arguments(node: Node) -> dict[str, Any]:
 
 def scalar_text(name: str, value: Any) -> str:
     """An argument of a call that is not a tensor, as the begin marker carries it."""
+    if isinstance(value, torch.Size):
+        value = tuple(value)
     if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
         return f"{name}={value!r}"
     return f"{name}=<{type(value).__name__}>"

@@ -130,7 +130,12 @@ class Sizes:
 
     def scalar(self, value: Value, size: Any) -> None:
         """Takes notice of a 0-d tensor that holds a size: an input, or `.item()`."""
-        if isinstance(known(size), SYMBOLIC) and isinstance(expression := size.node.expr, sympy.Expr):
+        if not isinstance(known(size), SYMBOLIC):
+            return
+        expression = size.node.expr
+        if isinstance(expression, sympy.Eq) and expression.rhs == 1:  # a bool's, which is a number that is equal to 1
+            self._told(expression.lhs, lambda: self._converted(value, "si64"))
+        elif isinstance(expression, sympy.Expr):
             self._told(expression, lambda: value)
 
     def _dimension(self, value: Value, axis: int) -> Value:

@@ -60,7 +60,7 @@ def composite_value(value: object) -> Attribute:
 
     Raises:
         TypeError: any other kind of value.
-        OverflowError: an int outside 64 bits.
+        OverflowError: an int outside 64 bits, or a float outside 32.
     """
     if isinstance(value, bool):
         return IntegerAttr(int(value), _BOOL)
@@ -69,7 +69,10 @@ def composite_value(value: object) -> Attribute:
             raise OverflowError(f"the composite attribute {value} does not fit 64 bits")
         return IntegerAttr(value, _INTEGER)
     if isinstance(value, float):
-        return FloatAttr(value, Float32Type())
+        try:
+            return FloatAttr(value, Float32Type())
+        except OverflowError:
+            raise OverflowError(f"the composite attribute {value} does not fit 32 bits") from None
     if isinstance(value, str):
         return StringAttr(value)
     if isinstance(value, list | tuple):

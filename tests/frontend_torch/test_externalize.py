@@ -126,7 +126,8 @@ def test_attributes_of_all_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [torch.zeros(2), np.zeros(2), torch.float32, object(), {1: 2}, [None], 2**70, complex(1, 2), b"bytes"]
+    "value",
+    [torch.zeros(2), np.zeros(2), torch.float32, object(), {1: 2}, {"": 2}, [None], 2**70, 1e300, 1j, b"bytes"],
 )
 def test_attributes_of_other_kinds_are_refused(value: Any) -> None:
     model = Around(Attributes(strange=value))
@@ -134,6 +135,12 @@ def test_attributes_of_other_kinds_are_refused(value: Any) -> None:
     with pytest.raises((TypeError, OverflowError), match=r"Attributes\.strange of submodule 'inner'"):
         TorchConverter().add_pytorch_module(model, exporter(X), [ExternalizeSpec(Attributes, "op", ["strange"])])
     assert state_of(model) == before
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1"])
+def test_a_version_is_an_int(version: Any) -> None:
+    with pytest.raises(TypeError, match="version of submodule 'inner' must be an int"):
+        convert(Around(Attributes(version=version)), [ExternalizeSpec(Attributes, "op", ["version"])])
 
 
 def test_a_missing_attribute_is_named() -> None:

@@ -62,6 +62,7 @@ A, B, C = torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 4)
         ((None, A), {"mode": "relu", "mask": B}, ["x", "factor", "mask"], {"factor": None, "mode": "relu"}),
         ((A, 0.5, B, C), {"b": A, "a": B}, ["x", "shift", "more_0", "more_1", "b", "a"], {"factor": 0.5}),
         ((A,), {"mask": None}, ["x", "shift"], {}),
+        ((None, 7.0), {"mode": A.shape}, ["x"], {"factor": 7.0, "mode": [2, 4]}),
     ],
 )
 def test_arguments(

@@ -48,6 +48,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X, 2, 0.5, True, "mul", None),
     ),
     "numbers as tensors": (lambda x: (x.sum(), x.argmax(1), x > 2), (X,)),
+    "items": (
+        lambda x, y: (x.item(), y.item(), x.logical_not().item()),
+        (torch.tensor([True]), torch.tensor(3, dtype=torch.int32)),
+    ),
     "an empty tensor": (lambda x: (x[:0], x + 1), (X,)),
     "an unused input": (lambda x, y: x + 1, (X, X * 2)),
 }  # fmt: skip
