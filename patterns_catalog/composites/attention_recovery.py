@@ -109,9 +109,9 @@ def attention(
             mask = _replaced(mask, kept, _number_of(fill), query)
     key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
     if column_size is not None and key.rank > query.rank:
-        key = viewed(key, [column_size[0], column_size[2], column_size[1]])
+        key = _joined(key, [column_size[0], column_size[2], column_size[1]])
     if value_size is not None and value.rank > query.rank:
-        value = viewed(value, value_size)
+        value = _joined(value, value_size)
     width = value.shape[-1]
     assert width is not None
     result = aten.build(
@@ -126,6 +126,12 @@ def _number_of(constant: Value | None) -> float:
     assert constant is not None
     assert constant.constant is not None
     return float(constant.constant.reshape(-1)[0])
+
+
+def _joined(x: Value, size: list[Size]) -> Value:
+    """Keys or values with batch and heads as one axis, from the shape in which they have been repeated."""
+    rows = _rows(list(x.shape[:-2]))
+    return viewed(x, [size[0] if rows is None else rows, *size[1:]])
 
 
 def _scale(match: Match) -> float | None:
@@ -156,11 +162,11 @@ def _fits(match: Match, *nodes: Any) -> bool:
     *value_batch, value_length, value_width = value.shape
     if width is None or value_width is None or (query.rank > 4 and not query.is_static) or not _joins(match):
         return False
-    if match.tags["columns"] == "joined":
-        key_batch = [heads]
-    if match.tags["values"] == "joined" and match.tags["rows"] == "own":
-        value_batch = [heads]
     joined = match.tags["rows"] == "joined"
+    if match.tags["columns"] == "joined":
+        key_batch = [_rows(key_batch)]
+    if match.tags["values"] == "joined" and not joined:
+        value_batch = [_rows(value_batch)]
     return (
         [*batch, key_batch[-1]] == key_batch == value_batch
         and _serve(heads, key_batch[-1], match)
@@ -168,6 +174,11 @@ def _fits(match: Match, *nodes: Any) -> bool:
         and shapes[:2] == [(*batch, heads, length, key_length)] * 2
         and (shapes[2][1:] == (length, value_width) if joined else shapes[2] == (*batch, heads, length, value_width))
     )
+
+
+def _rows(batch: list[int | None]) -> int | None:
+    """The size of joined axes."""
+    return None if None in batch else math.prod(number or 0 for number in batch)
 
 
 def _joins(match: Match) -> bool:

@@ -199,6 +199,7 @@ SPELLINGS = [
     *(replace(PLAIN, mask=m) for m in ("bias", "where", "masked_fill", "finite", "causal", "window", "twice")),
     *(replace(PLAIN, grouped=g) for g in ("repeat_kv", "repeat_interleave", "one head")),
     *(replace(PLAIN, product=p, mask="causal") for p in ("bmm", "einsum")),
+    *(replace(PLAIN, product="bmm", grouped=g) for g in ("repeat_kv", "one head")),
     *(replace(PLAIN, dtype=torch.float16, wide=w, mask="bias") for w in (False, True)),
     replace(PLAIN, straight_key=True, mask="bias"),
     replace(PLAIN, wide=True),
