@@ -45,6 +45,7 @@ class Problem:
     module_path: str = ""
     source: str = ""
     advice: str = ""
+    """What to do about it; after an empty line there may be code, to be pasted as it stands."""
 
     def __str__(self) -> str:
         places = [
@@ -54,11 +55,13 @@ class Problem:
             f"at {self.source}" if self.source else "",
         ]
         where = ", ".join(place for place in places if place)
+        words, _, code = self.advice.partition("\n\n")
         return "".join(
             [
                 self.message,
                 f" ({where})" if where else "",
-                textwrap.indent(f"\n{self.advice}", "      ") if self.advice else "",
+                textwrap.indent(f"\n{words}", "      ") if words else "",
+                f"\n\n{code}\n" if code else "",
             ]
         )
 

@@ -197,6 +197,17 @@ def test_opt_shows_what_stages_do(patcomp: Command, tmp_path: Path, monkeypatch:
     assert [line for line in out.splitlines() if line.startswith("+") and "patcomp.region" in line]
 
 
+def test_opt_says_that_a_stage_needs_those_before_it(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    assert patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages").code == 0
+    assert "state changes nothing" in patcomp("opt", "norm.mlir", "-p", "state", "--diff").out
+    done = patcomp("opt", "stages/00-import.mlir", "-p", "lower")
+    assert done.code == 1
+    assert done.err.startswith("error: stage lower: ")
+    assert "while rule " in done.err
+    assert "have the stages before lower been run?" in done.err
+
+
 def test_opt_says_where_a_text_is_wrong(patcomp: Command, tmp_path: Path) -> None:
     text = "coreai.graph @main(%x : tensor<2xf32>) -> (tensor<3xf32>) {\n  coreai.output %x : tensor<2xf32>\n}\n"
     (tmp_path / "wrong.mlir").write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from typing import Any
 
 import torch
@@ -77,8 +78,12 @@ def _read(argument: Any, index: int) -> str:
     return f"node.args[{index}]"
 
 
+_TAKEN = re.compile(r"values_map|node|loc|coreai|converter|get_operand|result(_\d+)?")
+"""What the skeleton's own names are."""
+
+
 def _spelled(name: str) -> str:
-    return f"{name}_" if keyword.iskeyword(name) or name in ("values_map", "node", "loc", "coreai") else name
+    return f"{name}_" if keyword.iskeyword(name) or _TAKEN.fullmatch(name) else name
 
 
 def _shown(given: Any) -> str:

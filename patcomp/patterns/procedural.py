@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from patcomp.errors import RuleError
+from patcomp.ir.locations import describe
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation
 
@@ -164,7 +165,13 @@ class OpRule:
             Rejected: the rule does not take this op.
             RuleError: the rule left an argument unread, or gave another number of results than the op has.
         """
-        made = self.function(view, builder)
+        try:
+            made = self.function(view, builder)
+        except Rejected:
+            raise
+        except Exception as error:
+            error.add_note(f"while rule {self.name} ({self.source}) ran for {describe(view.operation)}")
+            raise
         if made is None:
             return None
         values: list[Any] = list(made) if isinstance(made, list | tuple) else [made]

@@ -29,6 +29,12 @@ def stage_pass(stage: Stage, module: IRModule, rules: RuleSet) -> ModulePass:
                 stage.run(module, rules.stage(stage.name), Options())
             except PatcompError as error:
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
+            except (
+                Exception
+            ) as error:  # rules count on the stages before theirs, which a text need not have been through
+                reason = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+                before = f"; have the stages before {stage.name} been run?"
+                raise StageError(f"stage {stage.name}: {reason}{before}", stage.name) from error
 
     return StagePass()
 

@@ -454,6 +454,30 @@ def test_the_skeleton_in_the_error_works_once_it_is_filled_in() -> None:
     assert converter.to_coreai().verify_against(Both(), PAIR, backends=["evaluator"]).passed
 
 
+@torch.library.custom_op("my_lib::awkward", mutates_args=())
+def awkward(x: Tensor, node: int, get_operand: int, result: int, lambda_: float = 0.5) -> Tensor:
+    return x * (node + get_operand + result) * lambda_
+
+
+@awkward.register_fake
+def _(x: Tensor, node: int, get_operand: int, result: int, lambda_: float = 0.5) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_the_skeleton_is_pasted_from_the_message_as_it_stands() -> None:
+    class Awkward(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return awkward(x, 1, 2, 3)
+
+    converter = TorchConverter().add_exported_program(exported(Awkward(), PAIR[0]))
+    with pytest.raises(UnsupportedError) as raised:
+        converter.to_coreai()
+    code = str(raised.value)[str(raised.value).index("from patcomp import") :]
+    factor = "float(node_ + get_operand_ + result_) * lambda_"
+    exec(code.replace("result = ...", f"result = coreai.broadcasting_mul(x, {factor})"), {"converter": converter})
+    assert converter.to_coreai().verify_against(Awkward(), PAIR[:1], backends=["evaluator"]).passed
+
+
 library = torch.library.Library("my_lib", "FRAGMENT")
 library.define("softsum(Tensor x, float beta=2.0) -> Tensor")
 library.impl("softsum", lambda x, beta=2.0: (x * beta).exp().sum(-1) / beta, "CompositeImplicitAutograd")

@@ -271,6 +271,10 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a threshold": (_chooses, {"example": X, "attributes": {"large": 0.7}}, "large cannot be read off the ops"),
     "a derived number": (_derived, {"example": X, "attributes": {"keep": 0.7}}, "keep cannot be read off the ops"),
     "a dynamic example": (lambda x: x.exp(), {"example": {"x": "?x3xf32"}}, "has a dynamic dimension"),
+    "no function": ("exp", {"example": X}, "takes a name and a function"),
+    "no example": (lambda x: x.exp(), {"example": []}, "example= has a type for each input"),
+    "no type": (lambda x: x.exp(), {"example": {"x": "2x3xfloat"}}, "example of x is no type such as"),
+    "a priority in words": (lambda x: x.exp(), {"example": X, "priority": "high"}, "priority must be a number"),
     "other names": (lambda x: x.exp(), {"example": X, "inputs": ["a", "b"]}, "names 2 inputs, and example= has 1"),
 }
 

@@ -67,13 +67,20 @@ def composite(
         other ops in half precision, or where PyTorch takes ops of it apart.
 
     Raises:
-        RuleError: the function cannot be traced (it branches on values, say), writes to an argument, gives several
-            tensors, has weights of its own, does not use a parameter, or an attribute is not to be seen in its ops.
+        RuleError: an argument of another kind; the function cannot be traced (it branches on values, say), writes to
+            an argument, gives several tensors, has weights of its own, does not use a parameter, or an attribute is
+            not to be seen in its ops.
     """
     frame = sys._getframe(1)
     place = f"{'/'.join(frame.f_code.co_filename.rsplit('/', 2)[-2:])}:{frame.f_lineno}"
     try:
-        listed = [example] if isinstance(example, Mapping) else example
+        if not isinstance(name, str) or not name or not callable(reference):
+            raise RuleError("it takes a name and a function, reference=")
+        listed = [example] if isinstance(example, Mapping) else list(example or ())
+        if not listed or not all(isinstance(item, Mapping) for item in listed):
+            raise RuleError('example= has a type for each input: {"x": "2x3x8xf32"}, or is a list of such')
+        if type(priority) not in (int, float):
+            raise RuleError(f"the priority must be a number, got {priority!r}")
         examples = [
             _ordered(reference, {key: _type(key, given) for key, given in item.items()}, attributes or {})
             for item in listed
@@ -98,7 +105,10 @@ def composite(
 
 
 def _type(name: str, given: str | torch.Tensor) -> TensorType:
-    type_ = type_of(given) if isinstance(given, torch.Tensor) else parse_type(given)
+    try:
+        type_ = type_of(given) if isinstance(given, torch.Tensor) else parse_type(given)
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"the example of {name} is no type such as '2x3x8xf32', and no tensor: {error}") from None
     assert isinstance(type_, TensorType)
     if None in shape_of(type_):
         raise RuleError(f"the example of {name} has a dynamic dimension; give a size, any other will match, too")
