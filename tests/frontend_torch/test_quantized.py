@@ -142,6 +142,19 @@ def test_computed_scales_behind_a_composite_are_no_part_of_it(model: Model, nati
     assert len(graphs(program)["norm"].regions[0].block.args) == 2
 
 
+def test_quantization_between_nested_calls_is_in_the_outer_one(model: Model, native: Native) -> None:
+    quantizer = Quantizer(nn.Sequential(model, nn.Linear(4, 4)).eval(), [NORM, "*"])
+    for node in [node for node in quantizer.module.graph.nodes if node.target == torch.ops.aten.linear.default]:
+        quantizer.static(node)
+    program = quantizer.program(native)
+    assert calls(program) == ["0", "1"]
+    assert {name: len(graph.regions[0].block.args) for name, graph in graphs(program).items()} == {
+        "0.first": 1, "0.norm": 2, "0.last": 1, "0": 1, "1": 1,
+    }  # fmt: skip
+    quantizing = {name for name, graph in graphs(program).items() if any("quantize" in op.name for op in graph.walk())}
+    assert quantizing == {"0"}
+
+
 def test_a_call_that_quantizes_for_itself_keeps_that(model: Model, native: Native) -> None:
     quantizer = Quantizer(model, [NORM])
     quantizer.static(quantizer.find(torch.ops.aten.rsqrt.default))
