@@ -70,9 +70,9 @@ def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
 
 
 def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[str]:
-    """Complaints about inputs that were exported with the same tensor object, if one of them is not used.
+    """Complaints about inputs whose example was the tensor of another input or of a buffer, if one of them is not used.
 
-    Export takes two such inputs for one, so the program would compute with the wrong one.
+    Export takes two such tensors for one, so the program would compute with the wrong one.
     """
     if program.example_inputs is None:
         return
@@ -82,6 +82,11 @@ def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[st
     for name, example in zip(signature.user_inputs, examples, strict=True):
         if isinstance(example, torch.Tensor):
             groups.setdefault(id(example), []).append(name)
+    held = [(name, tensor) for name, (_, tensor) in signature.constants.items()]
+    held += [(state.placeholder, state.initial) for state in signature.states if state.initial is not None]
+    for name, tensor in held:
+        if id(tensor) in groups:
+            groups[id(tensor)].append(name)
     for names in groups.values():
         if used.intersection(names) and not used.issuperset(names):
             lost = ", ".join(repr(name) for name in names if name not in used)

@@ -52,7 +52,8 @@ def initial_state(signature: Signature, names: Names, widths: Widths) -> dict[st
         try:
             contents[name] = prepare_input(held, type_, state.target, "buffer")
         except EvaluationError as error:
-            problems.append(Problem(str(error), node=state.placeholder, advice="convert with int64='keep'"))
+            choice = "float64" if held.is_floating_point() else "int64"
+            problems.append(Problem(str(error), node=state.placeholder, advice=f"convert with {choice}='keep'"))
     if problems:
         raise UnsupportedError("the buffers that the model writes to cannot be converted:", problems)
     return contents

@@ -27,7 +27,7 @@ from patcomp.frontend_torch.externalize import Marking, Target, mark
 from patcomp.frontend_torch.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.names import check_entrypoint, names_for
-from patcomp.frontend_torch.signature import signature_of
+from patcomp.frontend_torch.signature import signature_of, signature_problems
 from patcomp.frontend_torch.skeleton import is_of_custom_op
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
@@ -222,7 +222,11 @@ class TorchConverter:
             )
 
         def prepare(converter: TorchConverter) -> Staged:
-            current = functional(program, converter.lowerings)
+            try:
+                current = functional(program, converter.lowerings)
+            except UnsupportedError as error:
+                problems = [*signature_problems(program), *error.problems]
+                raise UnsupportedError(str(error).partition("\n")[0], problems) from error
             expansions, problems = converter._decomposer.expansions(current)
             signature = None
             try:

@@ -163,6 +163,15 @@ def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> 
     )
 
 
+def signature_problems(program: ExportedProgram) -> tuple[Problem, ...]:
+    """What of a program's inputs and outputs cannot be converted."""
+    try:
+        signature_of(program)
+    except UnsupportedError as error:
+        return tuple(error.problems)
+    return ()
+
+
 def _mutations(signature: ExportGraphSignature) -> dict[str, str]:
     """FX name of each placeholder that is written to, and of the node with its new value."""
     placeholders = {spec.target: getattr(spec.arg, "name", "") for spec in signature.input_specs if spec.target}

@@ -197,6 +197,11 @@ def test_64_bit_inputs_are_narrowed_only_when_they_fit() -> None:
     name = program.input_names()[0]
     with pytest.raises(EvaluationError, match="do not fit"):
         program.run({name: torch.tensor([1, 2, 2**40])})
+    program = check(lambda x: x + 1, torch.tensor([1.0, 2.0], dtype=torch.float64))
+    with pytest.raises(EvaluationError, match="do not fit"):
+        program.run(torch.tensor([1.0, 1e300], dtype=torch.float64))
+    infinite = torch.tensor([1.0, torch.inf], dtype=torch.float64)
+    assert program.run(infinite).tolist() == [2.0, torch.inf]
 
 
 # ---- the program ----------------------------------------------------------------------------------

@@ -175,6 +175,19 @@ def test_one_example_tensor_for_two_inputs_is_warned_of() -> None:
         TorchConverter().add_exported_program(exported).to_coreai()
 
 
+def test_an_example_that_is_a_buffer_of_the_model_is_warned_of() -> None:
+    class Shift(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shift", X)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 + self.shift
+
+    with pytest.warns(UserWarning, match=r"inputs 'x', 'b_shift' .* one tensor .* for another"):
+        TorchConverter().add_exported_program(export(Shift(), X)).to_coreai()
+
+
 def test_a_program_without_a_model_runs_by_name() -> None:
     from patcomp import AIProgram
 

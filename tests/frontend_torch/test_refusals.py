@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_converter import PAIR, TwoBranches, export
+from frontend_torch.test_converter import PAIR, Function, TwoBranches, export
 from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
@@ -188,6 +188,15 @@ def test_sparse_inputs_are_refused() -> None:
     sparse = torch.eye(3).to_sparse_csr()
     exported = torch.export.export(Multiply(), (sparse, torch.randn(3, 3)), strict=False)
     with pytest.raises(UnsupportedError, match="input 'x' is sparse_csr; only dense tensors can be converted"):
+        TorchConverter().add_exported_program(exported)
+
+
+def test_inputs_and_writes_in_place_are_reported_together() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return y.add_(1) + x.to_dense()
+
+    exported = torch.export.export(Function(function), (torch.eye(3).to_sparse(), torch.ones(3, 3)))
+    with pytest.raises(UnsupportedError, match=r"1\. input 'args_0' is sparse_coo; .*\n  2\. "):
         TorchConverter().add_exported_program(exported)
 
 

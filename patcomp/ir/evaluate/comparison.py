@@ -30,12 +30,15 @@ def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input")
         name, what: for messages.
 
     Raises:
-        EvaluationError: the value has another dtype or shape, or an integer does not fit 32 bits.
+        EvaluationError: the value has another dtype or shape, or a number does not fit 32 bits.
     """
     tensor = to_tensor(value) if isinstance(value, torch.Tensor | np.ndarray) else torch.as_tensor(value)
     wanted = TORCH_DTYPES[element_name(type_.element_type)]
     if tensor.dtype == torch.float64 and wanted == torch.float32:
-        tensor = tensor.to(wanted)
+        narrow = tensor.to(wanted)
+        if bool((narrow.isinf() & ~tensor.isinf()).any()):
+            raise EvaluationError(f"{what} {name!r} has values that do not fit {wanted}")
+        tensor = narrow
     elif tensor.dtype in (torch.int64, torch.uint64) and wanted in (torch.int32, torch.uint32):
         narrow = tensor.to(wanted)
         if not torch.equal(narrow.to(tensor.dtype), tensor):
