@@ -1,8 +1,11 @@
 """Fixtures that many tests use, and what makes all tests faster."""
 
 import gc
+import os
+import shutil
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +15,24 @@ from native import Native
 from torch._export import utils
 from torch.export import decomp_utils, exported_program
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers have the cores already; threads would wait for each other
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # in child processes
+
 
 @pytest.fixture(scope="session")
 def native() -> Iterator[Native]:
     """The real runtime in a child process, one for each test worker; skips the test without `coreai-core`."""
     pytest.importorskip("coreai")
-    runner = Native()
+    runner = Native(_folder_in_memory())
     yield runner
     runner.close()
+
+
+def _folder_in_memory() -> str | None:
+    """Where saving a program does not wait for a disk, longer than it takes to run; None if there is no room."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > 2**29 else None
 
 
 def pytest_collection_finish() -> None:

@@ -44,9 +44,14 @@ class ProcessDied(RuntimeError):  # noqa: N818
 
 
 class Native:
-    """A child process that saves and runs programs; it is started when needed and again when it died."""
+    """A child process that saves and runs programs; it is started when needed and again when it died.
 
-    def __init__(self) -> None:
+    Args:
+        folder: where it saves them; by default where the system has temporary files.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
 
@@ -116,7 +121,7 @@ class Native:
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "patcomp.emit.native_worker"],
-            env=os.environ | {"PYTHONPATH": paths},
+            env=os.environ | {"PYTHONPATH": paths} | ({"TMPDIR": self._folder} if self._folder else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

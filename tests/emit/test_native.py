@@ -1,9 +1,10 @@
-"""The child process of the runtime comes to an end."""
+"""The child process of the runtime: where it saves, and how it ends."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from native import Native
@@ -19,3 +20,10 @@ def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) ->
     runner.close()
     assert child.returncode == -9
     runner.close()  # there is none any more
+
+
+def test_it_saves_in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[str, Any] = {}
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: started.update(options))
+    Native("/a folder")._start()
+    assert started["env"]["TMPDIR"] == "/a folder"
