@@ -323,11 +323,14 @@ class _Importer:
 
     def _parameter(self, names: Sequence[str]) -> Value | None:
         """The value of a parameter or buffer, which the model has under any of some names; None if nothing uses it."""
-        if not any(name in self._placeholders for name in names):
-            raise TypeError(
-                f"{names[0]!r}, an input of an externalized composite, is not in the program: something between "
-                "marking and export put another parameter in its place, as quantizers do; externalize a plain graph"
-            )
+        for name in names:
+            path, _, own = name.rpartition(".")
+            parts = f"{path}.parametrizations.{own}.".removeprefix(".")  # what export calls those of a subclass
+            if any(other.startswith(parts) for other in self._placeholders):
+                raise TypeError(
+                    f"{name!r}, an input of an externalized composite, is only in the program as the parts of a tensor "
+                    "subclass, which quantizers put in its place; externalize a plain graph"
+                )
         used = (node for name in names if (node := self._placeholders.get(name)) and node.users)
         return next(map(self._value, used), None)
 

@@ -84,8 +84,8 @@ def marker_op(
         parameter_of: the value of a parameter or buffer that the model has under some names; None if nothing uses it.
 
     Raises:
-        TypeError: an argument of a composite's call is neither a tensor nor can it be one of its attributes, or the
-            program lacks a parameter of it.
+        TypeError: an argument of a composite's call is neither a tensor nor can it be one of its attributes, or a
+            parameter of it is a tensor subclass.
     """
     module, arguments = MarkedModule.of(node), _arguments(node)
     symbol = StringAttr(module.path)
