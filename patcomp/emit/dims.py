@@ -98,7 +98,7 @@ class Dims:
             if size < low or (high is not None and size > high):
                 shown = f"must be {_limits(low, high)}"
                 because = f"{name} {shown}" if str(extent) == name else f"{extent} is {found[place]}: {name} {shown}"
-                raise EvaluationError(f"{_what(place, found)}, but {because}")
+                raise EvaluationError(f"{_what(place, found)}, but {because}{_advice(low, size)}")
             sizes[name] = size
         for place, extent in self.extents.items():
             wanted = extent.given(sizes).number
@@ -140,3 +140,10 @@ def _what(place: Place, found: Mapping[Place, int]) -> str:
 
 def _limits(low: int, high: int | None) -> str:
     return f"{low} or more" if high is None else f"{low} to {high}"
+
+
+def _advice(low: int, size: int) -> str:
+    """What to do about size 1, which export leaves out of `Dim.AUTO` and `Dim.DYNAMIC`."""
+    if (low, size) != (2, 1):
+        return ""
+    return "; Dim.AUTO and Dim.DYNAMIC start at 2, so export with Dim('name', min=1), or once more with size 1 fixed"

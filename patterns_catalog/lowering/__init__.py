@@ -30,6 +30,7 @@ from patterns_catalog.lowering import (
     shapes,
     statistics,
     updates,
+    windows,
 )
 
 FAMILIES = (
@@ -62,4 +63,5 @@ FAMILIES = (
     shapes,
     statistics,
     updates,
+    windows,
 )

@@ -101,3 +101,21 @@ def test_a_product_of_dimensions() -> None:
     assert program.run(torch.ones(2, 5), torch.ones(10)).tolist() == [2.0] * 10
     with pytest.raises(EvaluationError, match=r"must be 10 = s0\*s1, since s0 is 2, s1 is 5"):
         program.run(torch.ones(2, 5), torch.ones(11))
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_size_one_of_an_automatic_dimension_is_refused_with_advice() -> None:
+    exported = torch.export.export(Twice(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim.AUTO}})
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    with pytest.raises(EvaluationError, match=r"x.* size 1 in dimension 0, but s0 must be 2 or more; .*min=1"):
+        program.run(torch.randn(1, 4))
+    named = torch.export.export(Twice(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim("n", min=1)}})
+    program = TorchConverter().add_exported_program(named).to_coreai()
+    assert program.run(torch.ones(1, 4)).tolist() == [[2.0] * 4]
+    with pytest.raises(EvaluationError) as caught:
+        program.run(torch.randn(0, 4))
+    assert "AUTO" not in str(caught.value)

@@ -32,7 +32,7 @@ REFUSED = {
     "aten.embedding_dense_backward": GUARDS,
     "aten.max_pool2d_with_indices_backward": GUARDS,
     **dict.fromkeys(("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"), "the windows depend on the sizes"),
-    **dict.fromkeys(("aten.adaptive_avg_pool1d", "aten.as_strided", "aten.diagonal"), "places depend on the sizes"),
+    **dict.fromkeys(("aten.adaptive_avg_pool1d", "aten.as_strided"), "places depend on the sizes"),
     **dict.fromkeys(("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices"), "places depend on the sizes"),
     "aten.native_group_norm": "the number of channels is dynamic",
 }
@@ -60,6 +60,18 @@ def _item(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return x[:, number], x * number, torch.where(x > number, x, 0.0), x.select_scatter(x[:, 0], 1, number)
 
 
+def _bool_item(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    positive, large = (x.sum() > 0).item(), (x.max() > 1).item()
+    rows = torch.sym_ite(positive, 2, 3)
+    return (
+        x * positive,
+        x + torch.sym_ite(large, 0.5, 1.5),
+        torch.full((3,), positive),
+        x.narrow(0, 0, rows),
+        torch.cond(large, lambda x: x + 1, lambda x: x * 2, (x,)),
+    )
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "numbers": lambda x: (x * x.shape[0] - x.shape[1], x.shape[0] - x, x.sum(0) / x.shape[0], x > x.shape[1] ** 0.5),
     "whole numbers": lambda x: (x.argmax(1) // x.shape[0], x.argmax(1) % x.shape[0], x.argmax(1) * x.shape[1]),
@@ -71,6 +83,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "fills": lambda x: (torch.full((x.shape[0], 3), x.shape[1]), x.new_zeros(x.shape[0], 1), torch.eye(x.shape[0])),
     "ranges": lambda x: (torch.arange(x.shape[0], dtype=x.dtype), torch.arange(1, 2 * x.shape[1], 2)),
     "items": _item,
+    "bool items": _bool_item,
     "padding": lambda x: (
         pad(x, (0, x.shape[0])),
         pad(x, (0, -x.shape[1] % 4)),
@@ -89,6 +102,13 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "sums at places": lambda x: (
         x.argmax(1).new_zeros(x.shape[1]).scatter_add(0, x.argmax(1), torch.full_like(x.argmax(1), 2**30)),
         x.index_add(0, x.argmax(0) % x.shape[0], x.T @ x[:, : x.shape[1]]),
+    ),
+    "windows": lambda x: (x.unfold(1, 3, 1), x.unfold(0, 2, 1), x.unfold(-1, 2, 2), x.unfold(1, 1, 1)),
+    "diagonals": lambda x: (
+        x.diagonal(),
+        x.diagonal(-1),
+        x[None].expand(3, -1, -1).diagonal(1, 1, 2),
+        x.diagonal(2, 1, 0),
     ),
     "resizes": lambda x: tuple(
         interpolate(x[None, None], scale_factor=factor, mode=mode)
