@@ -326,6 +326,8 @@ class TorchConverter:
             TypeError: something else than a `TorchMetalKernel`.
             ValueError: a kernel is registered already, or given twice.
         """
+        if not isinstance(kernels, list | tuple):
+            raise TypeError(f"expected a list of TorchMetalKernels, got {kernels!r}")
         known = {kernel.qualified_name for kernel in self._kernels}
         for kernel in kernels:
             if not isinstance(kernel, TorchMetalKernel):

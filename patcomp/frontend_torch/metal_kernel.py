@@ -39,7 +39,9 @@ NAMESPACE = "coreai_metal_kernels"
 MOST_PARAMETERS = 31
 MOST_THREADS_PER_GROUP = 1024
 
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+_LIBRARIES: list[torch.library.Library] = []
+"""One for each definition: where several overloads of an op are in one, PyTorch aborts when it takes them down at the
+end of the process."""
 _OPS: dict[str, torch._ops.OpOverload] = {}
 """The ops defined so far by qualified name: PyTorch's registry is one for the process, and so is this."""
 
@@ -74,7 +76,8 @@ class TorchMetalKernel:
     Raises:
         ValueError: a name that Metal does not take, or that occurs twice; names that do not fit `torch_defn`; no body;
             too many parameters; a placeholder of no input, or of two.
-        TypeError: `torch_defn` is no function, or an annotation is missing or of another type.
+        TypeError: `torch_defn` is no function, or an annotation is missing or of another type; another argument is of
+            another type.
     """
 
     def __init__(
@@ -89,6 +92,15 @@ class TorchMetalKernel:
         template_dtypes: Mapping[str, str] | None = None,
     ):
         check_name(name, "the name of a kernel")
+        for what, given, kinds in (
+            ("input_names", input_names, list | tuple),
+            ("result_names", result_names, list | tuple),
+            ("metal_params", metal_params, list | tuple | None),
+            ("helper_src", helper_src, str | None),
+            ("template_dtypes", template_dtypes, Mapping | None),
+        ):
+            if not isinstance(given, kinds):
+                raise TypeError(f"{what} of kernel {name!r} cannot be {given!r}, of type {type(given).__name__}")
         self.name = name
         self.input_names, self.result_names = tuple(input_names), tuple(result_names)
         self.src, self.helper_src = src, helper_src or ""
@@ -152,9 +164,11 @@ class TorchMetalKernel:
             count = len(self.result_names)
             results = f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
             overload = self.qualified_name.partition("::")[2]
-            _LIBRARY.define(f"{overload}({arguments}) -> {results}")
-            _LIBRARY.impl(overload, self._run, "CompositeExplicitAutograd")
-            torch.library.register_fake(self.qualified_name, self._run, lib=_LIBRARY)
+            library = torch.library.Library(NAMESPACE, "FRAGMENT")
+            _LIBRARIES.append(library)
+            library.define(f"{overload}({arguments}) -> {results}")
+            library.impl(overload, self._run, "CompositeExplicitAutograd")
+            torch.library.register_fake(self.qualified_name, self._run, lib=library)
             _OPS[self.qualified_name] = getattr(getattr(torch.ops.coreai_metal_kernels, self.name), f"v{self._digest}")
         return _OPS[self.qualified_name]
 
@@ -214,6 +228,11 @@ class TorchMetalKernel:
         tensors = [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
         grid = self._threads("threads_per_grid", threads_per_grid, tensors)
         group = self._threads("threads_per_thread_group", threads_per_thread_group, tensors)
+        listed = isinstance(result_shapes, list | tuple)
+        if not listed or not all(isinstance(shape, list | tuple) for shape in result_shapes):
+            raise ValueError(
+                f"kernel {self.name!r}: result_shapes takes a shape for each result, [[4, 8]], got {result_shapes}"
+            )
         shapes = [list(shape) for shape in result_shapes]
         if len(shapes) != len(self.result_names):
             raise ValueError(
@@ -222,10 +241,12 @@ class TorchMetalKernel:
         return self.reference.packed(self.op(*values, grid, group, *shapes))
 
     def _threads(self, what: str, given: Threads, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
-        numbers = list(given(*shapes) if callable(given) else given)
-        if len(numbers) != 3:
+        numbers = given(*shapes) if callable(given) else given
+        if not isinstance(numbers, list | tuple) or len(numbers) != 3:
             raise ValueError(f"kernel {self.name!r}: {what} must be three numbers, got {numbers}")
-        return numbers
+        if any(isinstance(number, float | str) or number is None for number in numbers):
+            raise ValueError(f"kernel {self.name!r}: {what} must be three positive integers, got {numbers}")
+        return list(numbers)
 
     def _check_threads(self, what: str, numbers: Sequence[Any]) -> None:
         if any(isinstance(number, int) and not 0 < number < 2**32 for number in numbers):

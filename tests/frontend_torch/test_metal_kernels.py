@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Optional
 
@@ -22,6 +24,7 @@ from patcomp import (
     UnsupportedError,
     get_decomp_table,
 )
+from patcomp.frontend_torch import metal_kernel
 from patcomp.ir.module import IRModule
 
 ID = MetalParameter("id", "uint", "thread_position_in_grid")
@@ -170,6 +173,11 @@ def test_names_are_those_that_metal_and_pytorch_take(name: object) -> None:
         ({"metal_params": [ID, ID]}, ValueError, "two parameters called id"),
         ({"metal_params": [MetalParameter("x", "uint", "thread_position_in_grid")]}, ValueError, "called x"),
         ({"metal_params": ["id"]}, TypeError, "must be MetalParameters"),
+        ({"metal_params": ID}, TypeError, "metal_params of kernel 'vector_add' cannot be"),
+        ({"input_names": "xy"}, TypeError, "input_names of kernel 'vector_add' cannot be 'xy', of type str"),
+        ({"result_names": None}, TypeError, "result_names of kernel 'vector_add' cannot be None"),
+        ({"helper_src": ["a"]}, TypeError, "helper_src of kernel 'vector_add' cannot be"),
+        ({"template_dtypes": "T"}, TypeError, "template_dtypes of kernel 'vector_add' cannot be"),
         ({"input_names": ["x", "y", "z"]}, ValueError, "3 inputs, and torch_defn 2 parameters: x, y"),
         ({"input_names": ["x"]}, ValueError, "1 inputs"),
         ({"src": "  "}, ValueError, "needs src="),
@@ -248,7 +256,11 @@ def test_eager_is_the_reference_function() -> None:
         ({"threads_per_grid": (2**32, 1, 1)}, ValueError, "threads_per_grid must be three positive"),
         ({"threads_per_thread_group": (-1, 1, 1)}, ValueError, "threads_per_thread_group must be three positive"),
         ({"threads_per_thread_group": (32, 32, 2)}, ValueError, "too many threads, Metal allows 1024"),
-        ({"threads_per_grid": (4.0, 1, 1)}, (TypeError, RuntimeError), "int"),
+        ({"threads_per_grid": (4.0, 1, 1)}, ValueError, "threads_per_grid must be three positive"),
+        ({"threads_per_grid": 4}, ValueError, "threads_per_grid must be three numbers, got 4"),
+        ({"threads_per_grid": lambda x, y: None}, ValueError, "threads_per_grid must be three numbers, got None"),
+        ({"result_shapes": [4]}, ValueError, r"a shape for each result, \[\[4, 8\]\]"),
+        ({"result_shapes": None}, ValueError, "a shape for each result"),
         ({"result_shapes": []}, ValueError, "1 results, and result_shapes has 0"),
         ({"result_shapes": [[4], [4]]}, ValueError, "result_shapes has 2"),
         ({"result_shapes": [[5]]}, ValueError, r"says \[5\] for 'output', and torch_defn gives \[4\]"),
@@ -577,7 +589,33 @@ def test_registration() -> None:
     converter.register_custom_kernels([SCALED])  # the failed call registered nothing
     with pytest.raises(TypeError, match="expected TorchMetalKernels"):
         converter.register_custom_kernels(["vector_add"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="expected a list of TorchMetalKernels"):
+        converter.register_custom_kernels(SCALED)  # type: ignore[arg-type]
     TorchConverter().register_custom_kernels([ADD])
+
+
+REDEFINED = """
+from patcomp import TorchMetalKernel
+import torch
+def one(x: torch.Tensor) -> torch.Tensor: return x
+def two(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: return x + y
+for body in ("output[0] = x[0];", "output[0] = x[0] + 0;"):
+    TorchMetalKernel("again", ["x"], ["output"], body, one)
+TorchMetalKernel("again", ["x", "y"], ["output"], "output[0] = x[0] + y[0];", two)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_with_kernels_that_were_redefined_ends_well() -> None:
+    code = f"exec({REDEFINED!r}, globals() | {{'__name__': '__main__'}})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_definitions_of_a_name_are_taken_down_apart() -> None:
+    before = len(metal_kernel._LIBRARIES)
+    made("apart"), made("apart", src="output[id] = y[id] + x[id];")
+    assert len(metal_kernel._LIBRARIES) == before + 2
 
 
 def test_a_program_keeps_to_the_kernel_it_was_exported_with(native) -> None:
