@@ -10,7 +10,6 @@ EXPLAINED = {
     "no example: drop_identity": _TESTED_AS_IR,
     "no example: drop_broadcast_before_broadcast": _TESTED_AS_IR,
     "never fires: drop_broadcast_before_broadcast": _TESTED_AS_IR,
-    "never fires: gather_mm of a loop over experts": "it fires on decomposed programs; see test_expert_loops.py",
     "never fires: gather_mm of groups": "its op is one of transformers', which need not be installed",
 }
 """The reason for each finding, by its kind and rule."""

@@ -1,5 +1,6 @@
 """The pattern language and its machine; it knows no op of any dialect."""
 
+from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.decomposition import Decomposition, decomposition
 from patcomp.patterns.driver import run
@@ -33,6 +34,7 @@ __all__ = [
     "Decomposition",
     "Example",
     "Fragment",
+    "FurtherResults",
     "Index",
     "OpRule",
     "OpView",

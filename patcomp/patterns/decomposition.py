@@ -16,9 +16,10 @@ included: the target has no complex arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.procedural import Example
 
 
@@ -39,10 +40,16 @@ class Decomposition:
     stage: str = "import"
     size: int = 1
     priority: int = 0
+    unspecified: Unspecified = field(default_factory=dict)
+    """What it leaves open, by aspect, with the reason."""
 
 
 def decomposition(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None, of_complex: bool = False
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    of_complex: bool = False,
+    unspecified: Unspecified | None = None,
 ) -> Callable[[Callable[..., Any]], Decomposition]:
     """Declares how the named ops of the `aten` dialect are taken apart; the decorated name becomes a `Decomposition`.
 
@@ -51,7 +58,12 @@ def decomposition(
         examples: what the generated tests run it on.
         name: the rule's name, where it is not the function's.
         of_complex: whether it takes only calls with complex tensors or numbers.
+        unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+
+    Raises:
+        RuleError: `unspecified` names no aspect, or gives no reason.
     """
+    check_unspecified(unspecified or {})
 
     def declare(function: Callable[..., Any]) -> Decomposition:
         code = function.__code__
@@ -63,6 +75,7 @@ def decomposition(
             tuple(examples),
             f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
             of_complex,
+            unspecified=unspecified or {},
         )
 
     return declare

@@ -31,9 +31,6 @@ AXES = ("dim", "dims", "axis")
 _LARGEST = 4096
 """Sizes that maps make; what is larger already, the end of an open slice, stays."""
 
-SPECIAL = {"infinities and zeros": (math.inf, -math.inf, 0.0, -0.0), "NaN": (math.nan,)}
-"""Special values, by the aspect in which a program with them differs from the example."""
-
 ASPECTS = ((), ("elements",), ("numbers",), ("sizes",), ("axes",), ("sizes", "elements", "numbers"))
 """What differs from the example at a time: with everything else a wrong axis seldom leaves a program that runs."""
 
@@ -142,8 +139,11 @@ def sizes_in(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
     for name, value in example.items():
         if isinstance(value, str) and (match := TENSOR_TYPE.fullmatch(value)):
             yield from (int(size) for size in match["dims"].split("x") if size)
-        elif name not in axes:
-            yield from (item for item in (value if isinstance(value, list) else [value]) if _is_size(item))
+        elif isinstance(value, list):
+            for item in value:
+                yield from sizes_in({name: item}, axes)
+        elif name not in axes and _is_size(value):
+            yield value
 
 
 def _is_size(value: Any) -> bool:
@@ -184,11 +184,11 @@ def resized(value: Any, resize: Callable[[int], int]) -> Any:
         text = f"{dims}x{match['element']}" if dims else match["element"]
         if match["low"] is None:
             return text
-        is_index = match["element"].startswith(("si", "ui")) and match["high"].isdigit()
+        is_index = match["element"].startswith(("si", "ui")) and match["low"] == "0" and match["high"].isdigit()
         high = _resize(int(match["high"]) + 1, resize) - 1 if is_index else match["high"]
         return f"{text}[{match['low']},{high}]"
     if isinstance(value, list):
-        return [_resize(item, resize) for item in value]
+        return [resized(item, resize) for item in value]
     return _resize(value, resize)
 
 

@@ -21,6 +21,7 @@ from patcomp.errors import RuleError
 from patcomp.ir.locations import describe
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation
+from patcomp.patterns.aspects import Unspecified, check_unspecified
 
 if TYPE_CHECKING:
     from patcomp.patterns.fragment import Fragment
@@ -157,6 +158,8 @@ class OpRule:
     """Rules of higher priority are tried first, whatever their size."""
     pattern: Fragment | None = None
     """What an op must look like for the rule to be tried at it."""
+    unspecified: Unspecified = field(default_factory=dict)
+    """What the rule leaves open, by aspect, with the reason."""
 
     def __call__(self, view: OpView, builder: Any) -> list[Value] | None:
         """The replacement values, None (or `Rejected`) when the rule does not apply.
@@ -194,6 +197,7 @@ def op_rule(
     size: int = 1,
     pattern: Fragment | None = None,
     priority: int = 0,
+    unspecified: Unspecified | None = None,
 ) -> Callable[[RuleFunction], OpRule]:
     """Declares a procedural rule of a stage for the named ops; the decorated name becomes an `OpRule`.
 
@@ -206,7 +210,12 @@ def op_rule(
         pattern: what an op looks like where the rule can apply; the index tests that for all rules at once, as it does
             for declarative ones, while a rule without a pattern is tried at each of its ops.
         priority: rules of higher priority are tried first, whatever their size.
+        unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+
+    Raises:
+        RuleError: `unspecified` names no aspect, or gives no reason.
     """
+    check_unspecified(unspecified or {})
 
     def declare(function: RuleFunction) -> OpRule:
         code = function.__code__
@@ -222,27 +231,40 @@ def op_rule(
             size,
             priority,
             pattern,
+            unspecified or {},
         )
 
     return declare
 
 
 def lowering(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None, priority: int = 0
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
 ) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the lower stage; see `op_rule`."""
-    return op_rule("lower", *ops, examples=examples, name=name, priority=priority)
+    return op_rule("lower", *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
 
 
 def normalization(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None, priority: int = 0
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
 ) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the normalize stage; see `op_rule`."""
-    return op_rule("normalize", *ops, examples=examples, name=name, priority=priority)
+    return op_rule("normalize", *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
 
 
 def optimization(
-    *ops: str, examples: Iterable[Example] = (), name: str | None = None, priority: int = 0
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
 ) -> Callable[[RuleFunction], OpRule]:
     """A procedural rule of the optimize stage; see `op_rule`."""
-    return op_rule("optimize", *ops, examples=examples, name=name, priority=priority)
+    return op_rule("optimize", *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from patcomp.errors import RuleError
 from patcomp.ir.namespaces import DialectView, aten_namespace
+from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.expressions import Expression, Tag, lift
 from patcomp.patterns.language import (
@@ -59,6 +60,8 @@ class Rule:
     example: Mapping[str, Any] | None = None
     size: int = field(default=1)
     """How many ops the largest alternative matches, by which the driver ranks it."""
+    unspecified: Unspecified = field(default_factory=dict)
+    """What the rule leaves open, by aspect, with the reason."""
 
     def __repr__(self) -> str:
         return f"<rule {self.name} of {self.stage}, {self.source}>"
@@ -225,6 +228,7 @@ def rule(
     example: Mapping[str, Any] | None = ...,
     priority: int = ...,
     name: str | None = ...,
+    unspecified: Unspecified | None = ...,
 ) -> Callable[[Callable[..., Rewrite]], Rule]: ...
 
 
@@ -238,6 +242,7 @@ def rule(
     example: Mapping[str, Any] | None = None,
     priority: int = 0,
     name: str | None = None,
+    unspecified: Unspecified | None = None,
 ) -> Any:
     """Declares a rule; the decorated name becomes a `Rule`.
 
@@ -248,6 +253,7 @@ def rule(
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name, when it is not the function's.
+        unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
 
     Raises:
         RuleError: the declaration cannot mean anything: an argument is not mentioned, a capture is not bound,
@@ -265,6 +271,7 @@ def rule(
             if not isinstance(rewrite, Rewrite):
                 raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")
             root = checked_root(captures, rewrite, source)
+            check_unspecified(unspecified or {})
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
         except RuleError as error:
@@ -282,6 +289,7 @@ def rule(
             priority,
             example,
             len(largest(root)),
+            unspecified or {},
         )
 
     return declare if function is None else declare(function)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.ir.aten import MEMORY_ARGUMENTS, Argument, Schema
+from patcomp.patterns.aspects import SPECIAL
 from patcomp.patterns.decomposition import Decomposition
-from patcomp.patterns.drawing import AXES, SPECIAL, TENSOR_TYPE, resized, resizing, sizes_in
+from patcomp.patterns.drawing import AXES, TENSOR_TYPE, resized, resizing, sizes_in
 from patcomp.patterns.procedural import Example, OpRule
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
@@ -123,14 +124,14 @@ def _broadcasts(text: str) -> Iterator[str]:
 
 
 def _with_element(value: Any, element: str) -> Any:
-    """A type with another element type; the range of values stays only where both are floats or both are not."""
+    """A type with another element type; its range of values stays, but integers have none between two floats."""
     if isinstance(value, list | tuple):
         return [_with_element(item, element) for item in value]
     match = TENSOR_TYPE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return value
     limits = f"[{match['low']},{match['high']}]" if match["low"] else ""
-    return match["dims"] + element + (limits if _is_float(match["element"]) == _is_float(element) else "")
+    return match["dims"] + element + (limits if _is_float(element) or not _is_float(match["element"]) else "")
 
 
 def _is_float(element: str) -> bool:

@@ -14,7 +14,8 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.ir import aten, coreai
 from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet, self_tests, why_not
-from patcomp.patterns.drawing import SPECIAL, draw, smaller
+from patcomp.patterns.aspects import SPECIAL, is_left_open
+from patcomp.patterns.drawing import draw, smaller
 from patcomp.patterns.rule import Entry
 from patcomp.patterns.selftest import variants
 from patcomp.patterns.variations import OpDrawing
@@ -38,6 +39,8 @@ class Check:
     """The programs that passed."""
     failure: Exception | None = None
     """The first that did not; a `WrongRuleError` has the counterexample."""
+    unspecified: str = ""
+    """Why none of these are compared, where the rule says so, or, of `FurtherResults`, their first result alone."""
 
 
 def examine(rule: Entry, catalog: RuleSet, runtime: Runner | None = None) -> list[Check]:
@@ -52,8 +55,8 @@ def examine(rule: Entry, catalog: RuleSet, runtime: Runner | None = None) -> lis
     checks: dict[str, Check] = {}
     try:
         for name, test in tests:
-            check = checks.setdefault(name, Check(name))
-            if check.failure is None:
+            check = checks.setdefault(name, Check(name, unspecified=rule.unspecified.get(name, "")))
+            if check.failure is None and not is_left_open(rule.unspecified, name):
                 try:
                     check.runs += test()
                 except (AssertionError, RuleError) as error:

@@ -7,6 +7,7 @@ the rule in front of the catalog, and run against eager PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from patcomp.errors import EvaluationError, RuleError, UnsupportedError
@@ -14,15 +15,16 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.aten import Argument, Schema
 from patcomp.ir.builder import Builder
 from patcomp.ir.module import IRModule, create_graph
-from patcomp.ir.types import TensorType, element_name, element_type
+from patcomp.ir.types import TensorType, element_type
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import Decomposition, OpRule, Rejected, RuleSet
+from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.drawing import limits_of
 from patcomp.patterns.selftest import parse_type
 from patcomp.patterns.variations import OpDrawing, holds_tensors, variations
 from patcomp.rewrites.pipeline import run_pipeline
-from patcomp.rewrites.trials import TOLERANCES, InvalidRewriteError, Trial, WrongRuleError, failure_text, tolerance_of
+from patcomp.rewrites.trials import InvalidRewriteError, Trial, WrongRuleError, agrees, failure_text
 
 
 def op_drawings(rule: OpRule | Decomposition) -> Iterator[OpDrawing]:
@@ -41,6 +43,40 @@ def op_drawings(rule: OpRule | Decomposition) -> Iterator[OpDrawing]:
         yield from variations(rule, example, schema, broadcasts=is_pointwise(schema.name))
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call that eager PyTorch takes, with inputs, and what it gives."""
+
+    arguments: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    results: Sequence[Any]
+    types: Sequence[TensorType]
+    """Those of the results."""
+
+
+def called(drawing: OpDrawing, seed: int = 0) -> Call | None:
+    """A call on inputs of its types; None where PyTorch refuses it, or the IR has no such type."""
+    from patcomp.ir.evaluate.eager import random_tensor, run_op, takes, type_of, with_special_values
+
+    inputs: dict[str, Any] = {}
+
+    def tensor(text: str) -> Any:
+        index, limits = len(inputs), limits_of(text)
+        value = random_tensor(parse_type(text), limits, seed + index)
+        inputs[f"x{index}"] = with_special_values(value, () if limits else drawing.special, seed + index)
+        return inputs[f"x{index}"]
+
+    arguments = arguments_of(drawing, tensor)
+    if not takes(drawing.op, arguments):
+        return None
+    try:
+        results = run_op(drawing.op, arguments)
+        types = [type_of(result) for result in results]
+    except EvaluationError:
+        return None
+    return Call(arguments, inputs, results, types)
+
+
 def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     """A call before and after its rule; None where PyTorch refuses the call, or the rule does.
 
@@ -54,20 +90,14 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
     Raises:
         InvalidRewriteError: the rule fails, or made an invalid program.
     """
-    from patcomp.ir.evaluate.eager import dtype_of, run_op, type_of
-
-    schema, inputs = schema_of(drawing.op), dict[str, Any]()
-    arguments = _mapped(drawing.example, schema, lambda text: _input(text, drawing, inputs, seed), dtype_of)
-    try:
-        results = run_op(drawing.op, arguments)
-        types = [type_of(result) for result in results]
-    except EvaluationError:
+    call = called(drawing, seed)
+    if call is None:
         return None
-    expected = {f"y{index}": value for index, value in enumerate(results)}
-    for returned in dict.fromkeys([len(results), 1]):
-        source = _program(drawing, schema, types, returned)
+    expected = {f"y{index}": value for index, value in enumerate(call.results)}
+    for returned in dict.fromkeys([compared_results(drawing, call), 1]):
+        source = _program(drawing, call.types, returned)
         named = {name: expected[name] for name in list(expected)[:returned]}
-        trial = _rewritten(drawing, source, catalog, inputs, named)
+        trial = _rewritten(drawing, source, catalog, call.inputs, named)
         if trial is not None:
             return trial
     return None
@@ -75,15 +105,8 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
 
 def source_of_op(drawing: OpDrawing) -> IRModule | None:
     """A call as a program that returns its first result; None where PyTorch refuses it."""
-    from patcomp.ir.evaluate.eager import dtype_of, run_op, type_of
-
-    schema = schema_of(drawing.op)
-    arguments = _mapped(drawing.example, schema, lambda text: _input(text, drawing, {}, 0), dtype_of)
-    try:
-        types = [type_of(result) for result in run_op(drawing.op, arguments)]
-    except EvaluationError:
-        return None
-    return _program(drawing, schema, types, 1)
+    call = called(drawing)
+    return None if call is None else _program(drawing, call.types, 1)
 
 
 def _rewritten(
@@ -103,8 +126,7 @@ def _rewritten(
     if not any(drawing.rule.name in report.statistics.fired for report in compilation.reports):
         return None
     rewritten_ir = texts_after[drawing.rule.stage]
-    tolerance = tolerance_of(source.graph("main").regions[0].block)
-    return Trial(drawing, source, source_ir, rewritten, rewritten_ir, inputs, expected, tolerance)
+    return Trial(drawing, source, source_ir, rewritten, rewritten_ir, inputs, expected)
 
 
 def schema_of(op: str) -> Schema:
@@ -125,34 +147,32 @@ def schema_of(op: str) -> Schema:
         raise RuleError(f"PyTorch has no operator {op}; import what registers it") from error
 
 
-def _input(text: str, drawing: OpDrawing, inputs: dict[str, Any], seed: int) -> Any:
-    """A tensor of a type, noted as the next input."""
-    from patcomp.ir.evaluate.eager import random_tensor, with_special_values
-
-    index, limits = len(inputs), limits_of(text)
-    value = random_tensor(parse_type(text), limits, seed + index)
-    inputs[f"x{index}"] = with_special_values(value, () if limits else drawing.special, seed + index)
-    return inputs[f"x{index}"]
-
-
-def _mapped(
-    example: Mapping[str, Any], schema: Schema, tensor: Callable[[str], Any], element: Callable[[str], Any]
+def arguments_of(
+    drawing: OpDrawing, tensor: Callable[[str], Any], element: Callable[[str], Any] | None = None
 ) -> dict[str, Any]:
-    """The arguments of a call, with tensors and element types in the place of texts."""
+    """The arguments of a call by name.
+
+    Args:
+        tensor: makes a tensor of its type.
+        element: makes an element type of its name; by default PyTorch's.
+    """
+    from patcomp.ir.evaluate.eager import dtype_of
+
+    schema, typed = schema_of(drawing.op), element or dtype_of
 
     def mapped(value: Any, argument: Argument) -> Any:
         if isinstance(value, str) and argument.type.startswith("ScalarType"):
-            return element(value)
+            return typed(value)
         if not holds_tensors(argument):
             return value
         if isinstance(value, list | tuple):
             return [mapped(item, argument) for item in value]
         return tensor(value) if isinstance(value, str) else value
 
-    return {name: mapped(value, schema[name]) for name, value in example.items()}
+    return {name: mapped(value, schema[name]) for name, value in drawing.example.items()}
 
 
-def _program(drawing: OpDrawing, schema: Schema, types: Sequence[TensorType], returned: int) -> IRModule:
+def _program(drawing: OpDrawing, types: Sequence[TensorType], returned: int) -> IRModule:
     """A call as a program that returns its first results."""
     module, block = IRModule(), Block()
 
@@ -161,9 +181,9 @@ def _program(drawing: OpDrawing, schema: Schema, types: Sequence[TensorType], re
         set_name(made, f"x{made.index}")
         return Value(made)
 
-    arguments = _mapped(drawing.example, schema, argument, element_type)
+    arguments = arguments_of(drawing, argument, element_type)
     with Builder(block, blobs=module.blobs):
-        coreai.output(*aten.build(schema.name, types, **arguments)[:returned])
+        coreai.output(*aten.build(drawing.op, types, **arguments)[:returned])
     names = [argument.name_hint or "" for argument in block.args]
     outputs = [f"y{index}" for index in range(returned)]
     module.op.body.block.add_op(create_graph("main", block, argument_names=names, result_names=outputs))
@@ -171,35 +191,56 @@ def _program(drawing: OpDrawing, schema: Schema, types: Sequence[TensorType], re
 
 
 def check_decomposition(drawing: OpDrawing) -> int:
-    """Compares a decomposition with the op that it takes apart, both in eager PyTorch; 1, or 0 where one refuses.
+    """Compares a decomposition with the op that it takes apart, both in eager PyTorch.
+
+    Returns:
+        1; 0 where one of them refuses the call, or the decomposition is not for it, being `of_complex`.
 
     Raises:
-        WrongRuleError: a result is another.
+        WrongRuleError: a result is another, or missing.
     """
-    from patcomp.ir.evaluate import compare
-    from patcomp.ir.evaluate.eager import dtype_of, results_of, run_op, type_of
+    from patcomp.ir.evaluate.eager import call_of, results_of
 
-    inputs: dict[str, Any] = {}
-    arguments = _mapped(drawing.example, schema_of(drawing.op), lambda text: _input(text, drawing, inputs, 0), dtype_of)
-    try:
-        expected = run_op(drawing.op, arguments)
-    except EvaluationError:
+    rule, call = drawing.rule, called(drawing)
+    assert isinstance(rule, Decomposition)
+    if call is None or (rule.of_complex and not _is_of_complex(call)):
         return 0
-    function: Callable[..., Any] = drawing.rule.function
+    args, kwargs = call_of(drawing.op, call.arguments)
     try:
-        given = results_of(function(**arguments))
+        made = rule.function(*args, **kwargs)
+        if made is NotImplemented:
+            return 0
+        given = results_of(made)
     except Rejected:
         return 0
     except Exception as error:  # whatever a rule's function raises
         raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
-    elements = {element_name(type_of(value).element_type) for value in [*inputs.values(), *expected]}
-    tolerance = max(TOLERANCES.get(element, 2e-5) for element in elements)
-    for index, (wanted, made) in enumerate(zip(expected, given, strict=False)):
-        same = wanted.shape == made.shape and wanted.dtype == made.dtype
-        distance = compare("", "", wanted, made) if same else None
-        if distance is None or min(distance.max_abs, distance.max_rel) > tolerance:
-            found = WrongRuleError(drawing, "computes something else than the op", str(drawing))
-            found.tensors = {f"input {name}": value for name, value in inputs.items()}
-            found.tensors |= {f"expected y{index}": wanted, f"actual y{index}": made}
-            raise found
+    if len(given) != len(call.results):
+        message = f"gives {len(given)} results for the {len(call.results)} of {drawing.op}"
+        raise InvalidRewriteError(drawing, message, str(drawing))
+    for index in range(compared_results(drawing, call)):
+        if call.results[index].dtype != given[index].dtype or not agrees(call.results[index], given[index]):
+            raise wrong_result(drawing, call, index, given[index], str(drawing))
     return 1
+
+
+def compared_results(drawing: OpDrawing, call: Call) -> int:
+    """How many results of a call its rule answers for."""
+    return 1 if isinstance(drawing.rule.unspecified.get(drawing.aspect), FurtherResults) else len(call.results)
+
+
+def wrong_result(drawing: OpDrawing, call: Call, index: int, made: Any, source: str) -> WrongRuleError:
+    """The error that says that one result of a decomposition is not PyTorch's."""
+    found = WrongRuleError(drawing, "computes something else than the op", source)
+    found.tensors = {f"input {name}": value for name, value in call.inputs.items()}
+    found.tensors |= {f"expected y{index}": call.results[index], f"actual y{index}": made}
+    return found
+
+
+def _is_of_complex(call: Call) -> bool:
+    """Whether complex tensors, types or numbers are among the arguments or results of a call."""
+    values = [item for value in call.arguments.values() for item in (value if isinstance(value, list) else [value])]
+    return any(
+        isinstance(value, complex) or getattr(getattr(value, "dtype", value), "is_complex", False)
+        for value in [*values, *call.results]
+    )

@@ -18,7 +18,8 @@ Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
 """Runs a compiled program on inputs by name: the runtime's way, or the evaluator's."""
 
 TOLERANCES = {"f16": 4e-3, "bf16": 3e-2}
-"""Absolute, or relative to the largest magnitude of a result, by the narrowest type of the source; f32 has 2e-5."""
+"""Absolute, or relative to the largest magnitude of a result, by the narrowest type in which the source computes it;
+f32 has 2e-5. Integers and bools must be equal."""
 
 
 class Drawn(Protocol):
@@ -78,7 +79,8 @@ class Trial:
     """The text right after the rule."""
     inputs: Mapping[str, Any]
     expected: Mapping[str, Any]
-    tolerance: float
+    tolerance: float | None = None
+    """How far a result may be off, if not by its own type."""
 
     def check(self, catalog: RuleSet, run: Runner | None = None, where: str = "evaluator") -> None:
         """Runs the rewritten program and compares.
@@ -127,13 +129,28 @@ class Trial:
         return {name: to_tensor(value) for name, value in runner(module, inputs).items()}
 
     def _agrees(self, name: str, actual: Any) -> bool:
-        from patcomp.ir.evaluate import compare
+        return agrees(self.expected[name], actual, self.tolerance)
 
-        try:
-            error = compare(name, "", self.expected[name], actual)
-        except EvaluationError:
-            return False  # another shape
-        return min(error.max_abs, error.max_rel) <= self.tolerance
+
+def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
+    """Whether a result is close enough to what is expected.
+
+    Args:
+        expected, actual: tensors.
+        tolerance: by default that of the expected type: the source computes in no narrower one.
+    """
+    from patcomp.ir.evaluate import compare
+    from patcomp.ir.evaluate.eager import type_of
+
+    try:
+        error = compare("", "", expected, actual)
+    except EvaluationError:
+        return False  # another shape
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return error.max_abs == 0
+    if tolerance is None:
+        tolerance = TOLERANCES.get(element_name(type_of(expected).element_type), 2e-5)
+    return min(error.max_abs, error.max_rel) <= tolerance
 
 
 def without_rule(catalog: RuleSet, rule: Entry) -> RuleSet:

@@ -10,7 +10,7 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule
+from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
 from patcomp.patterns.match import Match
 
 
@@ -25,10 +25,17 @@ def hard_sigmoid(c: Any, x: Value) -> Value:
 
 @composites.define
 @composite("log_softmax", inputs=("input",), attributes=("axis",))
-def log_softmax(c: Any, x: Value, *, axis: int) -> Value:
-    "x - max - log(sum(exp(x - max)))"
+def log_softmax(c: Any, x: Value, *, axis: int, shift: str = "max") -> Value:
+    """x - max - log(sum(exp(x - max)))
+
+    With the shift "finite max" an infinite maximum counts as 0, as in PyTorch's logsumexp.
+    """
     wide = c.cast(x, "f32" if x.dtype in ("f16", "bf16") else x.element_type)
-    shifted = c.broadcasting_sub(wide, c.reduce_max(wide, [axis]))
+    largest = c.reduce_max(wide, [axis])
+    if shift == "finite max":
+        infinite = c.broadcasting_equal(c.abs(largest), math.inf)
+        largest = c.broadcasting_where(infinite, 0.0, largest)
+    shifted = c.broadcasting_sub(wide, largest)
     return c.cast(c.broadcasting_sub(shifted, c.log(c.reduce_sum(c.exp(shifted), [axis]))), x.element_type)
 
 
@@ -158,13 +165,13 @@ def hard_swish_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
 def recovered_log_softmax(a: Any, c: Any, x: Any, axes: Attr, again: Attr) -> Rewrite:
     """x - logsumexp(x) or x - max - log(sum(exp(x - max))), in float32
 
-    They agree on finite numbers, up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax
+    They agree up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax
     underflows it is -inf and this is not. So does log(sum(exp(x))) without the maximum, which overflows. (softplus has
     no op and no composite, and stays what PyTorch makes of it.)
     """
     largest = a.amax(x, dim=axes, keepdim=True)
     finite = a.where(a.eq(a.abs(largest), math.inf), 0.0, largest)  # of PyTorch's logsumexp
-    shift = any_of(finite, largest)
+    shift = any_of(finite, largest, tag="shift", tags=["finite max", "max"])
     shifted = x - shift
     log = a.log(a.op("sum.dim_IntList", a.exp(shifted), dim=again, keepdim=True, dtype=None))
 
@@ -175,6 +182,6 @@ def recovered_log_softmax(a: Any, c: Any, x: Any, axes: Attr, again: Attr) -> Re
 
     return Rewrite(
         any_of(shifted - log, x - (log + shift)),
-        to=c.log_softmax(x, axis=again[0]),
+        to=c.log_softmax(x, axis=again[0], shift=tag("shift")),
         where=[x.dtype == "f32", x.rank > 0, check("both are over the same axis", one_axis)],
     )

@@ -11,6 +11,7 @@ from patcomp.ir import aten
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
+from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.sizes import size_of, sizes_of, view_sizes
 
 
@@ -94,7 +95,11 @@ def _own_heads(x: Value) -> Value | None:
     return own if isinstance(own, Value) and arguments["dim"] == x.rank - 3 else None
 
 
-@op_rule("recover", "aten.scaled_dot_product_attention", name="scaled_dot_product_attention", examples=[
+_KERNELS = dict.fromkeys(SPECIAL, "eager's kernels differ in where NaN makes a row NaN and where 0")
+
+
+@op_rule("recover", "aten.scaled_dot_product_attention", name="scaled_dot_product_attention",
+         unspecified=_KERNELS, examples=[
     example("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x6xf32"),
     example("1x2x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32", "3x5xi1", scale=0.3),
     example("2x2x3x4xf32", "2x2x3x4xf32", "2x2x3x4xf32", is_causal=True),

@@ -79,6 +79,9 @@ class GatheredExperts:
             return self.rows(arguments["self"])
         if name == "aten.mm":
             return self._product(arguments["self"], arguments["mat2"])
+        if name == "aten.matmul":
+            self.op.expect(all(value.rank == 2 for value in arguments["other"]), "an expert with several matrices")
+            return self._product(arguments["self"], arguments["other"])
         if name == "aten.addmm":
             self.op.expect(arguments["beta"] == arguments["alpha"] == 1, "an expert with a scaled product")
             product = self._product(arguments["mat1"], arguments["mat2"])

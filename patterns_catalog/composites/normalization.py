@@ -7,7 +7,7 @@ from typing import Any
 
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, composites, example, op_rule
+from patcomp.patterns import FurtherResults, OpView, composites, example, op_rule
 from patterns_catalog.sizes import size_of, sizes_of, typed, unread
 
 
@@ -97,7 +97,13 @@ def affine(c: Any, weight: Value | None, fill: float, size: Sequence[int | None]
     return weight if weight is not None else c.broadcast_to(c.constant(fill, element), size)
 
 
-@op_rule("recover", "aten.native_layer_norm", name="layer_norm", examples=[
+_STATISTICS = {
+    "infinities and zeros": FurtherResults("eager's running mean of infinity is NaN or not, by where it stands")
+}
+FOLDED = {"infinities and zeros": "eager folds statistics and weights into one factor, which may be NaN"}
+
+
+@op_rule("recover", "aten.native_layer_norm", name="layer_norm", unspecified=_STATISTICS, examples=[
     example("2x3x4xf32", [4], "4xf32", "4xf32", 1e-5), example("2x3x4xf32", [3, 4], None, None, 1e-3),
 ])  # fmt: skip
 def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
@@ -109,7 +115,7 @@ def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
     return [typed(c, result, op.result.shape), *_statistics(c, op, x, axes)]
 
 
-@op_rule("recover", "aten.native_group_norm", name="group_norm", examples=[
+@op_rule("recover", "aten.native_group_norm", name="group_norm", unspecified=_STATISTICS, examples=[
     example("2x6x4x5xf32", "6xf32", "6xf32", 2, 6, 20, 3, 1e-5), example("2x4x5xf32", None, None, 2, 4, 5, 2, 1e-5),
 ])  # fmt: skip
 def native_group_norm(op: OpView, c: Any) -> list[Value]:
@@ -122,7 +128,7 @@ def native_group_norm(op: OpView, c: Any) -> list[Value]:
     return [typed(c, result, op.result.shape), *_statistics(c, op, groups, [2])]
 
 
-@op_rule("recover", "aten._native_batch_norm_legit_no_training", name="batch_norm", examples=[
+@op_rule("recover", "aten._native_batch_norm_legit_no_training", name="batch_norm", unspecified=FOLDED, examples=[
     example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
     example("2x3xf32", None, None, "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
 ])  # fmt: skip

@@ -35,7 +35,8 @@ def angle(self: Tensor) -> Tensor:
 @decomposition("aten.hypot", examples=[example("2x3xf32", "3xf32")])
 def hypot(self: Tensor, other: Tensor) -> Tensor:
     "sqrt(x^2 + y^2), both divided by the larger one, so that no square overflows"
-    (x, y), result = in_floats(self.abs(), other.abs())
+    operands, result = in_floats(self, other)
+    x, y = (operand.abs() for operand in operands)
     larger, smaller = torch.maximum(x, y), torch.minimum(x, y)
     ratio = smaller / torch.where(larger == 0, 1.0, larger)
     length = larger * (1.0 + ratio * ratio).sqrt()

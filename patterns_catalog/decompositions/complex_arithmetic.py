@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, decomposition, example
+from patcomp.patterns import Decomposition, Rejected, decomposition, example
 from patterns_catalog.decompositions.complex_parts import Number, joined, nonzero, parts, real_dtype, tensors
+from patterns_catalog.decompositions.promotion import in_floats
 
 _Z = "2x3xcomplex<f32>"
 _PAIR = example(_Z, "3xcomplex<f32>")
@@ -25,7 +26,8 @@ def view_as_complex(self: Tensor) -> Tensor:
 @decomposition("aten.polar", examples=[example("2x3xf32", "3xf32")])
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     "abs (cos angle + i sin angle)"
-    return torch.complex(abs * torch.cos(angle), abs * torch.sin(angle))
+    (length, turn), _ = in_floats(abs, angle)
+    return torch.complex(length * torch.cos(turn), length * torch.sin(turn))
 
 
 def _sum(name: str) -> Decomposition:
@@ -34,12 +36,13 @@ def _sum(name: str) -> Decomposition:
 
     @decomposition(
         f"aten.{name}.Tensor", f"aten.{name}.Scalar", name=f"decompose complex {name}", of_complex=True,
+        unspecified={"infinities and zeros": "eager multiplies by alpha, which is 1, as a complex number"},
         examples=[_PAIR, example(_Z, "3xf32", alpha=2), example(_Z, 1.5)],
     )  # fmt: skip
     def total(self: Tensor, other: Tensor | Number, alpha: Number = 1) -> Tensor:
         "part by part"
-        if alpha != 1:
-            other = other * alpha
+        if alpha != 1:  # in the type of the result: bytes would wrap
+            other = (other.to(torch.result_type(self, other)) if isinstance(other, Tensor) else other) * alpha
         return joined(*(op(x, y) for x, y in zip(parts(self), parts(other), strict=True)))
 
     return total
@@ -54,6 +57,8 @@ sub = _sum("sub")
 ])  # fmt: skip
 def rsub(self: Tensor, other: Tensor | Number, alpha: Number = 1) -> Tensor:
     "other - alpha * self"
+    if isinstance(other, Tensor):
+        return torch.sub(other, self, alpha=alpha)  # type: ignore[arg-type]
     return torch.add(torch.neg(self * alpha if alpha != 1 else self), other)
 
 
@@ -73,6 +78,8 @@ def div(self: Tensor, other: Tensor | Number) -> Tensor:
     "self conj(other) / |other|², scaled by the larger part of the divisor so that its square is in range"
     dtype = real_dtype(self, other)
     (a, b), (c, d) = tensors(self, dtype), tensors(other, dtype)
+    if not (other.is_complex() if isinstance(other, Tensor) else isinstance(other, complex)):
+        return torch.complex(a / c, b / c)
     scale = torch.maximum(c.abs(), d.abs())
     a, b, c, d = a / scale, b / scale, c / scale, d / scale
     square = c * c + d * d
@@ -88,6 +95,8 @@ def reciprocal(self: Tensor) -> Tensor:
 @decomposition("aten._neg_view", examples=[example("2x3xf32")])
 def neg_view(self: Tensor) -> Tensor:
     "the imaginary part of a conjugated view: the values negated"
+    if self.dtype == torch.bool:
+        raise Rejected("bools negated")
     return torch.neg(self)
 
 

@@ -159,24 +159,31 @@ def silu(self: Tensor) -> Tensor:
     return self / (torch.exp(-self) + 1)
 
 
+def _roots_beside_one(z: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The parts of sqrt(1 - z) and sqrt(1 + z). A zero imaginary part keeps its sign, which says on which side of the
+    branch cut z is; a sum with the complex number 1 would lose it."""
+    x, y = _both(z)
+    return _both(torch.sqrt(torch.complex(1 - x, -y))), _both(torch.sqrt(torch.complex(1 + x, y)))
+
+
 @decomposition("aten.asin", examples=_EXAMPLES, of_complex=True)
 def asin(self: Tensor) -> Tensor:
     "atan2(a, Re rs) + i asinh Im(conj(r) s) of r = sqrt(1 - z), s = sqrt(1 + z)"
-    (a, b), (c, d) = _both(torch.sqrt(-self + 1)), _both(torch.sqrt(self + 1))
+    (a, b), (c, d) = _roots_beside_one(self)
     return torch.complex(torch.atan2(torch.real(self), a * c - b * d), torch.asinh(a * d - b * c))
 
 
 @decomposition("aten.acos", examples=_EXAMPLES, of_complex=True)
 def acos(self: Tensor) -> Tensor:
     "2 atan2(Re r, Re s) + i asinh Im(conj(s) r) of r = sqrt(1 - z), s = sqrt(1 + z)"
-    (a, b), (c, d) = _both(torch.sqrt(-self + 1)), _both(torch.sqrt(self + 1))
+    (a, b), (c, d) = _roots_beside_one(self)
     return torch.complex(2 * torch.atan2(a, c), torch.asinh(c * b - d * a))
 
 
 @decomposition("aten.acosh", examples=_EXAMPLES, of_complex=True)
 def acosh(self: Tensor) -> Tensor:
     "asinh Re(conj(r) s) + 2 i atan2(Im r, Re s) of r = sqrt(z - 1), s = sqrt(z + 1)"
-    (a, b), (c, d) = _both(torch.sqrt(self - 1)), _both(torch.sqrt(self + 1))
+    (a, b), (c, d) = _both(torch.sqrt(self - 1)), _roots_beside_one(self)[1]
     return torch.complex(torch.asinh(a * c + b * d), 2 * torch.atan2(b, c))
 
 
@@ -202,9 +209,12 @@ def atan(self: Tensor) -> Tensor:
 
 @decomposition("aten.pow.Tensor_Tensor", examples=[example(_Z, "9xcomplex<f32>")], of_complex=True)
 def power(self: Tensor, exponent: Tensor) -> Tensor:
-    "exp(exponent log z); of a zero, zero"
+    "exp(exponent log z); of a zero, zero, infinity or NaN by the sign of the exponent's real part"
     powered = torch.exp(exponent * torch.log(self.to(torch.promote_types(self.dtype, torch.complex64))))
-    return joined(*(torch.where(self == 0, 0.0, part) for part in _both(powered)))
+    real = torch.real(exponent) if exponent.is_complex() else exponent
+    grows, shrinks = real > 0, real < 0
+    of_zero = torch.where(grows, 0.0, torch.where(shrinks, math.inf, math.nan)), torch.where(grows, 0.0, math.nan)
+    return joined(*(torch.where(self == 0, zero, part) for zero, part in zip(of_zero, _both(powered), strict=True)))
 
 
 @decomposition("aten.pow.Tensor_Scalar", of_complex=True, examples=[

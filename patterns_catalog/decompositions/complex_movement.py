@@ -41,6 +41,11 @@ def _moved(name: str, *examples: Example, values: tuple[str, ...] = ()) -> Decom
     def moved(*arguments: Any, **options: Any) -> Any:
         "the same op on both parts"
         given = dict(zip(names, arguments, strict=False)) | options
+        if values == ("src",) and not given["self"].is_complex():
+            raise Rejected("complex numbers written into real ones")
+        if "dtype" in given and given["dtype"] is not None and not given["dtype"].is_complex:
+            # PyTorch drops the imaginary parts
+            return overload(**{key: _part(value, 0, is_value=key in values) for key, value in given.items()})
         real, imag = (
             overload(**{
                 key: pytree.tree_map(lambda leaf, key=key: _part(leaf, index, is_value=key in values), value)  # noqa: B023

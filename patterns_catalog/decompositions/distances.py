@@ -7,10 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import Rejected, decomposition, example
+from patcomp.patterns.aspects import SPECIAL
+
+_NOT_FINITE = dict.fromkeys(SPECIAL, "eager's maximum takes no notice of NaN, and other norms do")
 
 
-@decomposition("aten._cdist_forward", examples=[
+@decomposition("aten._cdist_forward", unspecified=_NOT_FINITE, examples=[
     example("2x3x4xf32", "2x5x4xf32", 2.0, None), example("3x4xf32", "5x4xf32", 0.0, None),
     example("3x4xf32", "5x4xf32", 1.5, 2), example("3x4xf32", "5x4xf32", math.inf, None),
 ])  # fmt: skip
@@ -19,9 +22,15 @@ def cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 
 
-@decomposition("aten._pdist_forward", examples=[example("4x3xf32"), example("4x3xf32", 3.0), example("1x3xf32", 1.0)])
+@decomposition(
+    "aten._pdist_forward",
+    unspecified=_NOT_FINITE,
+    examples=[example("4x3xf32"), example("4x3xf32", 3.0), example("1x3xf32", 1.0)],
+)
 def pdist(self: Tensor, p: float = 2) -> Tensor:
     "the p-norm of the difference of each pair of rows, the first before the second"
+    if not self.is_floating_point():
+        raise Rejected("distances of integers")
     rows = self.size(0)
     place = torch.arange(rows * rows, device=self.device)
     above = place % rows > place // rows
@@ -34,11 +43,11 @@ def _norm(difference: Tensor, p: float) -> Tensor:
     """The p-norm of the last axis, of no elements 0; p = 0 counts what differs."""
     size = difference.abs()
     if difference.size(-1) == 0:
-        return size.sum(-1)
+        return size.sum(-1, dtype=size.dtype)
     if p == 0:
-        return (size != 0).sum(-1).to(size.dtype)
+        return torch.where(size.isnan(), size, (size != 0).to(size.dtype)).sum(-1, dtype=size.dtype)
     if p == 1:
-        return size.sum(-1)
+        return size.sum(-1, dtype=size.dtype)
     if p == 2:
         return (size * size).sum(-1).sqrt()
     if p == math.inf:

@@ -11,6 +11,7 @@ from patcomp.patterns import decomposition, example
 from patcomp.patterns.procedural import Rejected
 from patterns_catalog.decompositions.matrix_factors import (
     LARGEST,
+    NOT_FINITE,
     cholesky_factor,
     householder,
     identity,
@@ -26,7 +27,11 @@ def _steps(matrix: Tensor) -> int:
     return min(matrix.shape[-2:])
 
 
-@decomposition("aten.linalg_lu_factor_ex", examples=[example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32")])
+@decomposition(
+    "aten.linalg_lu_factor_ex",
+    unspecified=NOT_FINITE,
+    examples=[example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32")],
+)
 def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     "Gaussian elimination with exchanges of rows: both factors in one matrix, the exchanges, the first zero pivot"
     if not pivot:
@@ -92,7 +97,9 @@ def cholesky(self: Tensor, upper: bool = False) -> Tensor:
     return torch.ops.aten.linalg_cholesky_ex(self, upper=upper)[0]  # type: ignore[no-any-return]
 
 
-@decomposition("aten.geqrf", examples=[example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32")])
+@decomposition(
+    "aten.geqrf", unspecified=NOT_FINITE, examples=[example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32")]
+)
 def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
     "Householder's reflections: the upper factor with their vectors below, and their factors"
     if not self.numel():
@@ -100,14 +107,16 @@ def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
     return householder(self)
 
 
-@decomposition("aten.linalg_householder_product", "aten.orgqr", examples=[example("2x4x3xf32", "2x3xf32")])
+@decomposition(
+    "aten.linalg_householder_product", "aten.orgqr", unspecified=NOT_FINITE, examples=[example("2x4x3xf32", "2x3xf32")]
+)
 def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     "the first columns of the product of reflections"
     rows, columns = input.shape[-2:]
     return reflected(input, tau, identity(input, rows, columns)) if input.numel() else input.clone()
 
 
-@decomposition("aten.ormqr", examples=[
+@decomposition("aten.ormqr", unspecified=NOT_FINITE, examples=[
     example("2x4x3xf32", "2x3xf32", "2x4x5xf32"), example("4x3xf32", "3xf32", "4x2xf32", True, True),
     example("4x3xf32", "3xf32", "2x4xf32", False),
 ])  # fmt: skip
@@ -120,7 +129,7 @@ def ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, trans
     return reflected(self, input2, input3.mT, transposed=not transpose).mT
 
 
-@decomposition("aten.linalg_qr", examples=[
+@decomposition("aten.linalg_qr", unspecified=NOT_FINITE, examples=[
     example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32"), example("5x3xf32", "complete"),
     example("5x3xf32", "r"),
 ])  # fmt: skip

@@ -91,6 +91,10 @@ def _along(x: Pair, dim: int, sign: int) -> tuple[Tensor, Tensor]:
     return real.movedim(-1, dim), imag.movedim(-1, dim)
 
 
+_UNCHECKED = dict.fromkeys(("axes", "options", "sizes"), "eager does not check what torch.fft has checked before")
+_UNCHECKED["infinities and zeros"] = "the order of sums decides what infinities of either sign give"
+
+
 def _scale(normalization: int, count: int) -> float:
     """The factor of a normalization mode: none, by the root of the number of points, by the number."""
     return (1.0, 1 / math.sqrt(count), 1 / count)[normalization]
@@ -104,7 +108,7 @@ def _count(sizes: list[int]) -> int:
     return math.prod(sizes)
 
 
-@decomposition("aten._fft_c2c", examples=[
+@decomposition("aten._fft_c2c", unspecified=_UNCHECKED, examples=[
     example("2x8xcomplex<f32>", [1], 0, True), example("4x6x5xcomplex<f32>", [0, 2], 2, False),
     example("2x360xcomplex<f32>", [1], 1, True),
 ], of_complex=True)  # fmt: skip
@@ -117,7 +121,7 @@ def fft_of_complex(self: Tensor, dim: list[int], normalization: int, forward: bo
     return torch.complex(_scaled(pair[0], scale), _scaled(pair[1], scale))
 
 
-@decomposition("aten._fft_r2c", examples=[
+@decomposition("aten._fft_r2c", unspecified=_UNCHECKED, examples=[
     example("2x8xf32", [1], 0, True), example("2x9xf32", [1], 2, True), example("3x7x4xf32", [0, 1], 1, False),
     example("2x300xf32", [1], 0, True),
 ])  # fmt: skip
@@ -139,7 +143,7 @@ def fft_of_real(self: Tensor, dim: list[int], normalization: int, onesided: bool
     return torch.complex(_scaled(pair[0], scale), _scaled(pair[1], scale))
 
 
-@decomposition("aten._fft_c2r", examples=[
+@decomposition("aten._fft_c2r", unspecified=_UNCHECKED, examples=[
     example("2x5xcomplex<f32>", [1], 2, 8), example("2x5xcomplex<f32>", [1], 0, 9),
     example("3x5xcomplex<f32>", [0, 1], 1, 8), example("2x151xcomplex<f32>", [1], 2, 300),
 ], of_complex=True)  # fmt: skip

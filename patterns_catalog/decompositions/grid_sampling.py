@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import Rejected, decomposition, example
 
 
 @decomposition("aten.grid_sampler_3d", examples=[
@@ -24,6 +24,8 @@ def grid_sampler_3d(
     Modes are those of `torch.nn.functional.grid_sample`: 0 linear, 1 nearest; outside are zeros (0), the border (1) or
     the volume's reflection (2).
     """
+    if interpolation_mode not in (0, 1) or padding_mode not in (0, 1, 2):
+        raise Rejected(f"interpolation mode {interpolation_mode} and padding mode {padding_mode}")
     sizes = input.shape[2:]
     # the grid's last axis counts from the innermost axis of the volume
     places = [_source(grid[..., 2 - axis], size, padding_mode, align_corners) for axis, size in enumerate(sizes)]

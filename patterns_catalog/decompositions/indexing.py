@@ -100,7 +100,10 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Ten
     return (ends <= torch.arange(output_size, device=repeats.device).unsqueeze(1)).sum(1).to(repeats.dtype)
 
 
-@decomposition("aten.empty.memory_format", examples=[example([0, 2])])
+_ANY_NUMBERS = dict.fromkeys(("options", "axes", "sizes", "element types"), "the numbers are whatever was in memory")
+
+
+@decomposition("aten.empty.memory_format", unspecified=_ANY_NUMBERS, examples=[example([0, 2])])
 def empty(
     size: list[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
     device: torch.device | None = None, pin_memory: bool | None = None,
@@ -110,7 +113,7 @@ def empty(
     return torch.full(size, 0, dtype=dtype or torch.get_default_dtype(), layout=layout, device=device)
 
 
-@decomposition("aten.empty_strided", examples=[example([0, 2], [2, 1])])
+@decomposition("aten.empty_strided", unspecified=_ANY_NUMBERS, examples=[example([0, 2], [2, 1])])
 def empty_strided(
     size: list[int], stride: list[int], *, dtype: torch.dtype | None = None,
     layout: torch.layout | None = None, device: torch.device | None = None, pin_memory: bool | None = None,

@@ -11,6 +11,7 @@ from patcomp.patterns import decomposition, example
 from patterns_catalog.decompositions.factorizations import positive_definite
 from patterns_catalog.decompositions.matrix_factors import (
     LU,
+    NOT_FINITE,
     identity,
     lu_factors,
     no_failure,
@@ -24,7 +25,11 @@ def _lu_of_determinant(matrix: Tensor) -> LU:
     return lu_factors(matrix.mT if matrix.is_contiguous() else matrix)
 
 
-@decomposition("aten._linalg_det", examples=[example("4x4xf32"), example("2x1x1xf32"), example("2x3x3xf32[0,0]")])
+@decomposition(
+    "aten._linalg_det",
+    unspecified=NOT_FINITE,
+    examples=[example("4x4xf32"), example("2x1x1xf32"), example("2x3x3xf32[0,0]")],
+)
 def linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     "the product of the pivots, and the factors"
     if not A.numel():
@@ -36,7 +41,11 @@ def linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return result[..., 0, 0], factors.packed, factors.pivots
 
 
-@decomposition("aten._linalg_slogdet", examples=[example("4x4xf32"), example("2x3x3xf32"), example("2x2xf32[0,0]")])
+@decomposition(
+    "aten._linalg_slogdet",
+    unspecified=NOT_FINITE,
+    examples=[example("4x4xf32"), example("2x3x3xf32"), example("2x2xf32[0,0]")],
+)
 def linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     "the product of the pivots' signs, the sum of the logarithms of their sizes, and the factors"
     if not A.numel():
@@ -58,7 +67,7 @@ def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Ten
     return result, info
 
 
-@decomposition("aten._linalg_solve_ex", examples=[
+@decomposition("aten._linalg_solve_ex", unspecified=NOT_FINITE, examples=[
     example("4x4xf32", "4x2xf32"), example("3x3xf32", "3xf32"), example("2x3x3xf32", "3x2xf32"),
     example("2x3x3xf32", "2x3xf32"), example("3x3xf32", "2x3xf32", left=False),
 ])  # fmt: skip

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from patcomp.patterns.procedural import Rejected
 
+NOT_FINITE = dict.fromkeys(("infinities and zeros", "NaN"), "LAPACK's pivots and shortcuts decide where they spread")
+"""What rules leave open (`patcomp.patterns.aspects`)."""
+
 LARGEST = 32
 
 

@@ -15,8 +15,10 @@ _DEGREE = 18
 _SQUARINGS = 24
 """Enough for norms up to 2^25; the exponential of larger ones is NaN here."""
 
+_INFINITE = {"infinities and zeros": "the steps of the algorithm decide where they spread"}
 
-@decomposition("aten.linalg_matrix_exp", "aten.matrix_exp", examples=[
+
+@decomposition("aten.linalg_matrix_exp", "aten.matrix_exp", unspecified=_INFINITE, examples=[
     example("2x4x4xf32"), example("3x3xf32[-6,3]"), example("1x1xf32"),
 ])  # fmt: skip
 def linalg_matrix_exp(self: Tensor) -> Tensor:

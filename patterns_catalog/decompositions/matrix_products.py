@@ -8,7 +8,8 @@ import string
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import Rejected, decomposition, example
+from patterns_catalog.decompositions.promotion import in_one_type
 
 
 @decomposition("aten.addbmm", examples=[
@@ -35,7 +36,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return product.view(*leading, weight.shape[0])
 
 
-@decomposition("aten._trilinear", examples=[
+_UNCHECKED = dict.fromkeys(("options", "sizes"), "eager does not check what the layers that use it get right")
+
+
+@decomposition("aten._trilinear", unspecified=_UNCHECKED, examples=[
     example("2x3xf32", "5x3x4xf32", "2x4xf32", [1, 3], [0], [1, 2], [2, 3]),
     example("2x3xf32", "2x3xf32", "3xf32", [], [], [0], [1]),
 ])  # fmt: skip
@@ -44,6 +48,8 @@ def trilinear(
     sumdim: list[int], unroll_dim: int = 1,
 ) -> Tensor:  # fmt: skip
     "the product of three tensors with dimensions of size 1 inserted, summed over some; the bilinear layer is one"
+    if not i1.is_floating_point():
+        raise Rejected("a bilinear product of integers")
     rank = i1.dim() + len(expand1)
     axes = string.ascii_lowercase[:rank]
 
@@ -51,11 +57,12 @@ def trilinear(
         return "".join(letter for dim, letter in enumerate(axes) if dim not in {d % rank for d in dims})
 
     sources = ",".join(without(*dims) for dims in (expand1, expand2, expand3))
-    return torch.einsum(f"{sources}->{without(*sumdim)}", i1, i2, i3)
+    return torch.einsum(f"{sources}->{without(*sumdim)}", *in_one_type(i1, i2, i3)).to(i1.dtype)
 
 
 @decomposition(
     "aten.conv_tbc",
+    unspecified=_UNCHECKED,
     examples=[example("6x2x3xf32", "3x3x4xf32", "4xf32", 1), example("5x2x3xf32", "2x3x4xf32", "4xf32")],
 )
 def conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:

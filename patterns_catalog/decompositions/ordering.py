@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, decomposition, example
+from patcomp.patterns import Decomposition, FurtherResults, Rejected, decomposition, example
+
+_TIES = dict.fromkeys(("options", "sizes", "element types"), FurtherResults("which of equal values has the index"))
 
 
 def _sorted(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -23,7 +25,7 @@ def _picked(values: Tensor, order: Tensor, dim: int, position: Tensor, keepdim: 
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
-@decomposition("aten.kthvalue", examples=[
+@decomposition("aten.kthvalue", unspecified=_TIES, examples=[
     example("2x9xf32", 3), example("5x2xsi32", 5, 0, True), example("f32", 1),
 ])  # fmt: skip
 def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -58,9 +60,11 @@ def _median(name: str, *, ignore_nan: bool) -> tuple[Decomposition, Decompositio
         f"aten.{name}", name=f"decompose {name}", examples=[example("3x4xf32"), example("5xsi32"), example("0xf32")]
     )
     def of_all(self: Tensor) -> Tensor:
-        "the median of all values; of none it is NaN, and the smallest number for integers"
+        "the median of all values; of none it is NaN"
         if self.numel() == 0:
-            return self.new_full((), float("nan") if self.is_floating_point() else torch.iinfo(self.dtype).min)
+            if not self.is_floating_point():
+                raise Rejected("the median of no integers")
+            return self.new_full((), float("nan"))
         values, _ = _sorted(self.reshape(-1), 0)
         return values.gather(0, position(values, 0)).squeeze(0)
 
@@ -71,7 +75,7 @@ median_of_dimension, median = _median("median", ignore_nan=False)
 nanmedian_of_dimension, nanmedian = _median("nanmedian", ignore_nan=True)
 
 
-@decomposition("aten.mode", examples=[
+@decomposition("aten.mode", unspecified=_TIES, examples=[
     example("2x9xsi32[0,3]"), example("9x2xf32", 0, True), example("7xi1"), example("f32"),
 ])  # fmt: skip
 def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:

@@ -103,13 +103,19 @@ def _by_recurrence(
     return evaluate
 
 
+_LEFT_OPEN = {
+    "NaN": "eager's loops leave NaN with what was in memory",
+    "element types": "integers are not in [-1, 1]; high powers of others overflow one way before the other",
+}
+
+
 def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], Tensor]) -> Decomposition:
     """The op of a family of polynomials with its overloads for a number instead of one of the tensors."""
     op = f"aten.special_{name}"
 
     @decomposition(
         op, f"{op}.x_scalar", f"{op}.n_scalar", name=f"decompose {name}",
-        examples=[
+        unspecified=_LEFT_OPEN, examples=[
             example("2x40xf32", "40xsi32[-1,11]"), example("40xf32[-1,1]", "40xf32[0,30]"),
             example("9xf32[-1,1]", 5, op=f"{op}.n_scalar"), example(0.5, "9xsi32[0,7]", op=f"{op}.x_scalar"),
         ],

@@ -15,6 +15,9 @@ Step = Callable[[Tensor, State, Sequence[Tensor], bool], State]
 """From an input times its weights, the state before and the weights, the state after, the output first."""
 
 
+_UNCHECKED = dict.fromkeys(("options", "sizes"), "eager does not check that the weights fit each other")
+
+
 @decomposition("aten.lstm_cell", examples=[
     example("2x3xf32", ["2x4xf32", "2x4xf32"], "16x3xf32", "16x4xf32", "16xf32", "16xf32"),
 ])  # fmt: skip
@@ -49,7 +52,7 @@ def rnn_relu_cell(
     return _plain_step(torch.relu)(linear(input, w_ih, b_ih), (hx,), *_hidden(w_ih, w_hh, b_hh))[0]
 
 
-@decomposition("aten.lstm.input", examples=[
+@decomposition("aten.lstm.input", unspecified=_UNCHECKED, examples=[
     example(
         "3x2x3xf32", ["1x2x4xf32", "1x2x4xf32"], ["16x3xf32", "16x4xf32", "16xf32", "16xf32"],
         True, 1, 0.0, False, False, False,
@@ -68,7 +71,7 @@ def lstm(
     return _unrolled(_lstm_step, input, hx, params, *options)
 
 
-@decomposition("aten.gru.input", examples=[
+@decomposition("aten.gru.input", unspecified=_UNCHECKED, examples=[
     example(
         "3x2x3xf32", "2x2x4xf32", ["12x3xf32", "12x4xf32", "12xf32", "12xf32"] * 2, True, 1, 0.0, False, True, False
     ),
@@ -85,7 +88,7 @@ def gru(
     return _unrolled(_gru_step, input, [hx], params, *options)
 
 
-@decomposition("aten.rnn_tanh.input", examples=[
+@decomposition("aten.rnn_tanh.input", unspecified=_UNCHECKED, examples=[
     example("3x2x3xf32", "1x2x4xf32", ["4x3xf32", "4x4xf32", "4xf32", "4xf32"], True, 1, 0.0, False, False, False),
 ])  # fmt: skip
 def rnn_tanh(
@@ -97,7 +100,7 @@ def rnn_tanh(
     return _unrolled(_plain_step(torch.tanh), input, [hx], params, *options)
 
 
-@decomposition("aten.rnn_relu.input", examples=[
+@decomposition("aten.rnn_relu.input", unspecified=_UNCHECKED, examples=[
     example("2x3x3xf32", "1x2x4xf32", ["4x3xf32", "4x4xf32"], False, 1, 0.0, False, False, True),
 ])  # fmt: skip
 def rnn_relu(

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from patcomp.patterns import decomposition, example
 from patcomp.patterns.procedural import Rejected
-from patterns_catalog.decompositions.matrix_factors import identity
+from patterns_catalog.decompositions.matrix_factors import NOT_FINITE, identity
+
+_VECTORS = {"options": "singular vectors and eigenvectors, which have no determined sign, are refused"}
 
 LARGEST = 16
 _SWEEPS = 8
@@ -88,7 +90,7 @@ def _(matrix: Tensor, columns: int) -> Tensor:
     return matrix.new_empty(*matrix.shape[:-1], columns)
 
 
-@decomposition("aten._linalg_svd", examples=[
+@decomposition("aten._linalg_svd", unspecified=_VECTORS, examples=[
     example("2x4x4xf32", False, False), example("5x3xf32", compute_uv=False), example("1x6xf32", compute_uv=False),
 ])  # fmt: skip
 def linalg_svd(
@@ -119,14 +121,18 @@ def eigenvalues(matrix: Tensor) -> Tensor:
     return (moved.flip(-1) - bound[..., 0]) * scale[..., 0]
 
 
-@decomposition("aten._linalg_eigh", examples=[example("2x4x4xf32", compute_v=False), example("3x3xf32", "U", False)])
+@decomposition(
+    "aten._linalg_eigh",
+    unspecified=_VECTORS,
+    examples=[example("2x4x4xf32", compute_v=False), example("3x3xf32", "U", False)],
+)
 def linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     "by rotations, of which one half of the matrix is read; eigenvectors are refused if they are used"
     values = eigenvalues(_symmetric(A, UPLO)) if A.numel() else A.new_empty(A.shape[:-1])
     return values, _vectors(A, A.shape[-1]) if compute_v else A.new_empty(0)
 
 
-@decomposition("aten.linalg_pinv.atol_rtol_tensor", examples=[
+@decomposition("aten.linalg_pinv.atol_rtol_tensor", unspecified=NOT_FINITE, examples=[
     example("2x5x3xf32"), example("3x4xf32", rtol=torch.tensor(0.5)), example("3x3xf32", hermitian=True),
     example("4x4xf32[0,0]"),
 ])  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import FurtherResults, decomposition, example
+
+_NOT_ASKED = dict.fromkeys(("options", "axes"), FurtherResults("torch.unique drops what was not asked for"))
 
 
 def _runs(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -26,6 +28,7 @@ def _distinct(values: Tensor, order: Tensor | None, shape: torch.Size) -> tuple[
 
 @decomposition(
     "aten._unique2",
+    unspecified=_NOT_ASKED,
     examples=[example("3x4xsi32[0,3]", True, True, True), example("7xf32", return_inverse=True)],
 )
 def unique(
@@ -40,6 +43,7 @@ def unique(
 
 @decomposition(
     "aten.unique_consecutive",
+    unspecified=_NOT_ASKED,
     examples=[example("3x4xsi32[0,1]", True, True), example("9xf32[0,1]", return_counts=True)],
 )
 def unique_consecutive(

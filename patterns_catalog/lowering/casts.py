@@ -8,9 +8,10 @@ from patcomp.ir.types import BIT_WIDTHS, element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns.aspects import SPECIAL
 
 
-@lowering("aten._to_copy", examples=[
+@lowering("aten._to_copy", unspecified=dict.fromkeys(SPECIAL, "integers have no infinities and no NaN"), examples=[
     example("2x3xf32", dtype="si32"), example("4xsi32[-3,3]", dtype="f32"), example("4xsi32[-1,1]", dtype="i1"),
     example("6xsi32[-999,999]", dtype="si8"), example("6xsi32[-999,999]", dtype="ui8"), example("4xi1", dtype="si64"),
 ])  # fmt: skip

@@ -16,9 +16,11 @@ def complex_(op: OpView, c: Any) -> Value:
     return c.create_complex(*parts)
 
 
-@lowering("aten.real", examples=[example("2x3xcomplex<f32>")])
+@lowering("aten.real", examples=[example("2x3xcomplex<f32>"), example("2x3xf16")])
 def real(op: OpView, c: Any) -> Value:
-    "the real part"
+    "the real part; of real numbers, they themselves"
+    if op["self"].dtype != "complex<f32>":
+        return op["self"]
     return c.real_part(op["self"])
 
 

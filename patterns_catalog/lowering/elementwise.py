@@ -70,7 +70,10 @@ def reciprocal(op: OpView, c: Any) -> Value:
     return c.broadcasting_divide(1.0, c.cast(op["self"], op.result.element_type))
 
 
-@lowering("aten.gelu", examples=[_FLOATS, example("2x3xf32", approximate="tanh")])
+@lowering(
+    "aten.gelu", examples=[_FLOATS, example("2x3xf32", approximate="tanh")],
+    unspecified={"infinities and zeros": "eager's gelu of infinity is NaN, by accident"},
+)  # fmt: skip
 def gelu(op: OpView, c: Any) -> Value:
     "x times the normal distribution function, exact or by tanh"
     return c.gelu(op["self"], approximate=op.approximate)

@@ -42,6 +42,9 @@ def embedding_bag(op: OpView, c: Any) -> list[Value]:
     # the bag of a position is the last one that starts at or before it
     later = c.cast(c.broadcasting_greater(c.reshape(starts, [1, bags]), positions), "si32")
     bag = c.broadcasting_sub(bags - 1, c.reduce_sum(later, [1]))
+    if op.include_last_offset:  # what is behind the last offset is in no bag
+        inside = c.broadcasting_greater(slice_axis(c, offsets, 0, bags, bags + 1), positions)
+        bag = c.broadcasting_where(inside, bag, c.constant(bags, "si32"))
     rows = c.gather_nd(weight, c.expand_dims(indices, [1]))
     if op.per_sample_weights is not None:
         rows = c.broadcasting_mul(rows, c.expand_dims(op.per_sample_weights, [1]))

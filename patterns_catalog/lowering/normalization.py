@@ -6,10 +6,10 @@ from typing import Any
 
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.composites.normalization import compute_type
+from patterns_catalog.composites.normalization import FOLDED, compute_type
 
 
-@lowering("aten.instance_norm", name="instance_norm by given statistics", examples=[
+@lowering("aten.instance_norm", name="instance_norm by given statistics", unspecified=FOLDED, examples=[
     example("2x4x5xf32", "4xf32", None, "4xf32", "4xf32[0.5,2]", False, 0.1, 1e-5, False),
 ])  # fmt: skip
 def instance_norm(op: OpView, c: Any) -> Value:

@@ -9,10 +9,13 @@ from typing import Any
 
 from patcomp.ir.types import BIT_WIDTHS, is_float, tensor
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import FurtherResults, OpRule, OpView, example, lowering
+from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.lowering.reductions import extreme, reduce
 from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import Size
+
+_TIES = FurtherResults("which of equal values has the index")
 
 
 def _position_of_extreme(name: str) -> OpRule:
@@ -90,7 +93,7 @@ def _is_nan(c: Any, x: Value) -> Value:
     return c.broadcasting_not_equal(x, x)
 
 
-@lowering("aten.sort", "aten.sort.stable", examples=[
+@lowering("aten.sort", "aten.sort.stable", unspecified={"sizes": _TIES}, examples=[
     example("2x9xf32"), example("2x9x2xf32", 1, True), example("9xsi32[-3,3]"), example("f32"),
     example("3x9xi1", stable=True, descending=True, op="aten.sort.stable"),
 ])  # fmt: skip
@@ -102,7 +105,9 @@ def sort(op: OpView, c: Any) -> list[Value]:
     return _first_sorted(op, c, x, op.descending, None)
 
 
-@lowering("aten.topk", examples=[
+@lowering("aten.topk", unspecified={
+    **dict.fromkeys((*SPECIAL, "element types", "sizes"), _TIES), "options": "the order of what is not sorted",
+}, examples=[
     example("2x9xf32", 3), example("2x9x2xf32", 4, 1, False), example("9xsi32[-99,99]", 9), example("f32", 1),
 ])  # fmt: skip
 def topk(op: OpView, c: Any) -> list[Value]:

@@ -10,6 +10,7 @@ import numpy as np
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.lowering.indexing import take
 from patterns_catalog.sizes import Size, positions, product, size_of, sizes_of
@@ -54,9 +55,12 @@ def upsample_nearest(op: OpView, c: Any) -> Value:
     return x
 
 
+_ZERO_WEIGHTS = dict.fromkeys(SPECIAL, "eager's kernels differ in what meets a weight of zero")
+
+
 @lowering(
     "aten.upsample_bilinear2d.vec", "aten.upsample_bilinear2d", *_overloads("upsample_linear1d"),
-    *_overloads("upsample_trilinear3d"), name="upsample_linear", examples=[
+    *_overloads("upsample_trilinear3d"), name="upsample_linear", unspecified=_ZERO_WEIGHTS, examples=[
         example("1x2x4x5xf32", None, False, [2.0, 2.0]), example("1x2x4x5xf32", [7, 9], True, None),
         example("1x1x5x5xf32", None, False, [1.7, 0.6]), example("1x1x1x5xf32", [3, 1], True, None),
         example("1x2x5xf32", [7], False, 1.5, op="aten.upsample_linear1d"),
@@ -65,7 +69,10 @@ def upsample_nearest(op: OpView, c: Any) -> Value:
     ],
 )  # fmt: skip
 def upsample_linear(op: OpView, c: Any) -> Value:
-    "output i reads the input at (i + 0.5) * scale - 0.5, clamped; with `align_corners` the corners fall together"
+    """Output i reads the input at (i + 0.5) * scale - 0.5, clamped; with `align_corners` the corners fall together.
+
+    Along an axis that keeps its size PyTorch copies, whatever the factor is.
+    """
     x, axes = _resize(op, c)
     op.expect(is_float(x.element_type), "a linear resize of integers")
     sizes = [*sizes_of(c, x)[:2], *(after for _, after, _ in axes)]
@@ -78,7 +85,12 @@ def upsample_linear(op: OpView, c: Any) -> Value:
             apart = c.broadcasting_sub(1.0, scale) if isinstance(scale, Value) else 1.0 - scale
             offsets.append(c.broadcasting_mul(apart, 0.5) if isinstance(scale, Value) else 0.5 * apart)
         else:
-            scales.append(c.broadcasting_divide(1.0, step) if isinstance(step, Value) else 1.0 / float(step))
+            scale = c.broadcasting_divide(1.0, step) if isinstance(step, Value) else 1.0 / float(step)
+            if isinstance(before, int) and isinstance(after, int):
+                scale = scale if before != after else 1.0
+            else:
+                scale = c.broadcasting_where(c.broadcasting_equal(before, after), 1.0, scale)
+            scales.append(scale)
             offsets.append(0.0)
     scale, offset = _vector(c, scales), _vector(c, offsets)
     return c.interpolate(x, sizes, scale, offset, interpolation_mode="linear", result_type=op.result)
@@ -134,7 +146,7 @@ def upsample_bicubic(op: OpView, c: Any) -> Value:
 
 @lowering(
     *_overloads("_upsample_bilinear2d_aa"), *_overloads("_upsample_bicubic2d_aa"), name="upsample_antialias",
-    examples=[
+    unspecified=_ZERO_WEIGHTS | {"sizes": "eager's kernel goes wrong on images that are one pixel wide"}, examples=[
         example("1x2x7x8xf32", [3, 10], False), example("1x2x7x8xf32", [3, 4], True),
         example("1x2x7x8xf32", [3, 10], False, op="aten._upsample_bicubic2d_aa"),
     ],
@@ -151,6 +163,7 @@ def upsample_antialias(op: OpView, c: Any) -> Value:
         centers = (np.arange(after, dtype=np.float32) + np.float32(0.5)) * scale
         first = np.maximum(np.trunc(centers - support + np.float32(0.5)), 0).astype(np.int32)
         last = np.minimum(np.trunc(centers + support + np.float32(0.5)), before).astype(np.int32)
+        op.expect(bool((first < before).all()), "a factor that reaches beyond the input")
         taps = first[:, None] + np.arange(max(1, (last - first).max(initial=1)), dtype=np.int32)
         distances = (taps - centers[:, None] + np.float32(0.5)) / stretch
         weights = _cubic(distances, -0.5) if cubic else np.maximum(0, 1 - np.abs(distances))
@@ -178,6 +191,9 @@ def _resize(op: OpView, c: Any, static: str = "") -> tuple[Value, list[tuple[Any
     for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True), 2):
         op.expect(not static or None not in (x.shape[axis], op.result.shape[axis]), static)
         op.expect(not isinstance(factor, Value), "a resize by a factor that is known only at run time")
+        if factor is not None and factor <= 0:  # PyTorch goes by the sizes then
+            op.expect(size is not None, "a resize by a negative factor")
+            factor = None
         before, known = size_of(c, x, axis), op.result.shape[axis]
         after: Size = known if known is not None else size if size is not None else _scaled(c, before, factor)
         corners = "align_corners" in op.arguments and op.align_corners

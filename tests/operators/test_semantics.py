@@ -116,6 +116,27 @@ CASES = [
     case("heaviside of special values", torch.heaviside, *_pairs(SPECIAL)),
     case("nextafter", torch.nextafter, *_pairs([0.0, 1.0, -1.0, 3.4e38, -3e-39, 1e-30, INF, -INF])),
     case("mantissas", lambda x: torch.frexp(x).mantissa, torch.tensor([1.0, 0.5, -3.0, 1e30, 1e-30, 1e-40, *SPECIAL])),
+    case("hypot of a bool", torch.hypot, torch.tensor([True, False]), torch.tensor([3.0, -4.0])),
+    case("ldexp of half precision", torch.ldexp, torch.tensor([1.5, -3.0]).half(), integers(-2, 3)),
+    case("bytes subtracted from complex numbers", lambda x, z: torch.view_as_real(torch.rsub(x, z)),
+         torch.tensor([4, 200], dtype=torch.uint8), torch.tensor([0.5 + 1j, -2j])),
+    case("multiples of bytes added to complex numbers", lambda z, x: torch.view_as_real(torch.add(z, x, alpha=3)),
+         torch.tensor([0.5 + 1j, -2j]), torch.tensor([4, 200], dtype=torch.uint8)),
+    case("complex numbers divided by infinity", lambda z, x: torch.view_as_real(z / x).abs(),
+         torch.tensor([0.5 + 1j, -2j]), torch.tensor([INF, -INF])),
+    *(case(f"{name} on both sides of the branch cuts", lambda z, name=name: torch.view_as_real(getattr(torch, name)(z)),
+           torch.tensor([complex(x, y) for x in (1.5, -1.5) for y in (0.0, -0.0, 0.3)])) for name in ("asin", "acos")),
+    case("powers of a complex zero", lambda z, w: torch.view_as_real(torch.pow(z, w)).abs(),
+         torch.tensor([0j, 0j, 2j]), torch.tensor([1.5 + 1j, -1.5 + 1j, -1 + 1j])),
+    case("distances of NaN that count", lambda x, y: torch.cdist(x, y, p=0.0),
+         torch.tensor([[NAN, 1.0]]), torch.tensor([[1.0, 1.0], [2.0, 3.0]])),
+    case("a linear resize that keeps the size", lambda x: torch.nn.functional.interpolate(
+        x, scale_factor=1.4, mode="linear", recompute_scale_factor=False), torch.randn(1, 2, 2)),
+    case("bags that end before the indices do", lambda w, i, o: torch.nn.functional.embedding_bag(
+        i, w, o, mode="sum", include_last_offset=True),
+        torch.randn(5, 3), torch.tensor([1, 2, 3]), torch.tensor([0, 1, 2])),
+    case("logarithms beside infinity", lambda x: x - torch.logsumexp(x, -1, keepdim=True),
+         torch.tensor([[INF, 0.0, -INF], [-INF, -INF, -INF], [1.0, -INF, 2.0]])),
     *(case(f"{name} of NaN", getattr(torch, name), *_pairs([NAN, 1.0, -INF]))
       for name in ("eq", "ne", "lt", "le", "gt", "ge")),
 ]  # fmt: skip

@@ -102,7 +102,7 @@ def compare(name: str, backend: str, expected: torch.Tensor, given: torch.Tensor
     psnr = (
         math.inf
         if error == 0
-        else 10 * math.log10(max(scale, 1e-300) ** 2 / error)
+        else 20 * math.log10(max(scale, 1e-300)) - 10 * math.log10(error)
         if math.isfinite(error)
         else -math.inf
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.aten import AtenOp
@@ -49,6 +52,34 @@ def run_op(op: str, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
     except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise EvaluationError(f"{op}: {error}") from error
     return results_of(made)
+
+
+def takes(op: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether PyTorch's shape function takes a call, as it must for the call to be exported.
+
+    Some kernels do not check what they are given, and read beyond it.
+    """
+    log = logging.getLogger(FakeTensorMode.__module__)  # which shows what is caught here
+    disabled, log.disabled = log.disabled, True
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        try:
+            overload_of(op)(**tree_map_only(torch.Tensor, mode.from_tensor, dict(arguments)))
+        except (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError):
+            return True
+        except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):
+            return False
+        finally:
+            log.disabled = disabled
+    return True
+
+
+def call_of(op: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call as PyTorch passes them on: by position up to the last one given, the others by name."""
+    schema = overload_of(op)._schema.arguments
+    positional = [argument for argument in schema if not argument.kwarg_only]
+    last = max((index for index, item in enumerate(positional, 1) if item.name in arguments), default=0)
+    args = [arguments.get(item.name, item.default_value) for item in positional[:last]]
+    return args, {item.name: arguments[item.name] for item in schema if item.kwarg_only and item.name in arguments}
 
 
 def results_of(made: Any) -> list[torch.Tensor]:
@@ -111,11 +142,14 @@ def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: in
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.rand(shape, generator=generator) < 0.5
-    if dtype.is_complex or (dtype.is_floating_point and limits is None):
+    if dtype.is_complex:
+        return torch.randn(shape, generator=generator, dtype=dtype)
+    if dtype.is_floating_point and limits is None:
         return torch.randn(shape, generator=generator).to(dtype)
     if dtype.is_floating_point and limits is not None:
         return (torch.rand(shape, generator=generator) * (limits[1] - limits[0]) + limits[0]).to(dtype)
-    low, high = limits or (-9 if dtype.is_signed else 0, 9)
+    low, high = limits or (-9, 9)
+    low, high = (low, high) if dtype.is_signed else (max(low, 0), max(high, 0))
     return torch.randint(int(low), int(high) + 1, shape, generator=generator).to(dtype)
 
 

@@ -1,0 +1,134 @@
+"""What `patcomp rule test` converts as a whole: examples that are programs of several ops, and decompositions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.commands.common import quiet
+from patcomp.commands.examples import convert_example, fired_in
+from patcomp.errors import EvaluationError, RuleError, StageError
+from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.evaluate.eager import call_of, overload_of
+from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.ir.types import TensorType
+from patcomp.patterns import Decomposition, OpRule
+from patcomp.patterns.aspects import is_left_open
+from patcomp.patterns.rule import Entry
+from patcomp.patterns.variations import OpDrawing
+from patcomp.rewrites.examination import Check
+from patcomp.rewrites.op_equivalence import Call, arguments_of, called, compared_results, op_drawings, wrong_result
+from patcomp.rewrites.trials import InvalidRewriteError, Runner, agrees, failure_text
+
+_OF_EACH_ASPECT = 2
+"""How many calls are exported of those that differ from an example in the same way; export takes most of the time."""
+
+
+def converted_checks(rule: Entry, catalog: Sequence[ModuleType], runtime: Runner | None = None) -> list[Check]:
+    """The checks of a rule that need a conversion from export on.
+
+    Args:
+        rule: a rule of the catalog.
+        catalog: what `TorchConverter` takes.
+        runtime: runs converted decompositions on the Core AI runtime too.
+    """
+    if isinstance(rule, Decomposition):
+        return [_converted_calls(rule, catalog, runtime)]
+    programs = [item for item in rule.examples if item.program] if isinstance(rule, OpRule) else []
+    if not programs:
+        return []
+    check = Check("programs of several ops")
+    for item in programs:
+        program, model, inputs = convert_example(item, catalog)
+        verification = program.verify_against(model, inputs, backends=["evaluator"])
+        if rule.name not in fired_in(program):
+            check.failure = RuleError(f"rule {rule.name} ({rule.source}) does not fire in its example {item}")
+        elif not verification.passed:
+            check.failure = RuleError(
+                f"rule {rule.name} ({rule.source}) is wrong in its example {item}: {verification}"
+            )
+        else:
+            check.runs += 1
+    return [check]
+
+
+class _Calling(torch.nn.Module):
+    """A call of one op, whose tensors are the inputs."""
+
+    def __init__(self, drawing: OpDrawing):
+        super().__init__()
+        self.drawing = drawing
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        remaining = iter(tensors)
+        args, kwargs = call_of(self.drawing.op, arguments_of(self.drawing, lambda _: next(remaining)))
+        return overload_of(self.drawing.op)(*args, **kwargs)
+
+
+def _converted_calls(rule: Decomposition, catalog: Sequence[ModuleType], runtime: Runner | None) -> Check:
+    """The check that a decomposition is right as a converted program too."""
+    check, seen = Check("converted"), Counter[str]()
+    for drawing in op_drawings(rule):
+        if is_left_open(rule.unspecified, drawing.aspect) or seen[drawing.aspect] == _OF_EACH_ASPECT:
+            continue
+        call = called(drawing)
+        if call is None:
+            continue
+        try:
+            program = _converted(drawing, call, catalog)
+            if program is not None:
+                _check_outputs(drawing, call, program, runtime)
+        except (AssertionError, RuleError) as error:
+            check.failure = error
+            break
+        seen[drawing.aspect] += program is not None
+        check.runs += program is not None
+    return check
+
+
+def _converted(drawing: OpDrawing, call: Call, catalog: Sequence[ModuleType]) -> AIProgram | None:
+    """The converted program of a call; None where it is refused, which an example must not be."""
+    quiet()
+    is_example = drawing.aspect == "the example"
+    try:
+        exported = torch.export.export(_Calling(drawing), tuple(call.inputs.values()), strict=False)
+        program = TorchConverter(catalog=catalog).add_exported_program(exported).to_coreai()
+    except StageError as error:
+        raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
+    except Exception as error:  # whatever export raises, and refusals
+        if is_example:
+            raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
+        return None
+    if is_example and not drawing.rule.of_complex and drawing.op in program.stages["import"]:  # type: ignore[union-attr]
+        raise InvalidRewriteError(drawing, f"is never used: another rule takes {drawing.op}", program.stages["import"])
+    return program
+
+
+def _check_outputs(drawing: OpDrawing, call: Call, program: AIProgram, runtime: Runner | None) -> None:
+    """Compares a converted program with eager PyTorch.
+
+    Raises:
+        WrongRuleError: a result is another.
+    """
+    inputs: dict[str, Any] = {}
+    arguments = program.module.graph("main").regions[0].block.args
+    for name, value, argument in zip(program.input_names(), call.inputs.values(), arguments, strict=True):
+        assert isinstance(argument.type, TensorType)
+        try:
+            inputs[name] = prepare_input(value, argument.type, name)
+        except EvaluationError:
+            return  # a number that does not fit 32 bits
+    runs: list[Runner] = [lambda _, given: program.run(given)]
+    for run in [*runs, runtime] if runtime is not None else runs:
+        outputs = run(program.module, inputs)
+        for index, name in enumerate(program.output_names()[: compared_results(drawing, call)]):
+            given = outputs[name]
+            made = to_tensor(given if hasattr(given, "shape") and given.shape else np.asarray(given))
+            if not agrees(call.results[index], made):
+                raise wrong_result(drawing, call, index, made, program.stages["import"])
