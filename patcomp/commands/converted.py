@@ -26,7 +26,7 @@ from patcomp.rewrites.examination import Check
 from patcomp.rewrites.op_equivalence import Call, arguments_of, called, compared_results, op_drawings, wrong_result
 from patcomp.rewrites.trials import InvalidRewriteError, Runner, agrees, failure_text
 
-_OF_EACH_ASPECT = 2
+_OF_EACH_ASPECT = 1
 """How many calls are exported of those that differ from an example in the same way; export takes most of the time."""
 
 

@@ -13,10 +13,14 @@ from collections.abc import Mapping
 
 from patcomp.errors import RuleError
 
-SPECIAL = {"infinities and zeros": (math.inf, -math.inf, 0.0, -0.0), "NaN": (math.nan,)}
+SPECIAL = {
+    "infinities and zeros": (math.inf, -math.inf, 0.0, -0.0),
+    "NaN": (math.nan,),
+    "halves": (0.5, -0.5, 1.5, -1.5, 2.5, -2.5),
+}
 """Special values, by the aspect in which a program with them differs from the example."""
 
-VARIED = (*SPECIAL, "axes", "options", "broadcasts", "sizes", "element types")
+VARIED = (*SPECIAL, "axes", "options", "broadcasts", "ranks", "sizes", "element types")
 """The aspects that a rule can leave open; its examples and the programs drawn of its pattern are always compared."""
 
 

@@ -72,6 +72,16 @@ def _changes(given: Mapping[str, Any], schema: Schema, broadcasts: bool) -> Iter
     for name in tensors if broadcasts else ():
         for other in _broadcasts(given[name]):
             yield "broadcasts", {**given, name: other}
+    others = {name: value for name, value in given.items() if name not in tensors[:1]}
+    alone = not list(sizes_in(others, set(AXES)))  # the only sizes are those of one tensor
+    if alone or broadcasts:
+        above = {
+            name: _of_rank_above(value) if holds_tensors(schema[name]) else _moved(value) if name in AXES else value
+            for name, value in given.items()
+        }
+        yield "ranks", above
+    if alone:
+        yield from (("sizes", {**given, name: _less_square(given[name])}) for name in tensors)
     choose = random.Random(0).choice
     sizes = list(sizes_in(given, set(AXES)))
     for _ in range(6):
@@ -121,6 +131,29 @@ def _broadcasts(text: str) -> Iterator[str]:
         yield "".join(f"{size}x" for size in [*sizes[:index], "1", *sizes[index + 1 :]]) + rest
     if sizes:
         yield "".join(f"{size}x" for size in sizes[1:]) + rest
+
+
+def _less_square(text: str) -> str:
+    """The type with one element more along the last dimension, where all others may be like it."""
+    match = TENSOR_TYPE.fullmatch(text)
+    if match is None or not match["dims"]:
+        return text
+    *dims, last, _ = match["dims"].split("x")
+    return "".join(f"{size}x" for size in [*dims, int(last) + 1]) + text[match.start("element") :]
+
+
+def _of_rank_above(value: Any) -> Any:
+    """A type with one dimension more, in front."""
+    if isinstance(value, list | tuple):
+        return [_of_rank_above(item) for item in value]
+    return f"2x{value}" if isinstance(value, str) else value
+
+
+def _moved(axes: Any) -> Any:
+    """Axes that count from the front where there is one dimension more."""
+    if isinstance(axes, list | tuple):
+        return [_moved(axis) for axis in axes]
+    return axes + 1 if isinstance(axes, int) and axes >= 0 else axes
 
 
 def _with_element(value: Any, element: str) -> Any:

@@ -42,7 +42,7 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
     return factors.packed, factors.pivots, factors.info
 
 
-@decomposition("aten.lu_unpack", examples=[
+@decomposition("aten.lu_unpack", unspecified={"ranks": "the exchanges have the batch of the factors"}, examples=[
     example("2x4x4xf32", torch.tensor([[3, 2, 4, 4], [2, 2, 3, 4]], dtype=torch.int32)),
     example("5x3xf32", torch.tensor([5, 2, 4], dtype=torch.int32)),
     example("3x5xf32", torch.tensor([1, 3, 3], dtype=torch.int32), unpack_pivots=False),

@@ -91,7 +91,9 @@ def _along(x: Pair, dim: int, sign: int) -> tuple[Tensor, Tensor]:
     return real.movedim(-1, dim), imag.movedim(-1, dim)
 
 
-_UNCHECKED = dict.fromkeys(("axes", "options", "sizes"), "eager does not check what torch.fft has checked before")
+_UNCHECKED = dict.fromkeys(
+    ("axes", "options", "ranks", "sizes"), "eager does not check what torch.fft has checked before"
+)
 _UNCHECKED["infinities and zeros"] = "the order of sums decides what infinities of either sign give"
 
 

@@ -36,7 +36,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return product.view(*leading, weight.shape[0])
 
 
-_UNCHECKED = dict.fromkeys(("options", "sizes"), "eager does not check what the layers that use it get right")
+_UNCHECKED = dict.fromkeys(("options", "ranks", "sizes"), "eager does not check what the layers that use it get right")
 
 
 @decomposition("aten._trilinear", unspecified=_UNCHECKED, examples=[

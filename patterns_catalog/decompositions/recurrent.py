@@ -15,7 +15,7 @@ Step = Callable[[Tensor, State, Sequence[Tensor], bool], State]
 """From an input times its weights, the state before and the weights, the state after, the output first."""
 
 
-_UNCHECKED = dict.fromkeys(("options", "sizes"), "eager does not check that the weights fit each other")
+_UNCHECKED = dict.fromkeys(("options", "ranks", "sizes"), "eager does not check that the weights fit each other")
 
 
 @decomposition("aten.lstm_cell", examples=[

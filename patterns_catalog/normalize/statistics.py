@@ -6,7 +6,7 @@ from typing import Any
 
 from patcomp.ir.types import element_type, tensor
 from patcomp.ir.value import TypeView, Value
-from patcomp.patterns import OpView, example, normalization
+from patcomp.patterns import FurtherResults, OpView, example, normalization
 
 
 def _dims(op: OpView) -> list[int]:
@@ -40,7 +40,10 @@ def std(op: OpView, a: Any) -> Value:
     return a.build("aten._to_copy", op.result, self=root, dtype=element) if half else root
 
 
-@normalization("aten.var_mean.correction", examples=[example("2x3x4xf32", [-1], correction=0, keepdim=True)])
+@normalization(
+    "aten.var_mean.correction", examples=[example("2x3x4xf32", [-1], correction=0, keepdim=True)],
+    unspecified={"infinities and zeros": FurtherResults("eager's running mean of infinity is NaN")},
+)  # fmt: skip
 def var_mean(op: OpView, a: Any) -> list[Value]:
     "a variance and a mean; lowering shares what they have in common"
     x = op["self"]

@@ -7,14 +7,17 @@ Python.)
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from patcomp.cli import main
+from tests.patterns.seeded_rules import MISTAKES as MORE_MISTAKES
+from tests.patterns.seeded_rules import Mistake
 
 HEAD = """
+import torch
+
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.types import element_type
@@ -147,19 +150,8 @@ def addbmm(self, batch1, batch2, *, beta=1, alpha=1):
 """
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A rule, the part of it that a mistake concerns, and that part with the mistake."""
-
-    name: str
-    rule: str
-    right: str
-    wrong: str
-    shown: str
-    """What the counterexample must show."""
-
-
 MISTAKES = [
+    *MORE_MISTAKES,
     Mistake("wrong axis", NORM, "where=[axis == x.rank - 1, ", "where=[", "aten.mean.dim"),
     Mistake("ignored argument of a pattern", FACTOR, "alpha=2", "alpha=ANY", "aten.add.Tensor"),
     Mistake("wrong literal", LOGARITHM, "where=[two.value == 2.0]", "where=[]", "aten.log"),

@@ -1,0 +1,55 @@
+"""What `patcomp rule test` tests of a user's rules, of those of the catalog: no counterexample is found.
+
+A few rules of each kind are tested always, all of them with `-m slow`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from patcomp.commands.converted import converted_checks
+from patcomp.patterns import Decomposition
+from patcomp.patterns.rule import Entry
+from patcomp.rewrites.examination import examine
+from patterns_catalog import default_decompositions, default_rules
+
+pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
+
+CATALOG = default_rules()
+RULES = {rule.name: rule for rule in [*CATALOG, *default_decompositions()]}
+NO_EXAMPLES = {
+    "drop_identity_cast", "merge_reshapes", "merge_transposes", "transpose_of_unit_dims", "drop_identity",
+    "drop_broadcast_before_broadcast",
+}  # fmt: skip
+"""Rules of Core AI ops, which `test_optimize.py` tests."""
+
+SAMPLE = (
+    "decompose hypot", "decompose complex rsub", "decompose complex asin", "decompose ldexp", "decompose cdist",
+    "layer_norm", "log_softmax written out", "normalize eq", "embedding_bag", "sort", "upsample_bicubic",
+)  # fmt: skip
+"""A decomposition of each sort, a composite made of one op and one recovered, a normalization, lowerings."""
+
+
+def _assert_right(rule: Entry) -> None:
+    checks = examine(rule, CATALOG)
+    assert not [f"{check.name}: {check.failure}" for check in checks if check.failure is not None]
+    assert sum(check.runs for check in checks) > 0 or not isinstance(rule, Decomposition)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_nothing_is_found(name: str) -> None:
+    _assert_right(RULES[name])
+
+
+def test_a_rule_that_leaves_something_open_says_why() -> None:
+    reasons = {name: rule.unspecified for name, rule in RULES.items() if rule.unspecified}
+    assert "NaN" in reasons["scaled_dot_product_attention"]
+    assert len(reasons) < len(RULES) / 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RULES if name not in NO_EXAMPLES])
+def test_nothing_is_found_in_any_rule(name: str) -> None:
+    rule = RULES[name]
+    _assert_right(rule)
+    assert not [f"{check.name}: {check.failure}" for check in converted_checks(rule, []) if check.failure is not None]
