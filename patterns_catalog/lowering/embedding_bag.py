@@ -15,7 +15,10 @@ from patterns_catalog.lowering.shapes import slice_axis
 _MODES = ("sum", "mean", "amax")
 
 
-@lowering("aten._embedding_bag", "aten._embedding_bag_forward_only", examples=[
+_LAST = {"options": "eager's kernels differ in whether a last offset before the end leaves the rest out"}
+
+
+@lowering("aten._embedding_bag", "aten._embedding_bag_forward_only", unspecified=_LAST, examples=[
     example("7x3xf32", "6xsi64[0,6]", "3xsi64[0,0]"),
     example("7x3xf32", "6xsi64[0,3]", "3xsi64[0,0]", False, 1, False, None, True, 2),
     example("7x3xf32", "6xsi64[0,3]", "3xsi64[0,0]", False, 2, False, None, False, 1),
@@ -42,9 +45,6 @@ def embedding_bag(op: OpView, c: Any) -> list[Value]:
     # the bag of a position is the last one that starts at or before it
     later = c.cast(c.broadcasting_greater(c.reshape(starts, [1, bags]), positions), "si32")
     bag = c.broadcasting_sub(bags - 1, c.reduce_sum(later, [1]))
-    if op.include_last_offset:  # what is behind the last offset is in no bag
-        inside = c.broadcasting_greater(slice_axis(c, offsets, 0, bags, bags + 1), positions)
-        bag = c.broadcasting_where(inside, bag, c.constant(bags, "si32"))
     rows = c.gather_nd(weight, c.expand_dims(indices, [1]))
     if op.per_sample_weights is not None:
         rows = c.broadcasting_mul(rows, c.expand_dims(op.per_sample_weights, [1]))

@@ -25,7 +25,7 @@ NO_EXAMPLES = {
 
 SAMPLE = (
     "decompose hypot", "decompose complex rsub", "decompose complex asin", "decompose ldexp", "decompose cdist",
-    "layer_norm", "log_softmax written out", "normalize eq", "embedding_bag", "sort", "upsample_bicubic",
+    "layer_norm", "log_softmax written out", "normalize eq", "embedding_bag", "sort",
 )  # fmt: skip
 """A decomposition of each sort, a composite made of one op and one recovered, a normalization, lowerings."""
 

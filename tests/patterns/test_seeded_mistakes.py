@@ -206,7 +206,13 @@ def test_a_mistake_is_found(
     assert mistake.shown in out
 
 
-@pytest.mark.parametrize("text", dict.fromkeys(mistake.rule for mistake in MISTAKES))
+CORRECTED = [
+    pytest.param(rule, marks=[pytest.mark.slow] if rule in {mistake.rule for mistake in MORE_MISTAKES} else [])
+    for rule in dict.fromkeys(mistake.rule for mistake in MISTAKES)
+]
+
+
+@pytest.mark.parametrize("text", CORRECTED)
 def test_the_corrected_rule_passes(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
