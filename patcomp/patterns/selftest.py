@@ -121,11 +121,13 @@ def variants(rule: Rule) -> list[Variant]:
             key = (tuple((name, pick) for name, (_, pick) in taken.items()), tuple(map(id, swapped)))
             found.setdefault(key, (list(taken.values()), swapped))
     kept = list(found.values())[:: -(-len(found) // VARIANTS)]
+    numbers = {id(node): number for number, node in enumerate(alternatives, 1)}
+    names = {id(node): node_name(rule, node) for node in {id(n): n for _, nodes in kept for n in nodes}.values()}
     return [
         Variant(
             {id(node): pick for node, pick in taken},
             frozenset(map(id, swapped)),
-            _variant_name(rule, taken, swapped),
+            _variant_name(taken, swapped, numbers, names),
         )
         for taken, swapped in kept
     ]
@@ -150,10 +152,11 @@ def node_name(rule: Rule, node: OpNode) -> str:
     return node.spec.name + (f" #{same.index(node) + 1}" if len(same) > 1 else "")
 
 
-def _variant_name(rule: Rule, taken: list[tuple[AnyOf, int]], swapped: list[OpNode]) -> str:
-    numbers = {id(node): i for i, node in enumerate((n for n in walk(rule.root) if isinstance(n, AnyOf)), 1)}
+def _variant_name(
+    taken: list[tuple[AnyOf, int]], swapped: list[OpNode], numbers: Mapping[int, int], names: Mapping[int, str]
+) -> str:
     parts = [f"{node.tag or f'any_of #{numbers[id(node)]}'} = {node.tags[pick]}" for node, pick in taken]
-    parts += [f"{node_name(rule, node)} swapped" for node in swapped]
+    parts += [f"{names[id(node)]} swapped" for node in swapped]
     return "matches" + (f" with {', '.join(parts)}" if parts else "")
 
 
