@@ -28,7 +28,7 @@ class Bert(nn.Module):
         super().__init__()
         config = BertConfig(
             hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=100,
-            max_position_embeddings=64,
+            max_position_embeddings=64, attn_implementation="eager",
         )  # fmt: skip
         self.model = BertModel(config)
 
@@ -130,6 +130,8 @@ def test_with_all_sizes_fixed_it_is_the_static_program(name: str, native: Native
     args = MODELS[name][2][1]
     static = convert(model, args)
     assert program.composites == static.composites
+    if name != "resnet":
+        assert program.composites["scaled_dot_product_attention"] == 2
     fixed = program.specialize(_sizes(program, args))
     assert "?" not in str(fixed)
     assert ops(fixed) == ops(static)
