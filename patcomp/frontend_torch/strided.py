@@ -25,8 +25,13 @@ def flatten_source(node: Node, arguments: dict[str, Any]) -> None:
     source = node.args[0]
     assert isinstance(source, Node)
     fake: torch.Tensor = source.meta["val"]
-    if not all(isinstance(size, int) for size in (*fake.shape, *fake.stride())):
-        raise TypeError("as_strided needs sizes that are known before the program runs; so do diagonals and unfold")
+    if open_axes := [axis for axis, size in enumerate(fake.shape) if not isinstance(size, int)]:
+        raise TypeError(
+            f"as_strided needs sizes that are known before the program runs, but dimension {open_axes} of its input is "
+            "open; slices, views, unfold and diagonal can do with open sizes"
+        )
+    if not all(isinstance(stride, int) for stride in fake.stride()):
+        raise TypeError("as_strided needs strides that are known before the program runs")
     order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))  # type: ignore[operator]
     expected = 1
     for axis in reversed(order):

@@ -32,7 +32,9 @@ def embedding_bag(op: OpView, c: Any) -> list[Value]:
     op.ignore("scale_grad_by_freq", "sparse", because="they only concern gradients")
     op.expect(not any(op.used(result) for result in (1, 2, 3)), "the results of an embedding_bag that gradients need")
     weight, indices, offsets = op.weight, as_index(c, op.indices), as_index(c, op.offsets)
-    op.expect(weight.is_static and indices.is_static and offsets.is_static, "an embedding_bag of dynamic shapes")
+    for name, value in (("weight", weight), ("indices", indices), ("offsets", offsets)):
+        open_axes = [axis for axis, size in enumerate(value.shape) if size is None]
+        op.expect(not open_axes, f"an embedding_bag of dynamic shapes: dimension {open_axes} of `{name}` is open")
     bags, width = op.result.static_shape
     rest = [filled(c, 0, list(result.static_shape), result.element_type) for result in op.results[1:]]
     none = filled(c, 0, [bags, width], weight.element_type)

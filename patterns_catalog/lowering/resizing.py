@@ -189,7 +189,8 @@ def _resize(op: OpView, c: Any, static: str = "") -> tuple[Value, list[tuple[Any
     factors = [None] * (x.rank - 2) if factors == [None] else factors
     axes: list[tuple[Any, Any, Any]] = []
     for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True), 2):
-        op.expect(not static or None not in (x.shape[axis], op.result.shape[axis]), static)
+        for what, shape in (("input", x.shape), ("result", op.result.shape)):
+            op.expect(not static or shape[axis] is not None, f"{static}: dimension {axis} of the {what} is open")
         op.expect(not isinstance(factor, Value), "a resize by a factor that is known only at run time")
         if factor is not None and factor <= 0:  # PyTorch goes by the sizes then
             op.expect(size is not None, "a resize by a negative factor")

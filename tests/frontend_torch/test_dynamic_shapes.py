@@ -90,3 +90,20 @@ def test_a_decomposition_that_branches_on_a_size_is_refused() -> None:
     exported = export(function, torch.randn(1, 1, 8, 8), {2: 2 * Dim("n", min=2)})
     with pytest.raises(UnsupportedError):
         TorchConverter().add_exported_program(exported).to_coreai()
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "as_strided": (lambda x: x.as_strided((2, 2), (3, 1)), r"dimension \[1\] of its input is open"),
+    "cubic resize": (
+        lambda x: nn.functional.interpolate(x[None, None], scale_factor=2.0, mode="bicubic"),
+        "dimension 3 of the input is open",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_the_open_dimension(name: str) -> None:
+    function, message = REFUSED[name]
+    exported = export(function, torch.randn(4, 6), {1: Dim("n", min=4, max=64)})
+    with pytest.raises(UnsupportedError, match=message):
+        TorchConverter().add_exported_program(exported).to_coreai()
