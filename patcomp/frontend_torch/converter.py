@@ -33,7 +33,7 @@ from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of
+from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of_each
 from patcomp.rewrites import Dumps, Options, Widths, explain, known_composites, specialize, why_not
 
 
@@ -88,7 +88,7 @@ class TorchConverter:
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
         own = default_decompositions() + default_rules()
-        catalogs = [*map(rules_of, catalog), *([installed_rules()] if installed_catalogs else [])]
+        catalogs = [*rules_of_each(catalog), *([installed_rules()] if installed_catalogs else [])]
         self.rules: RuleSet = in_front(own, catalogs, without)
         self.lowerings = Lowerings(self._is_built_in)
         self._staged: dict[str, Staged] = {}

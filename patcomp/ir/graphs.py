@@ -155,12 +155,16 @@ def _declared(
     for names in (input_names, output_names):
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise TypeError(f"composite {composite_name!r}: names must be a list of strings, got {names!r}")
+    if not isinstance(op_attributes, Mapping) or not all(isinstance(key, str) for key in op_attributes):
+        raise TypeError(f"composite {composite_name!r}: op_attributes must be a dict by name, got {op_attributes!r}")
     if absent := [name for name, value in op_attributes.items() if value is None]:
         raise TypeError(f"composite {composite_name!r}: op_attributes {absent} are None; leave them out")
     attributes = dict(op_attributes)
     own = attributes.pop("version", version)
     if version is not None and own != version:
         raise ValueError(f"composite {composite_name!r}: version={version}, but op_attributes has version {own}")
+    if own is not None and type(own) is not int:
+        raise TypeError(f"composite {composite_name!r}: the version must be an integer, got {own!r}")
     return composite_declaration(
         composite_name,
         input_names=input_names,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from patcomp.errors import RuleError
 from patcomp.ir.locations import describe
 from patcomp.ir.value import TypeView, Value
-from patcomp.ir.xdsl import Attribute, Operation
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 
 if TYPE_CHECKING:
@@ -178,6 +178,8 @@ class OpRule:
         if made is None:
             return None
         values: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
+        if wrong := [value for value in values if not isinstance(value, Value | SSAValue | None)]:
+            raise RuleError(f"rule {self.name} ({self.source}) gave {wrong[0]!r} for {view.op_name}, which is no value")
         if view.unread:
             names = ", ".join(sorted(view.unread))
             raise RuleError(f"rule {self.name} ({self.source}) does not account for argument {names} of {view.op_name}")

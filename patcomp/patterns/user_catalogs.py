@@ -38,6 +38,18 @@ def rules_of(catalog: Catalog) -> RuleSet:
     return collect(catalog, *modules)
 
 
+def rules_of_each(catalogs: Iterable[Catalog]) -> list[RuleSet]:
+    """The rules of several catalogs.
+
+    Raises:
+        TypeError: it is no list of catalogs, but one of them, for instance.
+        RuleError: as `rules_of`.
+    """
+    if catalogs is None or isinstance(catalogs, str | ModuleType | RuleSet):
+        raise TypeError(f"catalog takes a list of modules, packages and RuleSets, got {catalogs!r}")
+    return [rules_of(catalog) for catalog in catalogs]
+
+
 def installed_rules() -> RuleSet:
     """The rules of the catalogs that installed packages declare, ordered by package and entry point.
 

@@ -170,3 +170,18 @@ def test_declarations_with_and_without_a_context() -> None:
 def test_declarations_that_are_wrong(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         generate_composite_decl(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "more", "words"),
+    [
+        (None, {}, "op_attributes must be a dict by name, got None"),
+        ([1], {}, "op_attributes must be a dict by name"),
+        ({3: 1}, {}, "op_attributes must be a dict by name"),
+        ({}, {"version": "1"}, "the version must be an integer, got '1'"),
+        ({"version": 1.5}, {}, "the version must be an integer"),
+    ],
+)
+def test_a_declaration_of_other_types(attributes: object, more: dict, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        generate_composite_decl("mine", ["x"], ["y"], attributes, **more)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from patcomp import RuleError, TorchConverter, get_decomp_table
+from patcomp import RuleError, StageError, TorchConverter, get_decomp_table
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import (
@@ -198,6 +198,32 @@ def test_a_package_counts_with_all_of_its_modules(tmp_path: Path, monkeypatch: p
 
 def test_a_rule_set_is_a_catalog() -> None:
     assert "my sinh" in fired(convert(torch.sinh, RuleSet([my_lowering])))
+
+
+def test_one_catalog_is_no_list_of_them() -> None:
+    for single in (ModuleType("single"), RuleSet(), None, "single"):
+        with pytest.raises(TypeError, match="catalog takes a list of modules"):
+            TorchConverter(catalog=single)  # type: ignore[arg-type]
+
+
+def test_what_a_rule_gives_and_raises_names_it() -> None:
+    def gives_a_number(op: Any, c: Any) -> Any:
+        return c.relu(op["self"]) and 3
+
+    def raises(op: Any, c: Any) -> Any:
+        return c.reluu(op["self"])
+
+    exported = torch.export.export(torch.nn.ReLU(), (torch.randn(2, 3),))
+    for function, error, words in (
+        (gives_a_number, StageError, "gave 3 for aten.relu"),
+        (raises, AttributeError, "reluu"),
+    ):
+        rules = RuleSet([lowering("aten.relu", name="mine")(function)])
+        converter = TorchConverter(catalog=[rules]).add_exported_program(exported)
+        with pytest.raises(error, match=words) as caught:
+            converter.to_coreai()
+    assert "while rule mine (patterns/test_user_catalogs.py:" in caught.value.__notes__[0]
+    assert "ran for %relu" in caught.value.__notes__[0]
 
 
 def test_anything_else_is_not() -> None:
