@@ -1,4 +1,4 @@
-"""Loops own what they carry.
+"""Loops own what they carry, and branches what they result in.
 
 The runtime carries values by reference and computes in place: what a loop starts from may change while it runs (a
 constant too, which other loops may share), and the result of a nested `if` or `while` is the same memory on every
@@ -30,11 +30,29 @@ def own_carried_values(module: IRModule, statistics: Statistics) -> None:
                         statistics.record("own carried value", True, 0.0)
 
 
+def own_branch_results(module: IRModule, statistics: Statistics) -> None:
+    """Inserts a copy where both branches hand on a value from outside, between which the runtime cannot choose."""
+    for op in list(module.op.walk()):
+        if op.name == "coreai.if":
+            first, second = (region.block.last_op for region in op.regions)
+            assert first is not None
+            assert second is not None
+            for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
+                if isinstance(one.type, TensorType) and not _is_made(one, first) and not _is_made(other, second):
+                    first.operands[index] = _copy(one, first, module)
+                    statistics.record("own branch result", True, 0.0)
+
+
+def _is_made(value: SSAValue, holder: Operation) -> bool:
+    """Whether an op beside the holder computed a value."""
+    return isinstance(value, OpResult) and value.op.parent is holder.parent and value.op.name not in _SHARED
+
+
 def _is_own(value: SSAValue, holder: Operation) -> bool:
     """Whether an op beside the holder computed a value for nothing else."""
-    if not isinstance(value, OpResult) or value.op.parent is not holder.parent:
+    if not isinstance(value, OpResult) or not _is_made(value, holder):
         return False
-    return value.op.name not in _SHARED and not value.op.regions and len(list(value.uses)) == 1
+    return not value.op.regions and len(list(value.uses)) == 1
 
 
 _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")

@@ -306,6 +306,18 @@ def test_a_predicate_known_at_export_leaves_one_branch() -> None:
     assert program.verify_against(model, (X,), backends=["evaluator"]).passed
 
 
+def test_branches_that_hand_on_values_from_outside(native: Native) -> None:
+    def function(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x, y: (x.clone(), x + 1), lambda x, y: (y.clone(), y + 2), (x, y))
+
+    x, y = torch.randn(3).abs(), torch.randn(3)
+    program = TorchConverter().add_exported_program(torch.export.export(Captures(function), (x, y))).to_coreai()
+    for given in (x, -x):
+        outputs = native.run(program.module, dict(zip(program.input_names(), (given, y), strict=True)))
+        for name, expected in zip(program.output_names(), Captures(function)(given, y), strict=True):
+            torch.testing.assert_close(torch.from_numpy(outputs[name]), expected)
+
+
 def test_names_of_nested_graphs_do_not_hide_inputs(native: Native) -> None:
     class Named(nn.Module):
         def forward(self, x: torch.Tensor, mul: int) -> Any:
