@@ -10,6 +10,7 @@ from patcomp.patterns import decomposition, example
 
 @decomposition(
     "aten.batch_norm",
+    unspecified={"infinities and zeros": "eager folds statistics and weights"},
     examples=[example("2x3x4xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", False, 0.1, 1e-5, False)],
 )
 def batch_norm(

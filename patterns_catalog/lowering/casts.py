@@ -10,8 +10,10 @@ from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
 from patcomp.patterns.aspects import SPECIAL
 
+_BEYOND = dict.fromkeys((*SPECIAL, "element types"), "integers of floats that are outside their range")
 
-@lowering("aten._to_copy", unspecified=dict.fromkeys(SPECIAL, "integers have no infinities and no NaN"), examples=[
+
+@lowering("aten._to_copy", unspecified=_BEYOND, examples=[
     example("2x3xf32", dtype="si32"), example("4xsi32[-3,3]", dtype="f32"), example("4xsi32[-1,1]", dtype="i1"),
     example("6xsi32[-999,999]", dtype="si8"), example("6xsi32[-999,999]", dtype="ui8"), example("4xi1", dtype="si64"),
 ])  # fmt: skip
