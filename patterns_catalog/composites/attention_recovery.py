@@ -7,12 +7,13 @@ So there is one place that says what the composite looks like, whichever form a 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.infer import broadcast_shapes
-from patcomp.ir.types import tensor
+from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
@@ -31,7 +32,7 @@ _LARGEST_FILL = -1e4
 _PRECISION = {"f32": 1e-6, "f16": 1e-3, "bf16": 5e-3}
 """How far two rounded factors of each type may be from the number that they stand for."""
 
-_LOWEST = {"f16": -65504.0, "bf16": float.fromhex("-0x1.fep127"), "f32": -float.fromhex("0x1.fffffep127")}
+_LOWEST = {"bf16": float.fromhex("-0x1.fep127"), "f32": -float.fromhex("0x1.fffffep127")}
 
 
 # ---- the mask ------------------------------------------------------------------------------------
@@ -46,10 +47,19 @@ def _number(value: float, like: Value) -> Value:
     return coreai.constant(value, like.element_type)
 
 
-def _added(mask: Value | None, bias: Value, query: Value) -> Value:
+def _element_of_mask(query: Value, fills: Iterable[Value | None]) -> Attribute:
+    """The element type of a mask of numbers: the query's, where that has a number in which any score is lost.
+
+    Scores of float16 are computed in float32, where its lowest number is not low enough.
+    """
+    finite = any(fill is not None and _number_of(fill) > -math.inf for fill in fills)
+    return element_type("f32") if finite and query.dtype == "f16" else query.element_type
+
+
+def _added(mask: Value | None, bias: Value, element: Attribute) -> Value:
     """The mask after a bias was added to the scores."""
-    if bias.element_type != query.element_type:
-        bias = aten.build("aten._to_copy", tensor(bias.shape, query.element_type), self=bias, dtype=query.element_type)
+    if bias.element_type != element:
+        bias = aten.build("aten._to_copy", tensor(bias.shape, element), self=bias, dtype=element)
     if mask is None:
         return bias
     if mask.dtype == "i1":
@@ -58,7 +68,7 @@ def _added(mask: Value | None, bias: Value, query: Value) -> Value:
     return aten.build("aten.add.Tensor", tensor(shape, mask.element_type), self=mask, other=bias)
 
 
-def _replaced(mask: Value | None, keep: Value, fill: float, query: Value) -> Value:
+def _replaced(mask: Value | None, keep: Value, fill: float, element: Attribute) -> Value:
     """The mask after scores were replaced by a number where `keep` is false.
 
     With minus infinity it is a bool mask, and a row of which nothing is kept gives zeros, as in PyTorch's op, where
@@ -72,10 +82,10 @@ def _replaced(mask: Value | None, keep: Value, fill: float, query: Value) -> Val
             return _where(keep, mask, _number(fill, mask))
         shape = broadcast_shapes(mask.shape, keep.shape)
         return aten.build("aten.logical_and", tensor(shape, "i1"), self=mask, other=keep)
-    zero = _number(0.0, query)
+    zero = coreai.constant(0.0, element)
     if mask is None or mask.dtype == "i1":
-        mask = zero if mask is None else _where(mask, zero, _number(-math.inf, query))
-    return _where(keep, mask, _number(_LOWEST[query.dtype], query))
+        mask = zero if mask is None else _where(mask, zero, coreai.constant(-math.inf, element))
+    return _where(keep, mask, coreai.constant(_LOWEST[element_name(element)], element))
 
 
 def _negated(mask: Value) -> Value:
@@ -101,12 +111,12 @@ def attention(
         scale: the factor of the scores, None for 1 / sqrt(width).
         result_types: the type of the result.
     """
-    mask: Value | None = None
+    mask, element = None, _element_of_mask(query, (stages[3], stages[7]))
     for bias, keep, drop, fill in (stages[:4], stages[4:]):
         if bias is not None:
-            mask = _added(mask, bias, query)
+            mask = _added(mask, bias, element)
         elif (kept := keep if drop is None else _negated(drop)) is not None:
-            mask = _replaced(mask, kept, _number_of(fill), query)
+            mask = _replaced(mask, kept, _number_of(fill), element)
     key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
     if column_size is not None and key.rank > query.rank:
         key = _joined(key, [column_size[0], column_size[2], column_size[1]])

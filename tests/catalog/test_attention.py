@@ -201,6 +201,9 @@ SPELLINGS = [
     *(replace(PLAIN, product=p, mask="causal") for p in ("bmm", "einsum")),
     *(replace(PLAIN, product="bmm", grouped=g) for g in ("repeat_kv", "one head")),
     *(replace(PLAIN, dtype=torch.float16, wide=w, mask="bias") for w in (False, True)),
+    replace(
+        PLAIN, dtype=torch.float16, mask="window", sizes=(1, 2, 5, 2, 8)
+    ),  # in rows without a key all weights are equal
     replace(PLAIN, straight_key=True, mask="bias"),
     replace(PLAIN, wide=True),
 ]
