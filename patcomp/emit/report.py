@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from patcomp.ir.locations import Origin, origins, rules
-from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.module import IRModule, callee, graph_name
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def composite_calls(module: IRModule) -> tuple[CompositeCall, ...]:
     calls = []
     for op in module.op.walk():
         if op.name == "coreai.invoke":
-            callee = op.properties["callee"].symbol.string_value()  # type: ignore[attr-defined]
-            if callee in names:
+            called = callee(op)
+            if called in names:
                 made_by = next(iter(rules(op.location)), "")
-                calls.append(CompositeCall(names[callee], made_by, origins(op.location)))
+                calls.append(CompositeCall(names[called], made_by, origins(op.location)))
     return tuple(calls)

@@ -97,6 +97,11 @@ def graph_name(graph: Operation) -> str:
     return graph.properties["sym_name"].data  # type: ignore[attr-defined]
 
 
+def callee(invoke: Operation) -> str:
+    """The symbol of the graph that a `coreai.invoke` calls."""
+    return invoke.properties["callee"].symbol.string_value()  # type: ignore[attr-defined, no-any-return]
+
+
 def create_graph(
     name: str,
     body: Block,

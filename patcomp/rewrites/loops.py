@@ -3,15 +3,17 @@
 The runtime carries values by reference and computes in place: what a loop starts from may change while it runs (a
 constant too, which other loops may share), and the result of a nested `if` or `while` is the same memory on every
 pass. So each value that a `coreai.while` starts from, and each that its body hands on, is to be one that an op
-computed for it alone; where it is not, a copy is made: a product with one, or what is one for the type.
+computed for it alone; where it is not, a copy is made.
+
+What branches and bodies read of a state is a copy, too: the runtime aborts on a handle that is written while a nested
+block refers to its content.
 """
 
 from __future__ import annotations
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.module import IRModule
-from patcomp.ir.types import element_name, is_integer
+from patcomp.ir.module import IRModule, callee
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType
 from patcomp.patterns.statistics import Statistics
@@ -43,6 +45,49 @@ def own_branch_results(module: IRModule, statistics: Statistics) -> None:
                     statistics.record("own branch result", True, 0.0)
 
 
+def own_captured_states(module: IRModule, statistics: Statistics) -> None:
+    """Inserts a copy of each state that a branch, or the condition or body of a loop, reads, in called graphs too."""
+    for op in list(module.op.walk()):
+        if op.name == "coreai.invoke" and _has_blocks(op, module):
+            users = [op]
+        elif op.name in _NESTING:
+            users = [inner for inner in op.walk() if inner is not op]
+        else:
+            continue
+        copies: dict[SSAValue, SSAValue] = {}
+        for user in users:
+            for index, operand in enumerate(user.operands):
+                if _is_state(operand) and not _is_inside(operand, op):
+                    if operand not in copies:
+                        copies[operand] = _copy(operand, op, module)
+                        statistics.record("own captured state", True, 0.0)
+                    user.operands[index] = copies[operand]
+
+
+_NESTING = ("coreai.if", "coreai.while")
+
+
+def _has_blocks(invoke: Operation, module: IRModule) -> bool:
+    """Whether a called graph, or one that it calls, has branches or loops."""
+    called = module.graph(callee(invoke))
+    return any(
+        op.name in _NESTING or (op.name == "coreai.invoke" and _has_blocks(op, module)) for op in called.walk()
+    )  # fmt: skip
+
+
+def _is_state(value: SSAValue) -> bool:
+    """Whether a value is the memory of a handle, or a view of it."""
+    op = value.owner
+    if not isinstance(op, Operation):
+        return False
+    return op.name == "coreai.read_handle" or (op.name in _VIEW_OPS and _is_state(op.operands[0]))
+
+
+def _is_inside(value: SSAValue, op: Operation) -> bool:
+    maker = value.owner
+    return isinstance(maker, Operation) and op.is_ancestor(maker)
+
+
 def _is_made(value: SSAValue, holder: Operation) -> bool:
     """Whether an op beside the holder computed a value."""
     return isinstance(value, OpResult) and value.op.parent is holder.parent and value.op.name not in _SHARED
@@ -56,17 +101,16 @@ def _is_own(value: SSAValue, holder: Operation) -> bool:
 
 
 _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")
-_SHARED = {"coreai.constant", "coreai.read_handle", *(f"coreai.{name}" for name in _VIEWS)}
+_VIEW_OPS = {f"coreai.{name}" for name in _VIEWS}
+_SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
 """Ops whose results may be memory that others read."""
 
 
 def _copy(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
+    """The larger of a value and itself, which the runtime computes; it would drop a product with one."""
     assert holder.parent is not None
     assert isinstance(value.type, TensorType)
-    given, element = Value(value), value.type.element_type
+    given = Value(value)
+    larger = coreai.broadcasting_or if given.dtype == "i1" else coreai.broadcasting_maximum
     with Builder(holder.parent, before=holder, blobs=module.blobs, location=holder.location):
-        if element_name(element) == "i1":
-            return coreai.broadcasting_or(given, given, result_type=value.type).ssa  # type: ignore[no-any-return]
-        if is_integer(element):
-            return coreai.broadcasting_add(given, 0, result_type=value.type).ssa  # type: ignore[no-any-return]
-        return coreai.broadcasting_mul(given, 1.0, result_type=value.type).ssa  # type: ignore[no-any-return]
+        return larger(given, given, result_type=value.type).ssa  # type: ignore[no-any-return]

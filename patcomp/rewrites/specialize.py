@@ -14,13 +14,13 @@ import numpy as np
 
 from patcomp.errors import VerifyError
 from patcomp.ir import coreai
-from patcomp.ir.attributes import SymbolConstantAttr, symbol_constant
+from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers, numpy_dtype
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types, merge
 from patcomp.ir.locations import describe
-from patcomp.ir.module import IRModule, graph_name, signature_of
+from patcomp.ir.module import IRModule, callee, graph_name, signature_of
 from patcomp.ir.types import HandleType, element_name, element_type, is_static, shape_of, tensor
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.verify import verify
@@ -63,19 +63,13 @@ def specialize(
     return module
 
 
-def _callee(op: Operation) -> str:
-    callee = op.properties["callee"]
-    assert isinstance(callee, SymbolConstantAttr)
-    return callee.symbol.string_value()
-
-
 def _drop_uncalled(module: IRModule) -> None:
     graphs = {graph_name(graph): graph for graph in module.graphs}
     waiting, called = list(module.entry_graphs), set[Operation]()
     while waiting:
         called.add(graph := waiting.pop())
-        callees = (graphs[_callee(op)] for op in graph.walk() if op.name == "coreai.invoke")
-        waiting += [callee for callee in callees if callee not in called]
+        callees = (graphs[callee(op)] for op in graph.walk() if op.name == "coreai.invoke")
+        waiting += [other for other in callees if other not in called]
     for graph in graphs.values():
         if graph not in called:
             graph.detach()
@@ -221,7 +215,7 @@ class _Specializer:
     def call(self, op: Operation, operands: Sequence[SSAValue]) -> tuple[str, list[Attribute]]:
         """The symbol of the graph that an invoke calls now, and its result types."""
         types = tuple(operand.type for operand in operands)
-        graph = self.graphs[_callee(op)]
+        graph = self.graphs[callee(op)]
         if types == tuple(operand.type for operand in op.operands):
             return graph_name(graph), [result.type for result in op.results]
         key = graph_name(graph), types

@@ -12,9 +12,17 @@ import torch
 from frontend_torch.test_converter import export
 from native import Native
 from torch import nn
+from torch._higher_order_ops import while_loop
 from torch.utils import _pytree as pytree
 
-from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError
+from patcomp import (
+    AIProgram,
+    EvaluationError,
+    ExternalizeSpec,
+    TorchConverter,
+    UnsupportedError,
+    mark_for_externalization,
+)
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import names_of
@@ -108,9 +116,29 @@ def by_a_condition(m: Buffers, x: torch.Tensor) -> torch.Tensor:
     return new * 2
 
 
+def by_one_branch(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.copy_(torch.cond(x.sum() > 8, lambda a, x: a * 2, lambda a, x: x.clone(), (m.a, x)))
+    return m.a + 1
+
+
+def by_one_of_nested_branches(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    def nested(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 9, lambda a, x: a * 2, lambda a, x: x * 3, (a, x))
+
+    m.a.copy_(torch.cond(x.sum() > 4, nested, lambda a, x: x * 4, (m.a.view(-1).view(1, 4), x)))
+    return m.a + 1
+
+
+def in_a_loop(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    times = (x.sum() / 4).long()
+    m.a.copy_(while_loop(lambda i, y: i < times, lambda i, y: (i + 1, y + m.a), (torch.tensor(0), x * 1))[1])
+    return m.a + 1
+
+
 UPDATES = [
     add_and_return, return_old, swap, one_from_the_others_old_value, one_from_the_others_new_value, through_a_view,
     written_by_a_constant, written_by_an_input, written_only, written_twice, assigned, by_a_condition,
+    by_one_branch, by_one_of_nested_branches, in_a_loop,
 ]  # fmt: skip
 
 
@@ -150,6 +178,38 @@ def check_calls(
 @pytest.mark.parametrize("update", UPDATES, ids=lambda update: update.__name__)
 def test_three_calls_equal_eager(update: Any, native: Native) -> None:
     check_calls(Buffers(update), [(X + 1,), (X * 2,), (Y,)], native)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16])
+def test_a_branch_that_reads_a_state_of_any_type(dtype: torch.dtype, native: Native) -> None:
+    def update(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+        m.a.copy_(torch.cond(x.sum() > 8, lambda a, x: a.flip(1), lambda a, x: (x > 1).to(dtype), (m.a, x)))
+        return m.a.float() + 1
+
+    model = Buffers(update, a=torch.tensor([[0, 1, 0, 0]], dtype=dtype))
+    check_calls(model, [(X + 1,), (X / 2,), (Y,), (X + 1,)], native)
+
+
+def test_a_branch_of_an_externalized_module_reads_a_state(native: Native) -> None:
+    class Chosen(nn.Module):
+        def forward(self, a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 8, lambda a, x: a * 2, lambda a, x: x.clone(), (a, x))
+
+    def update(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+        m.a.copy_(m.chosen(m.a, x))
+        return m.a + 1
+
+    model = Buffers(update)
+    model.chosen = Chosen()
+    with mark_for_externalization(model, [ExternalizeSpec(Chosen, "chosen")]):
+        exported = export(model, X)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert program.composites == {"chosen": 1}
+    theirs = {"b_a": X.numpy().copy()}
+    for x in (X + 1, X * 2, Y):
+        outputs = native.run(program.module, {"args_0": x}, theirs)
+        np.testing.assert_allclose(outputs[program.output_names()[0]], model(x))
+        np.testing.assert_allclose(theirs["b_a"], model.a)
 
 
 def test_one_tensor_under_two_names(native: Native) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from patcomp.ir.attributes import SymbolConstantAttr
 from patcomp.ir.evaluate.registry import Call, implements, integers
+from patcomp.ir.module import callee
 
 
 @implements("coreai.constant")
@@ -35,10 +35,8 @@ def while_(call: Call, *inits: Any) -> list[Any]:
 
 @implements("coreai.invoke")
 def invoke(call: Call, *operands: Any) -> list[Any]:
-    callee = call.op.properties["callee"]
-    assert isinstance(callee, SymbolConstantAttr)
     try:
-        graph = call.machine.module.graph(callee.symbol.string_value())
+        graph = call.machine.module.graph(callee(call.op))
     except KeyError as error:
         raise call.error(str(error.args[0])) from None
     return call.machine.run_graph(graph, operands)
