@@ -54,9 +54,14 @@ class RuleSet:
         try:
             return self._rules[name]
         except KeyError:
-            names = list(self._rules)
-            near = get_close_matches(name, names, n=5, cutoff=0.4) or [n for n in names if name and name in n][:5]
-            raise KeyError(f"no rule is called {name!r}; there are {', '.join(near) or 'none like it'}") from None
+            raise KeyError(f"no rule is called {name!r}; there are {self._near(name)}") from None
+
+    def _near(self, name: str) -> str:
+        """Names that may have been meant, all of them if there are few."""
+        names = list(self._rules)
+        if len(names) > 5:
+            names = get_close_matches(name, names, n=5, cutoff=0.4) or [n for n in names if name and name in n][:5]
+        return ", ".join(names) or "none like it"
 
     def __repr__(self) -> str:
         return f"<RuleSet of {len(self)}: {', '.join(self._rules)}>"

@@ -244,7 +244,9 @@ def test_on_the_runtime(spelling: Spelling, native: Native) -> None:
     given = native.run(program.module, {name: prepare_input(x, type_, name) for name, x, type_ in named})
     with torch.no_grad():
         expected = module(*tensors)
-    torch.testing.assert_close(torch.from_numpy(given[program.output_names()[0]]), expected, rtol=1e-4, atol=1e-4)
+    tolerance = 1e-4 if spelling.dtype == torch.float32 else 2e-2
+    found = torch.from_numpy(given[program.output_names()[0]])
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 # ---- what the composite says ---------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_two_rules_of_one_name_are_an_error():
 
 def test_a_missing_name_lists_the_others():
     rules = RuleSet([_rule("one"), _rule("two")])
-    with pytest.raises(KeyError, match="no rule 'three'; there are one, two"):
+    with pytest.raises(KeyError, match="no rule is called 'three'; there are one, two"):
         rules["three"]
     with pytest.raises(KeyError):
         rules.without("three")
