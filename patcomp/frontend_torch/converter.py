@@ -34,7 +34,7 @@ from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of_each
-from patcomp.rewrites import Dumps, Options, Widths, explain, known_composites, specialize, why_not
+from patcomp.rewrites import Dumps, Options, Widths, chosen_composites, explain, specialize, why_not
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -375,7 +375,7 @@ class TorchConverter:
         Warns:
             UserWarning: something in `externalize_modules` matched no submodule, or only ones that are not called.
         """
-        staged, options = self._selected(entrypoints), Options(_composites(recover, self.rules), self.widths)
+        staged, options = self._selected(entrypoints), Options(chosen_composites(recover, self.rules), self.widths)
         if not staged:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         staged = [self._current(item) for item in staged]
@@ -452,20 +452,3 @@ class TorchConverter:
             lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}{externalized}")
         custom = [f"  custom_lowerings: {list(self.lowerings)}"] if list(self.lowerings) else []
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
-
-
-def _composites(recover: str | Iterable[str], rules: RuleSet) -> frozenset[str] | None:
-    """The composites that `recover=` names; None for all.
-
-    Raises:
-        ValueError: one of them does not exist.
-    """
-    if recover == "all":
-        return None
-    if isinstance(recover, str) and recover != "none":
-        raise ValueError(f"recover must be 'all', 'none' or a list of composites, got {recover!r}")
-    chosen = frozenset() if recover == "none" else frozenset(recover)
-    known = known_composites(rules)
-    if unknown := sorted(chosen.difference(known)):
-        raise ValueError(f"no composite is called {', '.join(unknown)}; there are {', '.join(known)}")
-    return chosen

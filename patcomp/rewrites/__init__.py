@@ -2,7 +2,7 @@
 
 from patcomp.rewrites.pipeline import STAGES, Compilation, Dumps, Options, StageReport, run_pipeline
 from patcomp.rewrites.questions import explain, why_not
-from patcomp.rewrites.recover import known_composites
+from patcomp.rewrites.recover import chosen_composites
 from patcomp.rewrites.specialize import specialize
 from patcomp.rewrites.widths import Widths
 
@@ -13,8 +13,8 @@ __all__ = [
     "Options",
     "StageReport",
     "Widths",
+    "chosen_composites",
     "explain",
-    "known_composites",
     "run_pipeline",
     "specialize",
     "why_not",

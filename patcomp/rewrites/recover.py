@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr
@@ -35,7 +35,24 @@ def recover(module: IRModule, rules: RuleSet, wanted: Collection[str] | None = N
     return statistics
 
 
-def known_composites(rules: RuleSet) -> tuple[str, ...]:
+def chosen_composites(recover: str | Iterable[str], rules: RuleSet) -> frozenset[str] | None:
+    """The composites that `recover=` names; None for all.
+
+    Raises:
+        ValueError: one of them does not exist.
+    """
+    if recover == "all":
+        return None
+    if isinstance(recover, str) and recover != "none":
+        raise ValueError(f"recover must be 'all', 'none' or a list of composites, got {recover!r}")
+    chosen = frozenset() if recover == "none" else frozenset(recover)
+    known = _known_composites(rules)
+    if unknown := sorted(chosen.difference(known)):
+        raise ValueError(f"no composite is called {', '.join(unknown)}; there are {', '.join(known)}")
+    return chosen
+
+
+def _known_composites(rules: RuleSet) -> tuple[str, ...]:
     """The names of all composites that the imported catalogs define, and that rules make, sorted."""
     targets = (call.view.spec(call.name) for rule in rules.declarative() for call in target_calls(rule.to))
     return tuple(sorted({item.name for item in (*composites, *targets) if isinstance(item, Composite)}))
