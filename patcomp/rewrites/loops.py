@@ -33,7 +33,10 @@ def own_carried_values(module: IRModule, statistics: Statistics) -> None:
 
 
 def own_branch_results(module: IRModule, statistics: Statistics) -> None:
-    """Inserts a copy where both branches hand on a value from outside, between which the runtime cannot choose."""
+    """Inserts a copy where both branches hand on a value from outside, between which the runtime cannot choose.
+
+    A copy of a constant would be folded, so one of two constants is chosen in a way that the runtime computes.
+    """
     for op in list(module.op.walk()):
         if op.name == "coreai.if":
             first, second = (region.block.last_op for region in op.regions)
@@ -41,7 +44,12 @@ def own_branch_results(module: IRModule, statistics: Statistics) -> None:
             assert second is not None
             for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
                 if isinstance(one.type, TensorType) and not _is_made(one, first) and not _is_made(other, second):
-                    first.operands[index] = _copy(one, first, module)
+                    if not _is_constant(one):
+                        first.operands[index] = _copy(one, first, module)
+                    elif not _is_constant(other):
+                        second.operands[index] = _copy(other, second, module)
+                    else:
+                        first.operands[index] = _chosen(op.operands[0], one, other, first, module)
                     statistics.record("own branch result", True, 0.0)
 
 
@@ -104,6 +112,20 @@ _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split"
 _VIEW_OPS = {f"coreai.{name}" for name in _VIEWS}
 _SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
 """Ops whose results may be memory that others read."""
+
+
+def _is_constant(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and value.owner.name == "coreai.constant"
+
+
+def _chosen(condition: SSAValue, constant: SSAValue, other: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
+    """The first constant of two, where the condition holds."""
+    assert holder.parent is not None
+    assert isinstance(other.owner, Operation)
+    again = other.owner.clone()
+    with Builder(holder.parent, before=holder, blobs=module.blobs, location=holder.location) as builder:
+        builder.insert(again)
+        return coreai.broadcasting_where(Value(condition), Value(constant), Value(again.results[0])).ssa  # type: ignore[no-any-return]
 
 
 def _copy(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:

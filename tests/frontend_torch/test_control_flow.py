@@ -306,9 +306,15 @@ def test_a_predicate_known_at_export_leaves_one_branch() -> None:
     assert program.verify_against(model, (X,), backends=["evaluator"]).passed
 
 
-def test_branches_that_hand_on_values_from_outside(native: Native) -> None:
+def test_branches_that_hand_on_constants_and_values_from_outside(native: Native) -> None:
     def function(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x, y: (x.clone(), x + 1), lambda x, y: (y.clone(), y + 2), (x, y))
+        def first(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.clone(), x + 1, torch.zeros(3), torch.ones(3), y.clone(), torch.zeros(3, dtype=torch.bool)
+
+        def second(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return y.clone(), y + 2, torch.full((3,), 4.0), x.clone(), torch.ones(3), torch.ones(3, dtype=torch.bool)
+
+        return torch.cond(x.sum() > 0, first, second, (x, y))
 
     x, y = torch.randn(3).abs(), torch.randn(3)
     program = TorchConverter().add_exported_program(torch.export.export(Captures(function), (x, y))).to_coreai()
