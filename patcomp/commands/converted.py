@@ -98,15 +98,18 @@ def _converted(drawing: OpDrawing, call: Call, catalog: Sequence[ModuleType]) ->
     is_example = drawing.aspect == "the example"
     try:
         exported = torch.export.export(_Calling(drawing), tuple(call.inputs.values()), strict=False)
-        program = TorchConverter(catalog=catalog).add_exported_program(exported).to_coreai()
+        converter = TorchConverter(catalog=catalog).add_exported_program(exported)
+        program = converter.to_coreai()
     except StageError as error:
         raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
     except Exception as error:  # whatever export raises, and refusals
         if is_example:
             raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
         return None
-    if is_example and not drawing.rule.of_complex and drawing.op in program.stages["import"]:  # type: ignore[union-attr]
-        raise InvalidRewriteError(drawing, f"is never used: another rule takes {drawing.op}", program.stages["import"])
+    if is_example and not drawing.rule.of_complex:  # type: ignore[union-attr]
+        imported = converter.imported().text()
+        if drawing.op in imported:
+            raise InvalidRewriteError(drawing, f"is never used: another rule takes {drawing.op}", imported)
     return program
 
 

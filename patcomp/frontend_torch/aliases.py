@@ -23,15 +23,15 @@ def used_once(program: ExportedProgram) -> ExportedProgram:
     the others too. The program itself is not changed.
     """
     own: dict[str, torch.Tensor] = {}
+    tensors = _tensors(program)
     for paths in _sharing(program).values():
         unused = [path for path, (kind, node) in paths.items() if not node.users and kind != InputKind.PARAMETER]
-        own |= {path: torch.empty_like(_tensors(program)[path]) for path in unused}
+        own |= {path: torch.empty_like(tensors[path]) for path in unused}
     if not own:
         return program
     apart = copy.copy(program)
     for held in ("_state_dict", "_constants"):
-        tensors = getattr(program, held)
-        setattr(apart, held, {path: own.get(path, value) for path, value in tensors.items()})
+        setattr(apart, held, {path: own.get(path, value) for path, value in getattr(program, held).items()})
     return apart
 
 

@@ -111,7 +111,8 @@ class _Importer:
 
     def run(self, name: str, names: Names) -> None:
         nodes = list(self.program.graph.nodes)
-        placeholders = {node.name: node for node in nodes if node.op == "placeholder"}
+        named = {node.name: node for node in nodes}
+        placeholders = {name: node for name, node in named.items() if node.op == "placeholder"}
         self.numbers.update((placeholders[name], value) for name, value in self.signature.fixed_inputs.items())
         for input_name in self.signature.arguments:
             try:
@@ -134,7 +135,7 @@ class _Importer:
                     self._call(node)
                 elif node.op not in ("placeholder", "output") and nested_graph(node) is None:
                     self._problem(node, f"FX nodes of kind {node.op} are not supported")
-            outputs = [self._result(self._node(result)) for result in self.signature.results]
+            outputs = [self._result(named[result]) for result in self.signature.results]
             if self.problems:
                 raise UnsupportedError(f"@{name} cannot be imported:", self.problems)
             self.builder.location = origin_location(self._origin(nodes[-1]))
@@ -150,9 +151,6 @@ class _Importer:
         mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])
         mark_sizes(graph, [_size_names(placeholders[argument].meta["val"]) for argument in self.signature.arguments])
         self.module.op.body.block.add_op(graph)
-
-    def _node(self, name: str) -> Node:
-        return next(node for node in self.program.graph.nodes if node.name == name)
 
     def _result(self, node: Node) -> Value | None:
         """What the program returns for a node; None after a problem."""

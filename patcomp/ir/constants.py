@@ -311,6 +311,11 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
     return None
 
 
+def is_constant(value: SSAValue) -> bool:
+    """Whether a `coreai.constant` makes a value."""
+    return isinstance(value.owner, Operation) and value.owner.name == "coreai.constant"
+
+
 def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarray | None:
     """The values of an SSA value that a `coreai.constant` makes; None for any other, and for weights
     unless their store is given."""

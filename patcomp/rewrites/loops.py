@@ -11,68 +11,70 @@ block refers to its content.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
+from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType
 from patcomp.patterns.statistics import Statistics
 
+_NESTING = ("coreai.if", "coreai.while")
 
-def own_carried_values(module: IRModule, statistics: Statistics) -> None:
+
+def own_values(module: IRModule, statistics: Statistics) -> None:
     """Inserts the copies that the runtime needs in every graph of a module."""
     for op in list(module.op.walk()):
-        if op.name == "coreai.while":
-            body = op.regions[1].block
-            assert body.last_op is not None
-            for holder in (op, body.last_op):
-                for index, operand in enumerate(holder.operands):
-                    if not _is_own(operand, holder) and isinstance(operand.type, TensorType):
-                        holder.operands[index] = _copy(operand, holder, module)
-                        statistics.record("own carried value", True, 0.0)
+        if op.name == "coreai.invoke":
+            if any(map(_is_state, op.operands)) and _has_blocks(op, module):
+                _own_captured_states(op, [op], module, statistics)
+        elif op.name in _NESTING:
+            _own_captured_states(op, [inner for inner in op.walk() if inner is not op], module, statistics)
+            (_own_branch_results if op.name == "coreai.if" else _own_carried_values)(op, module, statistics)
 
 
-def own_branch_results(module: IRModule, statistics: Statistics) -> None:
+def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistics) -> None:
+    """Inserts a copy of each value that a loop starts from, or hands on, and that is not its own."""
+    body = loop.regions[1].block
+    assert body.last_op is not None
+    for holder in (loop, body.last_op):
+        for index, operand in enumerate(holder.operands):
+            if not _is_own(operand, holder) and isinstance(operand.type, TensorType):
+                holder.operands[index] = _copy(operand, holder, module)
+                statistics.record("own carried value", True, 0.0)
+
+
+def _own_branch_results(branches: Operation, module: IRModule, statistics: Statistics) -> None:
     """Inserts a copy where both branches hand on a value from outside, between which the runtime cannot choose.
 
     A copy of a constant would be folded, so one of two constants is chosen in a way that the runtime computes.
     """
-    for op in list(module.op.walk()):
-        if op.name == "coreai.if":
-            first, second = (region.block.last_op for region in op.regions)
-            assert first is not None
-            assert second is not None
-            for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
-                if isinstance(one.type, TensorType) and not _is_made(one, first) and not _is_made(other, second):
-                    if not _is_constant(one):
-                        first.operands[index] = _copy(one, first, module)
-                    elif not _is_constant(other):
-                        second.operands[index] = _copy(other, second, module)
-                    else:
-                        first.operands[index] = _chosen(op.operands[0], one, other, first, module)
-                    statistics.record("own branch result", True, 0.0)
+    first, second = (region.block.last_op for region in branches.regions)
+    assert first is not None
+    assert second is not None
+    for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
+        if isinstance(one.type, TensorType) and not _is_made(one, first) and not _is_made(other, second):
+            if not is_constant(one):
+                first.operands[index] = _copy(one, first, module)
+            elif not is_constant(other):
+                second.operands[index] = _copy(other, second, module)
+            else:
+                first.operands[index] = _chosen(branches.operands[0], one, other, first, module)
+            statistics.record("own branch result", True, 0.0)
 
 
-def own_captured_states(module: IRModule, statistics: Statistics) -> None:
-    """Inserts a copy of each state that a branch, or the condition or body of a loop, reads, in called graphs too."""
-    for op in list(module.op.walk()):
-        if op.name == "coreai.invoke" and _has_blocks(op, module):
-            users = [op]
-        elif op.name in _NESTING:
-            users = [inner for inner in op.walk() if inner is not op]
-        else:
-            continue
-        copies: dict[SSAValue, SSAValue] = {}
-        for user in users:
-            for index, operand in enumerate(user.operands):
-                if _is_state(operand) and not _is_inside(operand, op):
-                    if operand not in copies:
-                        copies[operand] = _copy(operand, op, module)
-                        statistics.record("own captured state", True, 0.0)
-                    user.operands[index] = copies[operand]
-
-
-_NESTING = ("coreai.if", "coreai.while")
+def _own_captured_states(op: Operation, users: Sequence[Operation], module: IRModule, statistics: Statistics) -> None:
+    """Inserts a copy, before an op, of each state from outside of it that ops in its blocks, or in a graph, read."""
+    copies: dict[SSAValue, SSAValue] = {}
+    for user in users:
+        for index, operand in enumerate(user.operands):
+            if _is_state(operand) and not _is_inside(operand, op):
+                if operand not in copies:
+                    copies[operand] = _copy(operand, op, module)
+                    statistics.record("own captured state", True, 0.0)
+                user.operands[index] = copies[operand]
 
 
 def _has_blocks(invoke: Operation, module: IRModule) -> bool:
@@ -112,10 +114,6 @@ _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split"
 _VIEW_OPS = {f"coreai.{name}" for name in _VIEWS}
 _SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
 """Ops whose results may be memory that others read."""
-
-
-def _is_constant(value: SSAValue) -> bool:
-    return isinstance(value.owner, Operation) and value.owner.name == "coreai.constant"
 
 
 def _chosen(condition: SSAValue, constant: SSAValue, other: SSAValue, holder: Operation, module: IRModule) -> SSAValue:

@@ -16,7 +16,7 @@ from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.loops import own_branch_results, own_captured_states, own_carried_values
+from patcomp.rewrites.loops import own_values
 
 _NOT_FOLDED = {
     "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
@@ -34,9 +34,7 @@ def optimize(module: IRModule, rules: RuleSet) -> Statistics:
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai))
         common_subexpressions(graph)
         dead_code(graph.regions[0])
-    own_captured_states(module, statistics)
-    own_branch_results(module, statistics)
-    own_carried_values(module, statistics)
+    own_values(module, statistics)
     return statistics
 
 

@@ -7,10 +7,11 @@ the call was marked with. A composite would have inputs and outputs that its ker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection
 
 from patcomp.ir.region import RegionBeginOp, RegionEndOp
 from patcomp.ir.xdsl import Operation, SSAValue
+from patcomp.rewrites.marked_calls import between, read_from_outside
 
 _NAMESPACE = "quantized_decomposed."
 
@@ -20,28 +21,18 @@ def is_dequantized(value: SSAValue) -> bool:
     return isinstance(value.owner, Operation) and value.owner.name.startswith(f"{_NAMESPACE}dequantize")
 
 
-def settle(
-    begin: RegionBeginOp,
-    end: RegionEndOp,
-    between: Callable[[], Iterator[Operation]],
-    read_from_outside: Callable[[], Sequence[SSAValue]],
-) -> None:
-    """Makes a call's arguments what its body reads, and its results what its body computes, without quantization.
-
-    Args:
-        between: the ops between the markers.
-        read_from_outside: the values that these read, made before.
-    """
-    if not any(op.name.startswith(_NAMESPACE) for op in between()) and not any(
-        map(is_dequantized, read_from_outside())
+def settle(begin: RegionBeginOp, end: RegionEndOp) -> None:
+    """Makes a call's arguments what its body reads, and its results what its body computes, without quantization."""
+    if not any(op.name.startswith(_NAMESPACE) for op in between(begin, end)) and not any(
+        map(is_dequantized, read_from_outside(begin, end))
     ):
         return
-    _read_one_of_equals(begin, end, between, read_from_outside)
+    _read_one_of_equals(begin, end)
     for index, output in enumerate(end.outputs):
-        if (computed := _computed(output, end, set(between()))) is not None:
+        if (computed := _computed(output, end, set(between(begin, end)))) is not None:
             end.operands[index] = computed
-    _move_behind(end, between)
-    read = read_from_outside()
+    _move_behind(begin, end)
+    read = read_from_outside(begin, end)
     for index, given in enumerate(begin.inputs):
         if given not in read:
             instead = [value for value in read if value not in begin.inputs and _rounded(value) is given]
@@ -49,24 +40,19 @@ def settle(
                 begin.operands[index] = instead[0]
 
 
-def _read_one_of_equals(
-    begin: RegionBeginOp,
-    end: RegionEndOp,
-    between: Callable[[], Iterator[Operation]],
-    read_from_outside: Callable[[], Sequence[SSAValue]],
-) -> None:
+def _read_one_of_equals(begin: RegionBeginOp, end: RegionEndOp) -> None:
     """Of equal quantizations the call reads one, that which it was marked with, and computes one."""
     kept: dict[object, SSAValue] = {}
-    for value in (*begin.inputs, *read_from_outside()):
+    for value in (*begin.inputs, *read_from_outside(begin, end)):
         if (key := _key(value)) is not None:
             first = kept.setdefault(key, value)
             if first is not value:
-                for op in (*between(), end):
+                for op in (*between(begin, end), end):
                     for inner in op.walk():
                         for index, operand in enumerate(inner.operands):
                             if operand is value:
                                 inner.operands[index] = first
-    for op in list(between()):
+    for op in list(between(begin, end)):
         for value in op.results[:1]:
             if (key := _key(value)) is not None and kept.setdefault(key, value) is not value:
                 value.replace_all_uses_with(kept[key])
@@ -103,12 +89,12 @@ def _computed(output: SSAValue, end: RegionEndOp, members: Collection[Operation]
     return value if inside <= {output.owner} else None
 
 
-def _move_behind(end: RegionEndOp, between: Callable[[], Iterator[Operation]]) -> None:
+def _move_behind(begin: RegionBeginOp, end: RegionEndOp) -> None:
     """Moves quantization that the call itself does not read behind its end."""
-    inside = set(between())
+    inside = set(between(begin, end))
     block = end.parent
     assert block is not None
-    for op in reversed(list(between())):
+    for op in reversed(list(between(begin, end))):
         if op.name.startswith(_NAMESPACE) and not any(
             use.operation is end or block.find_ancestor_op_in_block(use.operation) in inside
             for result in op.results for use in result.uses

@@ -8,17 +8,19 @@ becomes a further output.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
+from patcomp.ir.constants import is_constant
 from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
 from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use
+from patcomp.rewrites.marked_calls import between, read_from_outside
 from patcomp.rewrites.quantized_calls import is_dequantized, settle
 
 
@@ -70,12 +72,12 @@ def _problem(op: RegionBeginOp | RegionEndOp, message: str, advice: str) -> Prob
 def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> None:
     block = begin.parent
     assert block is not None
-    settle(begin, end, lambda: _between(begin, end), lambda: _read_from_outside(begin, end))
-    members = set(_between(begin, end))
+    settle(begin, end)
+    members = set(between(begin, end))
     _keep_constants_apart(begin, end, members)
-    read = _read_from_outside(begin, end)
+    read = read_from_outside(begin, end)
     given = set(begin.inputs)
-    copied = [value for value in read if _is_constant(value) and value not in given]
+    copied = [value for value in read if _is_known(value) and value not in given]
     if (unused := _names(begin.unused_names)) and any(map(is_dequantized, copied)):
         lost = ", ".join(unused)
         problems.append(_problem(
@@ -83,7 +85,7 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
             f"the externalized composite {begin.symbol.data!r} reads quantized weights in place of its inputs {lost}",
             "leave the composite's own parameters out of the quantization, or externalize it as a plain graph",
         ))  # fmt: skip
-    inputs = _inputs(begin, [value for value in read if value in given or not _is_constant(value)])
+    inputs = _inputs(begin, [value for value in read if value in given or not _is_known(value)])
     outputs = _outputs(begin, end, members)
 
     body = Block(arg_types=[value.type for value, _ in inputs])
@@ -98,7 +100,7 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
     if not any(outside):
         # a call that only gives back what it was given: it stays, because what follows reads it from the call
         outside = [_uses_after(value, end) for value, _ in outputs]
-    for op in list(_between(begin, end)):
+    for op in list(between(begin, end)):
         op.detach()
         body.add_op(op)
         for inner in op.walk():
@@ -128,15 +130,8 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
         marker.detach()
         marker.erase()
     for value in read:
-        if _is_constant(value) and not any(value.uses):
+        if _is_known(value) and not any(value.uses):
             _erase(value)
-
-
-def _between(begin: Operation, end: Operation | None) -> Iterator[Operation]:
-    op = begin.next_op
-    while op is not None and op is not end:
-        yield op
-        op = op.next_op
 
 
 def _uses_outside(value: SSAValue, begin: Operation, end: Operation, members: Container[Operation]) -> list[Use]:
@@ -154,7 +149,7 @@ def _uses_outside(value: SSAValue, begin: Operation, end: Operation, members: Co
 def _uses_after(value: SSAValue, end: Operation) -> list[Use]:
     block = end.parent
     assert block is not None
-    later = set(_between(end, None))
+    later = set(between(end, None))
     return [use for use in value.uses if block.find_ancestor_op_in_block(use.operation) in later]
 
 
@@ -163,26 +158,14 @@ def _keep_constants_apart(begin: RegionBeginOp, end: RegionEndOp, members: Colle
     block = begin.parent
     assert block is not None
     builder = Builder(block, before=begin, location=begin.location)
-    for op in _between(begin, end):
+    for op in between(begin, end):
         for value in op.results:
-            if _is_constant(value) and value not in end.outputs:
+            if _is_known(value) and value not in end.outputs:
                 uses = _uses_outside(value, begin, end, members)
                 made = _copied(value, builder) if uses else None
                 for use in uses:
                     assert made is not None
                     use.operation.operands[use.index] = made
-
-
-def _read_from_outside(begin: Operation, end: Operation) -> list[SSAValue]:
-    """Values made before the call that it reads, or returns, in the order of their first use."""
-    own: set[SSAValue] = set()
-    read: dict[SSAValue, None] = {}
-    for op in (*_between(begin, end), end):
-        for inner in op.walk():
-            read.update((operand, None) for operand in inner.operands if operand not in own)
-            own.update(inner.results)
-            own.update(argument for region in inner.regions for block in region.blocks for argument in block.args)
-    return list(read)
 
 
 def _inputs(begin: RegionBeginOp, read: Collection[SSAValue]) -> list[tuple[SSAValue, str]]:
@@ -201,7 +184,7 @@ def _outputs(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operati
     results = list(end.outputs)
     names = ["output"] if len(results) == 1 else [f"output_{index}" for index in range(len(results))]
     further = [
-        value for op in _between(begin, end) for value in op.results
+        value for op in between(begin, end) for value in op.results
         if value not in results and _uses_outside(value, begin, end, members)
     ]  # fmt: skip
     names += [value.name_hint or "captured" for value in further]
@@ -234,13 +217,13 @@ def _declared(
     )
 
 
-def _is_constant(value: SSAValue) -> bool:
+def _is_known(value: SSAValue) -> bool:
     """Whether a value is a constant, a complex one, which is made of two, or one that is stored quantized."""
     owner = value.owner
     if not isinstance(owner, Operation):
         return False
-    return owner.name == "coreai.constant" or (
-        (owner.name == "aten.complex" or is_dequantized(value)) and all(map(_is_constant, owner.operands))
+    return is_constant(value) or (
+        (owner.name == "aten.complex" or is_dequantized(value)) and all(map(_is_known, owner.operands))
     )
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from native import Native
-from thorough import examples
+from thorough import drawn
 
 from catalog.cases import (
     Case,
@@ -29,13 +29,7 @@ from catalog.cases import (
 from catalog.test_declarations import declarations
 from patcomp.ir.verify import verify
 
-MANY = settings(
-    max_examples=examples(25),
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+MANY = drawn(25)
 
 
 def _attributes(attributes: str) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from native import Native
-from thorough import examples
+from thorough import drawn
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -32,13 +32,7 @@ from patterns_catalog.composites import norm_recovery
 
 RECOVERY = tuple(rule.name for rule in collect(norm_recovery))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-FEW = settings(
-    max_examples=examples(4),
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+FEW = drawn(4)
 
 
 @cache

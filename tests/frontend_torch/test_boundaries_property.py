@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from frontend_torch.externalizing import exporter
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from native import Native
-from thorough import examples
+from thorough import drawn
 from torch import nn
 from torch.export import Dim
 
@@ -126,13 +126,7 @@ def run_natively(program: AIProgram, native: Native, x: torch.Tensor, state: dic
     return torch.from_numpy(native.run(program.module, {given: x}, state)[result])
 
 
-@settings(
-    max_examples=examples(4),
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@drawn(4)
 @given(models(), st.integers(0, 4))
 def test_outlined_and_inlined_programs_compute_what_the_model_does(
     native: Native, drawn: tuple[nn.Module, list[Target], bool], sample: int

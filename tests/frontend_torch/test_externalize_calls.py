@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from externalizing import Affine, Around, Scale, X, calls, check, convert, declared, exporter, graphs
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from native import Native
-from thorough import examples
+from thorough import drawn
 from torch import nn
 
 from patcomp import ExternalizeSpec, TorchConverter
@@ -346,13 +346,7 @@ def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target]]:
     return model, targets
 
 
-@settings(
-    max_examples=examples(6),
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@drawn(6)
 @given(models(), st.booleans())
 def test_externalized_models_compute_the_same(drawn: tuple[nn.Module, list[Target]], strict: bool) -> None:
     model, targets = drawn

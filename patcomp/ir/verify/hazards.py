@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from patcomp.ir.attributes import EnumerationAttr
-from patcomp.ir.constants import constant_integers, constant_values
+from patcomp.ir.constants import constant_integers, constant_values, is_constant
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import names_of
 from patcomp.ir.types import (
@@ -167,7 +167,7 @@ def _divide(op: CoreaiOp, report: Report) -> Iterator[str]:
 @_hazard("pad")
 def _pad(op: CoreaiOp, report: Report) -> Iterator[str]:
     mode = op.properties["padding_mode"]
-    if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not _is_constant(op._operands[2]):
+    if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not is_constant(op._operands[2]):
         yield f"the padding value must be a constant when the mode is {mode.data}"
 
 
@@ -235,10 +235,6 @@ def _handles_of(token: SSAValue, seen: set[SSAValue]) -> Iterator[SSAValue]:
     elif owner.name == "coreai.join_token":
         for operand in owner.operands:
             yield from _handles_of(operand, seen)
-
-
-def _is_constant(value: SSAValue) -> bool:
-    return isinstance(value.owner, Operation) and value.owner.name == "coreai.constant"
 
 
 # ---- graphs ---------------------------------------------------------------------------------------

@@ -1,0 +1,27 @@
+"""The ops of a call that import marked with its begin and end, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcomp.ir.xdsl import Operation, SSAValue
+
+
+def between(begin: Operation, end: Operation | None) -> Iterator[Operation]:
+    """The ops from a begin to its end, or to the end of the block; both markers left out."""
+    op = begin.next_op
+    while op is not None and op is not end:
+        yield op
+        op = op.next_op
+
+
+def read_from_outside(begin: Operation, end: Operation) -> list[SSAValue]:
+    """Values made before the call that it reads, or returns, in the order of their first use."""
+    own: set[SSAValue] = set()
+    read: dict[SSAValue, None] = {}
+    for op in (*between(begin, end), end):
+        for inner in op.walk():
+            read.update((operand, None) for operand in inner.operands if operand not in own)
+            own.update(inner.results)
+            own.update(argument for region in inner.regions for block in region.blocks for argument in block.args)
+    return list(read)
