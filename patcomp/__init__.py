@@ -7,6 +7,7 @@ program.save_asset("model.aimodel")
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import (
+    ConversionWarning,
     EvaluationError,
     MissingToolchainError,
     ParseError,
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AIProgram",
+    "ConversionWarning",
     "EvaluationError",
     "ExternalizeSpec",
     "MetalParameter",

@@ -37,7 +37,7 @@ class RuleError(PatcompError, ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that stands in the way of a conversion, with all that a user needs to find it."""
+    """One thing that prevents a conversion, or one that its user should know of, with all that is needed to find it."""
 
     message: str
     op: str = ""
@@ -64,6 +64,10 @@ class Problem:
                 f"\n\n{code}\n" if code else "",
             ]
         )
+
+
+class ConversionWarning(UserWarning):
+    """A converted program has a property that its user may not expect; `program.diagnostics` has the same facts."""
 
 
 class UnsupportedError(PatcompError, ValueError):

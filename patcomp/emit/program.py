@@ -19,7 +19,7 @@ from patcomp.emit.report import CompositeReport, composite_calls
 from patcomp.emit.signature import EntrySignature, ModelCall, signature_of
 from patcomp.emit.state_file import write_state
 from patcomp.emit.variants import fixed_arguments, static_sizes
-from patcomp.errors import EvaluationError
+from patcomp.errors import EvaluationError, Problem
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import HandleType, TensorType
 from patcomp.ir.verify import verify
@@ -79,6 +79,8 @@ class AIProgram:
     """What buffers held when the program was converted, as tensors, by entry point and name of the state; only read."""
     dims: Mapping[str, Dims] = field(default_factory=dict)
     """What is known of the dynamic dimensions of each entry point."""
+    diagnostics: tuple[Problem, ...] = ()
+    """What conversion warned of: properties that the program's user may not expect, with their places."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -126,12 +128,12 @@ class AIProgram:
 
     def report(self) -> CompositeReport:
         """Each call of a composite: the rule that recovered it, and where in the model it comes from; and where rules
-        overlap.
+        overlap; and what conversion warned of.
 
         `print(program.report())` shows a line for each. A program of `Mode.RELEASE` knows no places.
         """
         overlaps = (str(overlap) for report in self.reports for overlap in report.statistics.overlaps)
-        return CompositeReport(composite_calls(self.module), tuple(dict.fromkeys(overlaps)))
+        return CompositeReport(composite_calls(self.module), tuple(dict.fromkeys(overlaps)), self.diagnostics)
 
     def optimize(self) -> AIProgram:
         """Returns the program: `to_coreai` has optimized it already."""

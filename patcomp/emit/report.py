@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from patcomp.errors import Problem
 from patcomp.ir.locations import Origin, origins, rules
 from patcomp.ir.module import IRModule, callee, graph_name
 
@@ -32,6 +33,8 @@ class CompositeReport:
     calls: tuple[CompositeCall, ...]
     overlaps: tuple[str, ...] = ()
     """Where two rules of equal priority and size matched, so that only the order of declaration chose."""
+    diagnostics: tuple[Problem, ...] = ()
+    """What conversion warned of."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -49,6 +52,8 @@ class CompositeReport:
         lines = lines or ["no composites"]
         if self.overlaps:
             lines += [f"overlapping rules: {len(self.overlaps)}", *(f"  {overlap}" for overlap in self.overlaps)]
+        if self.diagnostics:
+            lines += [f"warnings: {len(self.diagnostics)}", *(f"  {each}" for each in self.diagnostics)]
         return "\n".join(lines)
 
 

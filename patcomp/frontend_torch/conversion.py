@@ -35,7 +35,7 @@ class Staged:
     is_module: bool
     externalized: tuple[str, ...] = ()
     """What was asked to be externalized."""
-    complaints: tuple[str, ...] = ()
+    diagnostics: tuple[Problem, ...] = ()
     """What to warn of when it is converted."""
     problems: tuple[Problem, ...] = ()
     """Custom ops that nothing lowers yet."""

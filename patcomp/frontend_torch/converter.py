@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from patcomp.emit.program import AIProgram, Stages
-from patcomp.errors import PatcompError, Problem, UnsupportedError
+from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.aliases import same_examples
 from patcomp.frontend_torch.calls import initial_state, model_call
 from patcomp.frontend_torch.conversion import Conversion, Progress, Staged, headline
@@ -27,7 +27,7 @@ from patcomp.frontend_torch.externalize import Marking, Target, mark
 from patcomp.frontend_torch.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.names import check_entrypoint, names_for
-from patcomp.frontend_torch.signature import signature_of, signature_problems
+from patcomp.frontend_torch.signature import Signature, signature_of, signature_problems
 from patcomp.frontend_torch.skeleton import is_of_custom_op
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
@@ -244,7 +244,7 @@ class TorchConverter:
                 (input_names, output_names),
                 is_module,
                 marking.labels if marking else (),
-                (*(marking.complaints(current) if marking else ()), *same_examples(current, signature)),
+                _diagnostics(current, signature, marking),
                 tuple(problems),
                 tuple(converter.lowerings),
                 prepare=prepare,
@@ -373,7 +373,8 @@ class TorchConverter:
             StageError: a defect in a rule; names stage, rule and op, and where the IR before that stage is.
 
         Warns:
-            UserWarning: something in `externalize_modules` matched no submodule, or only ones that are not called.
+            ConversionWarning: the program has a property that its user may not expect; `program.diagnostics` has the
+                same facts. It is a `UserWarning`.
         """
         staged, options = self._selected(entrypoints), Options(chosen_composites(recover, self.rules), self.widths)
         if not staged:
@@ -381,8 +382,6 @@ class TorchConverter:
         staged = [self._current(item) for item in staged]
         if problems := [problem for item in staged for problem in item.problems]:
             raise UnsupportedError(headline(problems), problems)
-        for complaint in (complaint for item in staged for complaint in item.complaints):
-            warnings.warn(complaint, UserWarning, stacklevel=2)
         initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
@@ -396,6 +395,9 @@ class TorchConverter:
             dumps.write("emit", compilation.module)
         for kernel in self._kernels:
             compilation.module.kernels |= kernel.functions
+        diagnostics = (*(each for item in staged for each in item.diagnostics), *compilation.diagnostics)
+        for each in diagnostics:
+            warnings.warn(str(each), ConversionWarning, stacklevel=2)
         rules, module, stages = self.rules, compilation.module, Stages(conversion.texts)
 
         def specialized(module: IRModule, *variants: Any) -> tuple[IRModule, Callable[[str], str]]:
@@ -412,6 +414,7 @@ class TorchConverter:
             calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: dims_of(item.program, item.signature, item.names) for item in staged},
+            diagnostics=diagnostics,
         )
 
     def imported(self) -> IRModule:
@@ -452,3 +455,9 @@ class TorchConverter:
             lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}{externalized}")
         custom = [f"  custom_lowerings: {list(self.lowerings)}"] if list(self.lowerings) else []
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
+
+
+def _diagnostics(program: ExportedProgram, signature: Signature, marking: Marking | None) -> tuple[Problem, ...]:
+    """What the user of a staged program should know before the asset surprises them."""
+    texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
+    return tuple(map(Problem, texts))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patcomp.errors import PatcompError, RuleError, StageError, UnsupportedError
+from patcomp.errors import PatcompError, Problem, RuleError, StageError, UnsupportedError
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
@@ -91,6 +91,8 @@ class Compilation:
 
     module: IRModule
     reports: tuple[StageReport, ...]
+    diagnostics: tuple[Problem, ...] = ()
+    """What the stages found that the user should know of."""
 
 
 def run_pipeline(
