@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from patcomp.frontend_torch.sizes import known_shape
 from patcomp.ir.types import TORCH_DTYPES, element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
 
@@ -39,7 +40,8 @@ def dtype_of(element: Attribute) -> torch.dtype:
 
 def type_of(value: torch.Tensor) -> TensorType:
     """The tensor type of a (fake) tensor; symbolic sizes become dynamic dimensions."""
-    return tensor([size if isinstance(size, int) else None for size in value.shape], element_of(value.dtype))
+    sizes = known_shape(value)
+    return tensor([size if isinstance(size, int) else None for size in sizes], element_of(value.dtype))
 
 
 def storage_array(value: torch.Tensor) -> np.ndarray:

@@ -21,7 +21,7 @@ from patcomp.frontend_torch.names import Names
 from patcomp.frontend_torch.nodes import is_assertion, is_size, operator_name
 from patcomp.frontend_torch.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.signature import Signature
-from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known, scalar_type
+from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known_shape, scalar_type
 from patcomp.frontend_torch.strided import flatten_source
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
@@ -72,8 +72,7 @@ def _size_names(value: Any) -> list[str]:
     """What export calls the dynamic dimensions of an argument, empty for the others."""
     if not isinstance(value, torch.Tensor):
         return []
-    sizes: list[Any] = list(map(known, value.shape))
-    return [str(size.node.expr) if isinstance(size, torch.SymInt) else "" for size in sizes]
+    return [str(size.node.expr) if isinstance(size, torch.SymInt) else "" for size in known_shape(value)]
 
 
 _VIEWS = frozenset({"aten.view", "aten.reshape", "aten._unsafe_view"})

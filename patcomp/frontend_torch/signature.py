@@ -21,6 +21,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.sizes import SYMBOLIC, known
 
 SYMBOLIC_ARGUMENTS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
 """Inputs and outputs that are Python numbers, which differ from run to run."""
@@ -125,7 +126,11 @@ def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> 
                 inputs.append(name)
                 updated.append((name, mutated[name]))
         elif isinstance(spec.arg, SYMBOLIC_ARGUMENTS):
-            inputs.append(name)
+            value = known(nodes[name].meta["val"])
+            if isinstance(value, SYMBOLIC):
+                inputs.append(name)
+            else:
+                fixed[name] = value  # the model is for this number alone, whatever its export was asked for
         else:
             problems.append(
                 Problem(f"input {name!r} is {spec.kind.name.lower()}, which cannot be converted", node=name)

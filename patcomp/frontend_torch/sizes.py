@@ -53,6 +53,14 @@ def known(size: Any) -> Any:
     return float(number) if isinstance(number, sympy.Number) else size
 
 
+def known_shape(fake: torch.Tensor) -> list[Any]:
+    """The shape of a (fake) tensor, with a number for each size that export has proved to be one.
+
+    The tensor may keep the symbol that export replaced by a number later.
+    """
+    return list(map(known, fake.shape))
+
+
 def _element(size: Any) -> str:
     if isinstance(size, Value):
         return size.dtype
@@ -124,7 +132,7 @@ class Sizes:
         """Takes notice of a tensor, whose dimensions tell the symbols in its shape."""
         if not isinstance(fake, torch.Tensor):
             return
-        for axis, size in enumerate(map(known, fake.shape)):
+        for axis, size in enumerate(known_shape(fake)):
             if isinstance(size, torch.SymInt):
                 self._told(size.node.expr, partial(self._dimension, value, axis))
 

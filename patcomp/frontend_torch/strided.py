@@ -12,6 +12,7 @@ import torch
 from torch.fx import Node
 
 from patcomp.frontend_torch.dtypes import type_of
+from patcomp.frontend_torch.sizes import known, known_shape
 from patcomp.ir import aten
 from patcomp.ir.value import Value
 
@@ -25,24 +26,25 @@ def flatten_source(node: Node, arguments: dict[str, Any]) -> None:
     source = node.args[0]
     assert isinstance(source, Node)
     fake: torch.Tensor = source.meta["val"]
-    if open_axes := [axis for axis, size in enumerate(fake.shape) if not isinstance(size, int)]:
+    shape, strides = known_shape(fake), [known(stride) for stride in fake.stride()]
+    if open_axes := [axis for axis, size in enumerate(shape) if not isinstance(size, int)]:
         raise TypeError(
             f"as_strided needs sizes that are known before the program runs, but dimension {open_axes} of its input is "
             "open; slices, views, unfold and diagonal can do with open sizes"
         )
-    if not all(isinstance(stride, int) for stride in fake.stride()):
+    if not all(isinstance(stride, int) for stride in strides):
         raise TypeError("as_strided needs strides that are known before the program runs")
-    order = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))  # type: ignore[operator]
+    order = sorted(range(fake.dim()), key=lambda axis: (-strides[axis], axis))
     expected = 1
     for axis in reversed(order):
-        if fake.shape[axis] != 1 and fake.stride(axis) != expected:
+        if shape[axis] != 1 and strides[axis] != expected:
             raise TypeError("as_strided of a tensor that overlaps itself or has gaps cannot be converted")
-        expected *= fake.shape[axis]
+        expected *= shape[axis]
     value: Value = arguments["self"]
     if order != sorted(order):
         permuted = type_of(fake.permute(order))
         value = aten.build("aten.permute", permuted, self=value, dims=order)
-    count = math.prod(fake.shape)
+    count = math.prod(shape)
     arguments["self"] = aten.build("aten.view", type_of(fake.reshape(-1)), self=value, size=[count])
     offset = arguments.get("storage_offset")
     arguments["storage_offset"] = (offset or 0) - fake.storage_offset() if offset is not None else 0

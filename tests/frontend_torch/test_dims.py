@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +25,20 @@ def exported(left: Any = 2 * SEQ + 1, right: Any = None) -> torch.export.Exporte
     args = torch.randn(3, 4, 8), {"left": torch.randn(3, 9), "right": torch.randn(5)}
     shapes = {"x": {0: BATCH, 1: SEQ}, "pair": {"left": {0: BATCH, 1: left}, "right": {0: right}}}
     return torch.export.export(Pair(), args, dynamic_shapes=shapes)
+
+
+def exported_function(function: Callable[..., Any], *args: Any, shapes: Any) -> torch.export.ExportedProgram:
+    """A function of one or two arguments, exported as a module; `shapes` has the dynamic dimensions of each."""
+
+    class Unary(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    class Binary(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return function(x, y)
+
+    return torch.export.export(Unary() if len(args) == 1 else Binary(), args, dynamic_shapes=tuple(shapes))
 
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> AIProgram:
@@ -119,3 +134,43 @@ def test_size_one_of_an_automatic_dimension_is_refused_with_advice() -> None:
     with pytest.raises(EvaluationError) as caught:
         program.run(torch.randn(0, 4))
     assert "AUTO" not in str(caught.value)
+
+
+def unbound(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x.unbind(0)[0] + 1, x.clone(), x == x * y
+
+
+def test_a_dimension_that_export_specialized_is_static() -> None:
+    program = exported_function(unbound, torch.ones(3), torch.ones(()), shapes=[{0: Dim.AUTO}, {}])
+    signature = converted(program).signature()
+    assert [spec.shape for spec in signature.inputs] == [(3,), ()]
+    assert [spec.shape for spec in signature.outputs] == [(), (3,), (3,)]
+    assert signature.dims == {}
+    with pytest.raises(EvaluationError, match=r"input 'x' must be of type tensor<3xf32>, got .* of shape \(2,\)"):
+        converted(program).run(torch.ones(2), torch.ones(()), backend="runtime")
+
+
+def written(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x.add_(torch.cond(y.sum() > 0, lambda z: z.clone(), lambda z: z * 2, (y,)))
+    return x.unbind(0)[0], x.unbind(1)[0], y.as_strided((3, 3), (3, 1))
+
+
+def test_specialized_dimensions_of_states_branches_and_strided_reads() -> None:
+    shapes = [{0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.AUTO, 1: Dim.AUTO}]
+    tensors = torch.randn(3, 3), torch.randn(3, 3)
+    program = converted(exported_function(written, *tensors, shapes=shapes))
+    assert program.signature().states[0].shape == (3, 3)
+    assert program.signature().dims == {}
+    assert program.verify_against(written, tensors, backends=["evaluator"]).passed
+
+
+def powered(x: torch.Tensor, n: int) -> torch.Tensor:
+    return x * n if n == 7 else x + n
+
+
+def test_a_number_that_export_specialized_is_fixed() -> None:
+    program = converted(exported_function(powered, torch.ones(3), 7, shapes=[{0: Dim.AUTO}, Dim.AUTO]))
+    assert program.input_names() == ("x",)
+    assert program.run(torch.ones(2), 7).tolist() == [7, 7]
+    with pytest.raises(EvaluationError, match="argument 1 was 7 when the model was exported and cannot be 8"):
+        program.run(torch.ones(2), 8)
