@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.emit.state_file import StateArrays, read_state
+from patcomp.emit.replacement import check_space, check_target, recover, replacing
+from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
 from patcomp.errors import MissingToolchainError, PatcompError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextPrinter
@@ -82,6 +82,7 @@ class Asset:
             FileNotFoundError: there is nothing at the path.
         """
         tools = toolchain()
+        recover(Path(path))
         if not Path(path).exists():
             raise FileNotFoundError(path)
         return cls(tools.AIModelAsset.load(Path(path)))
@@ -93,7 +94,7 @@ class Asset:
 
     @property
     def initial_state(self) -> StateArrays:
-        """What the buffers start from, by entry point and name, from the file beside the asset; empty without one."""
+        """What the buffers start from, by entry point and name; empty if no entry point has a state."""
         return read_state(self.path)
 
     def executable(self, *arguments: Any, **options: Any) -> AbstractAsyncContextManager[Any]:
@@ -154,45 +155,75 @@ def as_array(value: Any) -> np.ndarray:
     return to_numpy(value)
 
 
-def save_asset(module: IRModule, path: str | Path, *, metadata: Any = None) -> Asset:
-    """Writes a program as an `.aimodel` folder.
+def save_asset(
+    module: IRModule,
+    path: str | Path,
+    *,
+    metadata: Any = None,
+    state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    force: bool = False,
+) -> Asset:
+    """Write a program as an `.aimodel` folder, in the place of an asset that is there.
+
+    Whatever interrupts it, the old or the new asset is whole.
 
     Args:
         module: the program in the `coreai` dialect.
-        path: the folder; an existing one is replaced, but only when the new one is complete.
+        path: the folder; an asset or an empty folder is replaced, and anything else only by `force`.
         metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+        state: what buffers start from, by entry point and name.
+        force: replace whatever is at the path.
 
     Raises:
         ValueError: the path does not end in `.aimodel`.
+        FileExistsError: something that is not an asset is at the path.
+        PermissionError: the folder cannot be written.
+        OSError: the disk has no room.
         VerifyError: a weight is missing from the blob store or has the wrong size (the toolchain would crash).
         MissingToolchainError: `coreai-core` is not installed.
         AssetError: the toolchain rejects the program.
     """
     target = Path(path)
-    if target.suffix != ".aimodel":
-        raise ValueError(f"an asset's path must end in .aimodel, got {str(target)!r}")
+    check_target(target, force)
+    with _handed_over(module, metadata, target.name) as write, replacing(target, force) as draft:
+        write(draft)
+        write_state(draft, state or {})
+    remove_earlier_state(target)
+    return Asset(toolchain().AIModelAsset.load(target))
+
+
+@contextmanager
+def temporary_asset(module: IRModule) -> Iterator[Asset]:
+    """A program saved in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.aimodel"
+        with _handed_over(module, None, path.name) as write:
+            write(path)
+        yield Asset(toolchain().AIModelAsset.load(path))
+
+
+@contextmanager
+def _handed_over(module: IRModule, metadata: Any, name: str) -> Iterator[Callable[[Path], None]]:
+    """Hand a program over to the toolchain; yields what writes it as a new folder."""
     check_blobs(module)
     tools = toolchain()
     with tools.Context()._mlir_context:
-        program = _parse(tools, _hand_over_text(module))
-        _attach_weights(tools, module, program)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # written beside its place and moved there when complete
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.stem}-") as folder:
-            draft = Path(folder) / target.name
+        text = _hand_over_text(module)
+        program = _parse(tools, text)
+        size = 2 * len(text) + _attach_weights(tools, module, program)
+        described = _metadata(tools, metadata)
+
+        def write(folder: Path) -> None:
+            check_space(folder.parent, size)
             try:
-                tools.AIProgram._from_mlir_module(program).save_asset(draft, _metadata(tools, metadata))
+                tools.AIProgram._from_mlir_module(program).save_asset(folder, described)
             except RuntimeError as error:
                 cause = error.__cause__ or error
                 raise AssetError(
-                    f"the toolchain cannot save the program as {target.name}", tuple(str(cause).splitlines())
+                    f"the toolchain cannot save the program as {name}", tuple(str(cause).splitlines())
                 ) from error
-            if target.is_dir():
-                shutil.rmtree(target)
-            elif target.exists():
-                target.unlink()
-            draft.rename(target)
-    return Asset(tools.AIModelAsset.load(target))
+
+        yield write
 
 
 def _metadata(tools: SimpleNamespace, metadata: Any) -> Any:
@@ -266,9 +297,14 @@ def _messages(error: Any, text: str) -> Iterator[str]:
         yield f"{diagnostic.message} [{source[:300]}]"
 
 
-def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> None:
-    """Gives each resource constant of the parsed program its buffer; weights of equal content share one."""
+def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> int:
+    """Gives each resource constant of the parsed program its buffer; weights of equal content share one.
+
+    Returns:
+        How many bytes they have in all.
+    """
     same = module.blobs.same_content()
+    size = 0
     attached: dict[tuple[str, str], Any] = {}
     ours = resource_attributes(module)
     resource = tools.ir.DenseResourceElementsAttr
@@ -281,7 +317,9 @@ def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> N
         if attribute is None:
             data = np.frombuffer(module.blobs[key].data, dtype=np.uint8)
             attribute = attached[key, str(type_)] = resource.get_from_buffer(data, key, type_, BLOB_ALIGNMENT)
+            size += len(data)
         op.attributes["value"] = attribute
+    return size
 
 
 def _walk(op: Any) -> Iterator[Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from patcomp.emit.asset import parse_with_toolchain, save_asset
+from patcomp.emit.asset import parse_with_toolchain, temporary_asset
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextParser, _context
 from patcomp.ir.types import TensorType
@@ -28,9 +26,8 @@ def _unpack(packed: tuple[str, list[tuple[str, bytes, str]]]) -> IRModule:
 
 
 def _run(packed: Any, inputs: dict, state: dict, entry: str) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        outputs = save_asset(_unpack(packed), Path(folder) / "program.aimodel").run(inputs, state, entry)
-    return outputs, state
+    with temporary_asset(_unpack(packed)) as asset:
+        return asset.run(inputs, state, entry), state
 
 
 def _check(packed: Any, pretty: bool) -> tuple[str, ...]:

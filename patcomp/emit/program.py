@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -12,12 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from patcomp.emit.asset import Asset, as_array, save_asset
+from patcomp.emit.asset import Asset, as_array, save_asset, temporary_asset
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.report import CompositeReport, composite_calls
 from patcomp.emit.signature import EntrySignature, ModelCall, signature_of
-from patcomp.emit.state_file import write_state
 from patcomp.emit.variants import fixed_arguments, static_sizes
 from patcomp.errors import EvaluationError, Problem
 from patcomp.ir.module import IRModule, graph_name, names_of
@@ -139,21 +137,27 @@ class AIProgram:
         """Returns the program: `to_coreai` has optimized it already."""
         return self
 
-    def save_asset(self, path: str | Path, metadata: Any = None) -> Asset:
-        """Writes the program as an `.aimodel` folder, replacing what is there.
+    def save_asset(self, path: str | Path, metadata: Any = None, *, force: bool = False) -> Asset:
+        """Write the program as an `.aimodel` folder, in the place of an asset that is there.
 
-        What buffers start from goes into a file beside it, `model.state.npz` for `model.aimodel`: the runtime's caller
-        owns the state, and an asset has no place for it.
+        Whatever interrupts it, the old or the new asset is whole. The asset's `initial_state` is what buffers start
+        from; the runtime's caller owns the state and hands it over.
+
+        Args:
+            path: the folder; an asset or an empty folder is replaced, and anything else only by `force`.
+            metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+            force: replace whatever is at the path.
 
         Raises:
             MissingToolchainError: coreai-core is not installed.
             ValueError: the path does not end in `.aimodel`.
+            FileExistsError: something that is not an asset is at the path.
+            OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
         """
-        asset = save_asset(self.module, path, metadata=metadata)
         initial = self.initial_state.items()
-        write_state(asset.path, {entry: {n: as_array(value) for n, value in state.items()} for entry, state in initial})
-        return asset
+        state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
+        return save_asset(self.module, path, metadata=metadata, state=state, force=force)
 
     def run(
         self,
@@ -236,8 +240,7 @@ class AIProgram:
         if backend == "evaluator":
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
         else:
-            with tempfile.TemporaryDirectory() as folder:
-                asset = save_asset(self.module, Path(folder) / "program.aimodel")
+            with temporary_asset(self.module) as asset:
                 outputs = asset.run(inputs, contents, entry=entrypoint)
         if state is not None:
             state.update(contents)

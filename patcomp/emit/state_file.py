@@ -1,4 +1,7 @@
-"""Initial state beside an asset: `model.state.npz` holds what the buffers of `model.aimodel` start from.
+"""Initial state of an asset: `initial_state.npz` in its folder holds what its buffers start from.
+
+Every asset has one, if only to say that there is no state. Assets saved by patcomp before that have `model.state.npz`
+beside `model.aimodel`, which is read where the asset has no file of its own.
 
 The file is numpy's: an entry `index`, a JSON list of `{"entrypoint", "state", "dtype"}`, and for item `i` an
 array `state_i`. Element types that numpy lacks (`bfloat16`, `float8_*`) are stored as their bits, in unsigned integers.
@@ -10,36 +13,48 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+
+from patcomp.emit.replacement import STATE_FILE
 
 StateArrays = dict[str, dict[str, np.ndarray]]
 """Arrays by entry point and name of the state."""
 
 
-def state_path(asset: Path) -> Path:
-    """The file of an asset's initial state."""
+def earlier_state_path(asset: Path) -> Path:
+    """The file beside an asset in which earlier versions kept its initial state."""
     return asset.with_suffix(".state.npz")
 
 
 def write_state(asset: Path, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-    """Writes the initial state of an asset, or removes an old file if there is none."""
-    path = state_path(asset)
+    """Write the initial state into an asset's folder."""
     listed = [(entrypoint, name, array) for entrypoint, states in state.items() for name, array in states.items()]
-    if not listed:
-        path.unlink(missing_ok=True)
-        return
     index = [{"entrypoint": entry, "state": name, "dtype": array.dtype.name} for entry, name, array in listed]
     arrays: dict[str, Any] = {f"state_{i}": _storage(array) for i, (_, _, array) in enumerate(listed)}
-    np.savez_compressed(path, index=np.array(json.dumps(index)), **arrays)
+    np.savez_compressed(asset / STATE_FILE, index=np.array(json.dumps(index)), **arrays)
 
 
 def read_state(asset: Path) -> StateArrays:
     """The initial state of an asset; empty if it has none."""
-    path = state_path(asset)
+    own = asset / STATE_FILE
+    path = own if own.exists() else earlier_state_path(asset)
+    return _read(path) if path.exists() else {}
+
+
+def remove_earlier_state(asset: Path) -> None:
+    """Remove the file beside an asset that an earlier version wrote; leave files of other programs alone."""
+    path = earlier_state_path(asset)
+    try:
+        _read(path)
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, BadZipFile):
+        return  # no such file, or one of another program
+    path.unlink()
+
+
+def _read(path: Path) -> StateArrays:
     state: StateArrays = {}
-    if not path.exists():
-        return state
     with np.load(path) as file:
         for number, entry in enumerate(json.loads(str(file["index"]))):
             array = file[f"state_{number}"].view(_dtype(entry["dtype"]))

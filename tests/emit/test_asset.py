@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -145,6 +147,51 @@ def test_a_refused_program_leaves_everything_as_it_was(tmp_path: Path):
             save_asset(module, path)
         assert refused.value.diagnostics
     assert sorted((file, file.read_bytes()) for file in tmp_path.rglob("*") if file.is_file()) == before
+
+
+FULL_DISK = """
+import resource, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_asset import adds, ramp, save_asset
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+save_asset(adds(ramp(65536)), sys.argv[2])
+"""
+
+
+def test_the_toolchain_dies_while_it_writes(tmp_path: Path) -> None:
+    """It ends the process on a write error, here a limit of the file size; the old asset stays."""
+    path = tmp_path / "m.aimodel"
+    save_asset(adds(ramp(4)), path)
+    command = [sys.executable, "-c", FULL_DISK, str(Path(__file__).parent), str(path)]
+    died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert "IO failure on output stream" in died.stderr
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".m.aimodel.saving", "m.aimodel"]
+    np.testing.assert_array_equal(Asset.load(path).run({"x": np.zeros(4, np.float32)})["y0"], ramp(4))
+    saved = save_asset(adds(ramp(8)), path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.aimodel"]
+    np.testing.assert_array_equal(saved.run({"x": np.zeros(8, np.float32)})["y0"], ramp(8))
+
+
+def test_a_full_disk_is_an_error_before_the_toolchain_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.aimodel"
+    save_asset(adds(ramp(4)), path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=200_000))
+    with pytest.raises(OSError, match=r"needs about 0.3 MB, and 0.2 MB are free"):
+        save_asset(adds(ramp(65536)), path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.aimodel"]
+    np.testing.assert_array_equal(Asset.load(path).run({"x": np.zeros(4, np.float32)})["y0"], ramp(4))
+
+
+def test_what_is_not_an_asset_is_refused_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asset, "toolchain", lambda: pytest.fail("it must not be needed"))
+    path = tmp_path / "m.aimodel"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="it is a file, not an asset"):
+        save_asset(adds(ramp(4)), path)
+    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize("pretty", [False, True])

@@ -1,0 +1,199 @@
+"""Replace an asset by a new one so that, whatever interrupts it, the old or the new one is whole.
+
+The new asset is written into a working folder beside the target, `.NAME.saving` for `NAME`. Then the old one is
+renamed into that folder and the new one out of it. When the process is killed in between, the folder stays, and the
+next save of the target clears it up; so does loading it, if it is not in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+STATE_FILE = "initial_state.npz"
+"""The file in an asset for what its states start from."""
+
+_REQUIRED = ("metadata.json", "main.mlirb")
+_OPTIONAL = ("main.hash", STATE_FILE, ".DS_Store")
+
+_NEW = "new.aimodel"
+_OLD = "old.aimodel"
+
+
+def check_target(target: Path, force: bool = False) -> None:
+    """Check that an asset may be saved at a path: nothing but another asset is lost, and the folder can be written.
+
+    Args:
+        target: the asset's folder.
+        force: whether anything may be replaced.
+
+    Raises:
+        ValueError: the path does not end in `.aimodel`.
+        FileExistsError: something stands there that is not an asset.
+        PermissionError: the folder that is to hold the asset cannot be written.
+        NotADirectoryError: a part of the path is a file.
+    """
+    if target.suffix != ".aimodel":
+        raise ValueError(f"an asset's path must end in .aimodel, got {str(target)!r}")
+    place = target.resolve()
+    if not force and (obstacle := _obstacle(place)):
+        raise FileExistsError(
+            f"{target} is not replaced: {obstacle}. Choose another path, move it away, or replace it with "
+            "force=True (--force on the command line)"
+        )
+    check_writable(place)
+    if place.is_dir() and not os.access(place, os.W_OK):
+        raise PermissionError(f"{target} is not replaced: you have no permission to write to this folder")
+
+
+def _obstacle(target: Path) -> str:
+    """What stands at a path that a save must not replace; empty if nothing does."""
+    if not target.exists():
+        return ""
+    if not target.is_dir():
+        return "it is a file, not an asset"
+    names = sorted(entry.name for entry in target.iterdir())
+    if missing := [name for name in _REQUIRED if name not in names and names]:
+        return f"it is a folder with {_some(names)}, and not an asset, because it has no {' and no '.join(missing)}"
+    # the toolchain calls its own files main.*, main-*.odix and so on
+    if others := [name for name in names if name not in _REQUIRED + _OPTIONAL and not name.startswith("main")]:
+        return f"it is an asset that also holds {_some(others)}"
+    return ""
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def check_writable(path: Path) -> None:
+    """Check that a file or folder can be made at a path.
+
+    Raises:
+        PermissionError: the nearest folder that exists cannot be written.
+        NotADirectoryError: a part of the path is a file.
+    """
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise NotADirectoryError(f"cannot write {path}: {parent} is a file, not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"cannot write {path}: you have no permission to write to the folder {parent}")
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Check that a disk has room, because the toolchain aborts the process on a full one.
+
+    Raises:
+        OSError: there are fewer free bytes than are needed; its `errno` is `ENOSPC`.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC, f"the asset needs about {needed / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free", str(folder)
+        )
+
+
+@contextlib.contextmanager
+def replacing(target: Path, force: bool = False) -> Iterator[Path]:
+    """Yield a path at which to write the new asset, and put what is there in the target's place at the end.
+
+    On an error the old asset stays or comes back.
+
+    Raises:
+        As `check_target`. OSError: the disk is full, or a rename fails.
+    """
+    check_target(target, force)
+    place = target.resolve()  # what a link points to is replaced, and not the link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _working_folder(place) as folder:
+        yield folder / _NEW
+        _flush(folder / _NEW)
+        check_target(target, force)  # once more: writing may have taken minutes
+        if place.exists():
+            place.rename(folder / _OLD)
+        (folder / _NEW).rename(place)
+
+
+def recover(target: Path) -> None:
+    """Put the old asset back where a save was interrupted after it had renamed it and before the new one was there."""
+    place = target.resolve()
+    if not place.exists() and _working_path(place).exists():
+        with _working_folder(place):
+            pass
+
+
+@contextlib.contextmanager
+def _working_folder(place: Path) -> Iterator[Path]:
+    """An empty folder for one save of an asset; others wait. What an interrupted save left in it is cleared up."""
+    folder = _working_path(place)
+    with _lock_in(folder) as lock:
+        _clear(folder, place)
+        try:
+            yield folder
+        finally:
+            _clear(folder, place)
+            lock.unlink()
+            with contextlib.suppress(OSError):  # it stays if another save waits in it, or if something was not removed
+                folder.rmdir()
+
+
+def _clear(folder: Path, place: Path) -> None:
+    """Put the old asset back unless a new one replaced it, and remove the rest."""
+    old, new = folder / _OLD, folder / _NEW
+    # a save renames the old one while the new one is here; without a new one, the save was done, and the user
+    # removed the asset later
+    if old.exists() and new.exists() and not place.exists():
+        old.rename(place)
+    for left in (new, old):
+        try:
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink(missing_ok=True)
+        except OSError as error:  # the asset itself is in its place
+            warnings.warn(f"{left} is no longer needed, and cannot be removed: {error}", stacklevel=2)
+
+
+def _working_path(place: Path) -> Path:
+    return place.parent / f".{place.name}.saving"
+
+
+@contextlib.contextmanager
+def _lock_in(folder: Path) -> Iterator[Path]:
+    """Make a folder and hold the lock file in it, which the kernel releases when the process dies."""
+    import fcntl  # not on Windows, for which there is no toolchain
+
+    path = folder / "lock"
+    while True:
+        folder.mkdir(exist_ok=True)
+        try:
+            file = path.open("w")
+        except FileNotFoundError:  # another save has just removed the folder
+            continue
+        with file:
+            with contextlib.suppress(OSError):  # some file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _names_open_file(path, file.fileno()):
+                yield path
+                return
+
+
+def _names_open_file(path: Path, descriptor: int) -> bool:
+    """Whether a path still names an open file; it does not when the save that held the lock has removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _flush(folder: Path) -> None:
+    """Have the disk report now what it cannot store."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
