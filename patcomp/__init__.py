@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from patcomp.errors import (
     ConversionWarning,
     EvaluationError,
+    MismatchError,
     MissingToolchainError,
     ParseError,
     PatcompError,
     Problem,
     RuleError,
     StageError,
+    UnknownNameError,
     UnsupportedError,
     VerifyError,
 )
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         supports,
     )
     from patcomp.frontend_torch.reference import composite
+    from patcomp.ir.evaluate import Verification
     from patcomp.ir.graphs import generate_composite_decl
 
 __version__ = "0.1.0"
@@ -43,6 +46,7 @@ __all__ = [
     "EvaluationError",
     "ExternalizeSpec",
     "MetalParameter",
+    "MismatchError",
     "MissingToolchainError",
     "ParseError",
     "PatcompError",
@@ -51,7 +55,9 @@ __all__ = [
     "StageError",
     "TorchConverter",
     "TorchMetalKernel",
+    "UnknownNameError",
     "UnsupportedError",
+    "Verification",
     "VerifyError",
     "__version__",
     "composite",
@@ -77,6 +83,7 @@ _LAZY = {
     "_patch_model_for_externalization": "patcomp.frontend_torch.externalize",
     "_subexport_and_restore": "patcomp.frontend_torch.externalize",
     "AIProgram": "patcomp.emit.program",
+    "Verification": "patcomp.ir.evaluate",
     "generate_composite_decl": "patcomp.ir.graphs",
 }
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.errors import PatcompError
-from patcomp.report import composites_line, has_toolchain, stage_table, verification_table
+from patcomp.report import composites_line, has_toolchain, stage_table
 
 _DECLARATIONS = torch.library.Library("torchvision", "FRAGMENT")
 
@@ -80,7 +80,7 @@ def run_demo(console: Console, folder: Path) -> bool:
     console.print(stage_table(program))
     console.print(composites_line(program), highlight=False)
     verification = program.verify_against(model, inputs)
-    console.print(verification_table(verification))
+    console.print(verification)
     if has_toolchain():
         program.save_asset(folder / "llama.aimodel")
         console.print(f"asset:       {folder}/llama.aimodel", highlight=False)

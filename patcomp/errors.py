@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 class PatcompError(Exception):
@@ -17,6 +18,26 @@ class ParseError(PatcompError, ValueError):
 
 class EvaluationError(PatcompError, RuntimeError):
     """The reference evaluator cannot run an op, or the op's operands make it undefined."""
+
+
+class UnknownNameError(PatcompError, KeyError):
+    """There is nothing of a name; the message lists those there are, or those like it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # that of a KeyError is its repr
+
+
+def near_names(name: object, names: Iterable[str], shown: int = 5) -> str:
+    """The names that may have been meant by another, all of them if there are few: `main, decode`."""
+    names = list(names)
+    if len(names) > shown:
+        wanted = str(name)
+        names = get_close_matches(wanted, names, n=shown, cutoff=0.4) or [n for n in names if wanted and wanted in n]
+    return ", ".join(names[:shown]) or "none like it"
+
+
+class MismatchError(PatcompError, AssertionError):
+    """A program's outputs are not those of the model, within the tolerance."""
 
 
 class MissingToolchainError(PatcompError, ImportError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from patcomp.emit.asset import Asset, as_array, save_asset, temporary_asset
 from patcomp.emit.constraints import constrain
@@ -17,10 +17,14 @@ from patcomp.emit.dims import Dims
 from patcomp.emit.report import CompositeReport, composite_calls
 from patcomp.emit.signature import EntrySignature, ModelCall, signature_of
 from patcomp.emit.variants import fixed_arguments, static_sizes
-from patcomp.errors import EvaluationError, Problem
+from patcomp.errors import EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import HandleType, TensorType
 from patcomp.ir.verify import verify
+
+if TYPE_CHECKING:
+    from patcomp.ir.dialect import CoreaiOp
+    from patcomp.ir.evaluate import Verification
 
 
 class Stages(Mapping[str, str]):
@@ -39,7 +43,10 @@ class Stages(Mapping[str, str]):
         return self._texts
 
     def __getitem__(self, stage: str) -> str:
-        return self._all()[stage]
+        texts = self._all()
+        if stage not in texts:
+            raise UnknownNameError(f"there is no stage {stage!r}; there are {near_names(stage, texts, len(texts))}")
+        return texts[stage]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
@@ -50,35 +57,38 @@ class Stages(Mapping[str, str]):
 
 def _unexplained(what: Any, *others: Any) -> Any:
     shown = f"{what!r}: " if isinstance(what, str) else ""
-    raise LookupError(f"{shown}this program was not made by a converter, so nothing is known of its making")
+    raise LookupError(
+        f"{shown}this program was not made by a converter, so it has no rules and no places in a model to report"
+    )
 
 
 @dataclass(eq=False)
 class AIProgram:
-    """A Core AI program: IR, weights, and how it came about.
+    """A Core AI program: its IR, its weights, and how it came about; `str(program)` is the MLIR text.
 
-    `str(program)` is the MLIR text. `reports` has what each stage did, `stages` the text after each.
+    Attributes:
+        module (IRModule): the IR and the weights that it names.
+        reports (tuple[StageReport, ...]): what each stage of the conversion did, in order.
+        stages (Mapping[str, str]): the text after each stage, by name: `program.stages["recover"]`.
+        calls (Mapping[str, ModelCall]): how the PyTorch model of each entry point is called, by entry point.
+        initial_state (Mapping[str, Mapping[str, Tensor]]): what the buffers held when the program was converted, by
+            entry point and name of the state; only read.
+        dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
+        diagnostics (tuple[Problem, ...]): what conversion warned of.
     """
 
     module: IRModule
     reports: tuple[Any, ...] = ()
     stages: Mapping[str, str] = field(default_factory=dict)
-    explain: Callable[[str], str] = _unexplained
-    """`program.explain("%linear")` or `("model.py:12")`: which rules made these ops, from which nodes and lines."""
-    why_not: Callable[[str], str] = _unexplained
-    """`program.why_not("rms_norm")`: where that rule came closest to a match, and what was missing."""
-
-    specializer: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
-    """Makes the module in which variants replace an entry point, and its `explain`."""
-
     calls: Mapping[str, ModelCall] = field(default_factory=dict)
-    """How the model of each entry point is called."""
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What buffers held when the program was converted, as tensors, by entry point and name of the state; only read."""
     dims: Mapping[str, Dims] = field(default_factory=dict)
-    """What is known of the dynamic dimensions of each entry point."""
     diagnostics: tuple[Problem, ...] = ()
-    """What conversion warned of: properties that the program's user may not expect, with their places."""
+
+    _explain: Callable[[str], str] = _unexplained
+    _why_not: Callable[[str], str] = _unexplained
+    _specialize: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
+    """Makes the module in which variants replace an entry point, and its `_explain`."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -99,6 +109,48 @@ class AIProgram:
         """The names of the graphs that can be called."""
         return tuple(graph_name(graph) for graph in self.module.entry_graphs)
 
+    def explain(self, what: str) -> str:
+        """Which rules made some ops of the program, and which nodes and lines of the model these come from.
+
+        Args:
+            what: the name of a value (`"%linear"`), an FX node (`"linear"`) or a source line (`"model.py:12"`).
+
+        Raises:
+            TypeError: `what` is not a text.
+            UnknownNameError: no op is known by that; it is a `KeyError`.
+            LookupError: the program was not made by a converter.
+        """
+        if not isinstance(what, str):
+            raise TypeError(f"explain takes a value ('%linear'), an FX node or a line ('model.py:12'), got {what!r}")
+        return self._explain(what)
+
+    def why_not(self, rule: str) -> str:
+        """Where a rule came closest to a match in the program, and what was missing there.
+
+        Args:
+            rule: the name of a rule, as `patcomp catalog list` shows it: `"rms_norm"`.
+
+        Raises:
+            TypeError: `rule` is not a text.
+            UnknownNameError: there is no such rule; it is a `KeyError`.
+            LookupError: the program was not made by a converter.
+        """
+        if not isinstance(rule, str):
+            raise TypeError(f"why_not takes the name of a rule ('rms_norm'), got {rule!r}")
+        return self._why_not(rule)
+
+    def _graph(self, entrypoint: str) -> CoreaiOp:
+        """The graph of an entry point.
+
+        Raises:
+            UnknownNameError: there is none; the message lists the entry points.
+        """
+        try:
+            return self.module.graph(entrypoint)
+        except KeyError:
+            there = near_names(entrypoint, self.entrypoints)
+            raise UnknownNameError(f"there is no entry point {entrypoint!r}; there are {there}") from None
+
     def input_names(self, entrypoint: str = "main") -> tuple[str, ...]:
         """The names of an entry point's inputs, in order; those of states are not among them."""
         return tuple(value.name for value in self.signature(entrypoint).inputs)
@@ -113,10 +165,15 @@ class AIProgram:
         Raises:
             KeyError: there is no such entry point.
         """
-        return signature_of(self.module.graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
+        return signature_of(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
 
     def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
-        """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence."""
+        """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence.
+
+        Raises:
+            KeyError: there is no such entry point.
+        """
+        self._graph(entrypoint)
         return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
 
     @property
@@ -174,8 +231,8 @@ class AIProgram:
 
         Args:
             arguments, keywords: those of the model, as they were when it was exported; or one mapping of input names to
-                tensors. Torch tensors or numpy arrays; 64-bit values are narrowed when they fit. An input that the
-                model writes to is not changed.
+                tensors, or keywords with the names of all inputs. Torch tensors or numpy arrays; 64-bit values are
+                narrowed when they fit. An input that the model writes to is not changed.
             entrypoint: the graph to call.
             state: the content of states by name, `program.new_state()` or that of the last call; it gets the content
                 after the run. States that it lacks start from their initial values, and so do all without it.
@@ -203,7 +260,10 @@ class AIProgram:
         if named:
             return self._run(arguments[0], entrypoint, state, backend)
         if call is None:
-            raise EvaluationError("this program was not made from a model: give its inputs as one mapping of names")
+            raise EvaluationError(
+                "this program was not made from a model, so it takes one mapping of input names to tensors: "
+                f"program.run({{{', '.join(f'{name!r}: ...' for name in self.input_names(entrypoint))}}})"
+            )
         values = arguments_by_name(call, arguments, keywords)
         return result_of(call, self._run(values, entrypoint, state, backend))
 
@@ -211,6 +271,7 @@ class AIProgram:
         self, values: Mapping[str, Any], entrypoint: str, state: dict[str, Any] | None, backend: str
     ) -> dict[str, Any]:
         from patcomp.ir.evaluate import evaluate, prepare_input
+        from patcomp.ir.evaluate.calling import check_names
 
         if backend not in ("evaluator", "runtime"):
             raise ValueError(f"backend must be 'evaluator' or 'runtime', got {backend!r}")
@@ -222,6 +283,8 @@ class AIProgram:
             raise TypeError(f"state must be a dict that can be written to, program.new_state(), got {state!r:.200}")
         types = self._types(entrypoint)
         states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
+        check_names(entrypoint, "input", set(values) - states, set(types) - states)
+        check_names(entrypoint, "state", state or {}, states, partial=True)
         given = {**self.new_state(entrypoint), **(state or {}), **values}
         inputs: dict[str, Any] = {}
         contents: dict[str, Any] = {}
@@ -235,8 +298,6 @@ class AIProgram:
             else:
                 inputs[name] = prepare_input(value, type_, name) if isinstance(type_, TensorType) else value
         self._check_sizes({**inputs, **contents}, entrypoint)
-        if unknown := sorted(set(state or {}) - states):
-            raise EvaluationError(f"graph @{entrypoint} has no state {', '.join(unknown)}; it has {sorted(states)}")
         if backend == "evaluator":
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
         else:
@@ -280,8 +341,8 @@ class AIProgram:
         types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
         dims.check(sizes)
         arguments = fixed_arguments(types, dims.fixed(sizes))
-        module, explain = self.specializer(self.module, entrypoint, {entrypoint: arguments})
-        return replace(self, module=module, explain=explain, dims={**self.dims, entrypoint: dims.given(sizes)})
+        module, explain = self._specialize(self.module, entrypoint, {entrypoint: arguments})
+        return replace(self, module=module, _explain=explain, dims={**self.dims, entrypoint: dims.given(sizes)})
 
     def set_static_shape_config(
         self, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
@@ -314,7 +375,7 @@ class AIProgram:
             sizes = static_sizes(types, dims, shapes)
             variants[name] = fixed_arguments(types, sizes)
             new_dims[name] = dims.given(dims.sizes(sizes))
-        self.module, self.explain = self.specializer(self.module, entrypoint, variants)
+        self.module, self._explain = self._specialize(self.module, entrypoint, variants)
         self.dims = new_dims
         new_names = [(new, old) for old in self.calls for new in (variants if old == entrypoint else (old,))]
         self.calls = {new: self.calls[old] for new, old in new_names}
@@ -332,6 +393,7 @@ class AIProgram:
             KeyError: there is no such entry point.
             ValueError: there is no such tensor, it has constraints already, or they do not fit its rank.
         """
+        self._graph(entrypoint)
         module = self.module.clone()
         constrain(module.graph(entrypoint), hw_constraint_config)
         verify(module, runtime=True)
@@ -339,37 +401,44 @@ class AIProgram:
 
     def _types(self, entrypoint: str) -> dict[str, Any]:
         """The types of an entry point's arguments by name."""
-        graph = self.module.graph(entrypoint)
+        graph = self._graph(entrypoint)
         names = (name or str(index) for index, name in enumerate(names_of(graph, "arg_attrs")))
         return dict(zip(names, (argument.type for argument in graph.regions[0].block.args), strict=True))
 
     def verify_against(
         self,
         model: Callable[..., Any],
-        inputs: Sequence[Any] | Mapping[str, Any],
+        inputs: Any,
         *,
         entrypoint: str = "main",
         tolerance: float = 1e-4,
         backends: Sequence[str] | None = None,
-    ) -> Any:
+    ) -> Verification:
         """Compares the program with eager PyTorch on given inputs.
 
         Args:
             model: the PyTorch model, unchanged by this; states start from what its buffers hold.
-            inputs: its arguments, as a sequence or by keyword.
+            inputs: its arguments, as a sequence, by keyword, or a tensor that is the only one.
             entrypoint: the graph to call.
             tolerance: largest absolute difference that passes.
             backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
                 run the program.
 
         Returns:
-            A `Verification`: for each output, state and backend the largest absolute and relative error and the PSNR;
-            `.passed` says whether all are within the tolerance.
+            A `Verification`, which is true if all outputs and states are within the tolerance. It prints as a table of
+            the largest absolute and relative error and the PSNR of each, and its `check()` raises if it did not pass.
+
+        Raises:
+            EvaluationError: the model's arguments or results do not correspond to the program's.
+            KeyError: there is no such entry point.
+            ValueError: no backend, or one that there is not.
         """
         from patcomp.ir.evaluate import verify_outputs
 
         if backends is None:
             backends = ("evaluator", "runtime") if find_spec("coreai") and self._has_device else ("evaluator",)
+        if isinstance(backends, str) or not backends:
+            raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
         runs = {
             backend: lambda values, state, backend=backend: self._run(values, entrypoint, state, backend)
             for backend in backends

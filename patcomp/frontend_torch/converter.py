@@ -408,13 +408,13 @@ class TorchConverter:
             module,
             compilation.reports,
             stages,
-            explain=lambda what: explain(module, rules, what),
-            why_not=lambda name: why_not(rules, stages, name),
-            specializer=specialized,
             calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: dims_of(item.program, item.signature, item.names) for item in staged},
             diagnostics=diagnostics,
+            _explain=lambda what: explain(module, rules, what),
+            _why_not=lambda name: why_not(rules, stages, name),
+            _specialize=specialized,
         )
 
     def imported(self) -> IRModule:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
 
-from patcomp.errors import RuleError
+from patcomp.errors import RuleError, UnknownNameError, near_names
 from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import OpNode
@@ -49,19 +48,12 @@ class RuleSet:
         """The rule of a name.
 
         Raises:
-            KeyError: there is none.
+            UnknownNameError: there is none; it is a `KeyError`.
         """
         try:
             return self._rules[name]
         except KeyError:
-            raise KeyError(f"no rule is called {name!r}; there are {self._near(name)}") from None
-
-    def _near(self, name: str) -> str:
-        """Names that may have been meant, all of them if there are few."""
-        names = list(self._rules)
-        if len(names) > 5:
-            names = get_close_matches(name, names, n=5, cutoff=0.4) or [n for n in names if name and name in n][:5]
-        return ", ".join(names) or "none like it"
+            raise UnknownNameError(f"no rule is called {name!r}; there are {near_names(name, self._rules)}") from None
 
     def __repr__(self) -> str:
         return f"<RuleSet of {len(self)}: {', '.join(self._rules)}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from patcomp.errors import UnknownNameError
 from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import parse_module
@@ -22,11 +23,14 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
         what: a value's name (`%linear`), an FX node or a place (`model.py:12`).
 
     Raises:
-        KeyError: no op is known by that.
+        UnknownNameError: no op is known by that.
     """
     found = find(module.op, what) if what.strip("%") else []
     if not found:
-        raise KeyError(f"no op of the program is called, or comes from, {what!r}")
+        raise UnknownNameError(
+            f"no op of the program is called, or comes from, {what!r}; give the name of a value or FX node, or a line "
+            "such as 'model.py:12'"
+        )
     return "\n".join(explain_op(op, rules) for op in found)
 
 
@@ -39,7 +43,7 @@ def why_not(rules: RuleSet, stages: Mapping[str, str], name: str) -> str:
         name: the rule.
 
     Raises:
-        KeyError: there is no such rule.
+        UnknownNameError: there is no such rule.
     """
     rule = rules[name]
     if isinstance(rule, Decomposition):

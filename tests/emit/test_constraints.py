@@ -79,7 +79,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(ValueError, match=message):
             program.set_hardware_constraints("main", config)
     assert str(program) == before
-    with pytest.raises(KeyError, match="no graph @other"):
+    with pytest.raises(KeyError, match="there is no entry point 'other'; there are main"):
         program.set_hardware_constraints("other", {})
     program.set_hardware_constraints("main", {"x": constraints(2)})
     with pytest.raises(ValueError, match="'x' has constraints already"):

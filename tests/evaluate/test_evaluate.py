@@ -48,7 +48,7 @@ def test_unnamed_arguments_and_results_go_by_position():
     ("inputs", "message"),
     [
         ({}, "needs input x"),
-        ({"x": torch.zeros(2), "z": torch.zeros(2)}, "has no input z; it has"),
+        ({"x": torch.zeros(2), "z": torch.zeros(2)}, "has no input z; its inputs are x"),
         ({"x": torch.zeros(3)}, r"input 'x' must be of type tensor<2xf32>, got torch.float32 of shape \(3,\)"),
         ({"x": torch.zeros(2, dtype=torch.float64)}, "got torch.float64"),
     ],

@@ -128,7 +128,7 @@ def test_states_of_entry_points_are_apart() -> None:
     assert program.run(torch.ones(1), entrypoint="up").item() == 2.0
     assert program.run(torch.ones(1), entrypoint="down").item() == -4.0
     assert list(converter.to_coreai(entrypoints=["down"]).initial_state) == ["down"]
-    with pytest.raises(KeyError, match="no graph @main; there are @up, @down"):
+    with pytest.raises(KeyError, match="there is no entry point 'main'; there are up, down"):
         program.run(torch.ones(1))
 
 

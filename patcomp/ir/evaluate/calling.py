@@ -5,12 +5,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
 from patcomp.errors import EvaluationError
+
+
+def check_names(entry: str, what: str, given: Iterable[str], expected: Iterable[str], *, partial: bool = False) -> None:
+    """Checks the names of the inputs or states that a graph is called with.
+
+    Args:
+        entry: the graph.
+        what: `"input"` or `"state"`.
+        given, expected: names that there are, and those of the graph.
+        partial: whether some may be missing.
+
+    Raises:
+        EvaluationError: a name is missing, or the graph has none of that name.
+    """
+    given, expected = set(given), set(expected)
+    missing, unknown = sorted(expected - given), sorted(given - expected)
+    wrong = [f"needs {what} {', '.join(missing)}"] if missing and not partial else []
+    if unknown:
+        there = f"its {what}s are {', '.join(sorted(expected))}" if expected else f"it has no {what}s"
+        wrong.append(f"has no {what} {', '.join(map(str, unknown))}; {there}")
+    if wrong:
+        raise EvaluationError(f"graph @{entry} {' and '.join(wrong)}")
 
 
 def is_model_call(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -23,7 +45,7 @@ def is_model_call(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def arguments_by_name(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs and states among a model's arguments.
+    """The inputs and states among a model's arguments, which may also be keywords with the names of inputs.
 
     Raises:
         EvaluationError: they have another structure than those of the export, or a value that it fixed is another.
@@ -31,7 +53,13 @@ def arguments_by_name(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     try:
         leaves = call.argument_tree.flatten_up_to((tuple(args), dict(kwargs)))
     except ValueError as error:
-        raise EvaluationError(f"the arguments are not those that the model was exported with: {error}") from error
+        inputs = {leaf for leaf in call.arguments if isinstance(leaf, str)}
+        if kwargs and not args and kwargs.keys() <= inputs:
+            return dict(kwargs)
+        raise EvaluationError(
+            f"the model was exported with the arguments {expected_arguments(call)}, "
+            f"and was called with {_shown_call(args, kwargs)}; inputs can also be given by name, in one mapping"
+        ) from error
     named: dict[str, Any] = {}
     for index, (leaf, given) in enumerate(zip(call.arguments, leaves, strict=True)):
         if isinstance(leaf, str):
@@ -42,6 +70,30 @@ def arguments_by_name(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
                 "export the model again with this value"
             )
     return named
+
+
+class _Named:
+    """What stands for a tensor in a text."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+def expected_arguments(call: Any) -> str:
+    """The arguments of a model as text, with the names of inputs: `(tokens, mask=mask)`."""
+    leaves = [_Named(leaf) if isinstance(leaf, str) else leaf.value for leaf in call.arguments]
+    return _shown_call(*pytree.tree_unflatten(leaves, call.argument_tree))
+
+
+def _shown_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def short(leaf: Any) -> Any:
+        return _Named(f"tensor of shape {tuple(leaf.shape)}") if hasattr(leaf, "shape") else leaf
+
+    args, kwargs = pytree.tree_map(short, (tuple(args), dict(kwargs)))
+    return f"({', '.join([*map(repr, args), *(f'{name}={value!r}' for name, value in kwargs.items())])})"
 
 
 def result_of(call: Any, outputs: Mapping[str, Any]) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,11 +15,14 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
-from patcomp.errors import EvaluationError
+from patcomp.errors import EvaluationError, MismatchError
 from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import check_value
 from patcomp.ir.types import TensorType, element_name
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> torch.Tensor:
@@ -32,7 +36,7 @@ def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input")
     Raises:
         EvaluationError: the value has another dtype or shape, or a number does not fit 32 bits.
     """
-    tensor = to_tensor(value) if isinstance(value, torch.Tensor | np.ndarray) else torch.as_tensor(value)
+    tensor = _as_tensor(value, f"{what} {name!r}")
     wanted = TORCH_DTYPES[element_name(type_.element_type)]
     if tensor.dtype == torch.float64 and wanted == torch.float32:
         narrow = tensor.to(wanted)
@@ -50,6 +54,18 @@ def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input")
     return tensor
 
 
+def _as_tensor(value: Any, what: str) -> torch.Tensor:
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return to_tensor(value)
+    kind = type(value).__name__
+    if any(isinstance(leaf, torch.Tensor | np.ndarray) for leaf in pytree.tree_leaves(value)):
+        raise EvaluationError(f"{what} must be a tensor, got a {kind} that holds tensors; give the tensor itself")
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EvaluationError(f"{what} must be a tensor, an array or a number, got a {kind}") from error
+
+
 @dataclass(frozen=True)
 class OutputError:
     """How far one output is from eager PyTorch's."""
@@ -57,19 +73,26 @@ class OutputError:
     name: str
     backend: str
     max_abs: float
-    """Largest absolute difference; NaN at one side only counts as infinite."""
+    """Largest absolute difference; infinite where only one side is NaN or infinite."""
     max_rel: float
-    """Largest difference relative to the larger magnitude of the output."""
+    """`max_abs` divided by the largest finite magnitude of PyTorch's output."""
     psnr: float
     """Peak signal-to-noise ratio in dB, infinite when equal."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The comparison of a program with eager PyTorch, output by output and backend by backend."""
+    """The comparison of a program with eager PyTorch, output by output and backend by backend.
+
+        program.verify_against(model, inputs).check()
+
+    It is true when it passed, and prints as a table.
+    """
 
     errors: tuple[OutputError, ...]
+    """The error of each output and state on each backend."""
     tolerance: float
+    """The largest absolute difference that passes."""
 
     @property
     def max_abs(self) -> float:
@@ -78,8 +101,55 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether every output is within the tolerance on every backend."""
-        return self.max_abs <= self.tolerance
+        """Whether there are outputs, and every one is within the tolerance on every backend."""
+        return bool(self.errors) and all(error.max_abs <= self.tolerance for error in self.errors)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def check(self) -> Verification:
+        """Returns the verification if it passed.
+
+        Raises:
+            MismatchError: it did not; the message names the worst output, its error and the tolerance.
+        """
+        if self.passed:
+            return self
+        if not self.errors:
+            raise MismatchError("nothing was compared: the program has neither outputs nor states")
+        worst = max(self.errors, key=lambda error: error.max_abs)
+        failed = sum(error.max_abs > self.tolerance for error in self.errors)
+        difference = (
+            f"by {worst.max_abs:.3g}, which is more than the tolerance of {self.tolerance:g}"
+            if math.isfinite(worst.max_abs)
+            else f"infinitely, since only one of both is NaN or infinite (the tolerance is {self.tolerance:g})"
+        )
+        raise MismatchError(
+            f"output {worst.name!r} on the {worst.backend} differs from eager PyTorch {difference}; "
+            f"{failed} of {len(self.errors)} comparisons failed"
+        )
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        stream = io.StringIO()
+        Console(file=stream, width=240, color_system=None).print(self.__rich__(), markup=False)
+        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+    def __rich__(self) -> Table:
+        from rich.box import ASCII2
+        from rich.table import Table
+
+        result = "passed" if self.passed else "FAILED"
+        title = f"against eager PyTorch: {result} at tolerance {self.tolerance:g}"
+        table = Table("output", "backend", title=title, title_justify="left", box=ASCII2)
+        for column in ("max abs error", "max rel error", "PSNR (dB)", "result"):
+            table.add_column(column, justify="right")
+        for error in self.errors:
+            result = "passed" if error.max_abs <= self.tolerance else "FAILED"
+            numbers = (f"{error.max_abs:.1e}", f"{error.max_rel:.1e}", f"{error.psnr:.0f}")
+            table.add_row(error.name, error.backend, *numbers, result)
+        return table
 
 
 def compare(name: str, backend: str, expected: torch.Tensor, given: torch.Tensor) -> OutputError:
@@ -94,6 +164,9 @@ def compare(name: str, backend: str, expected: torch.Tensor, given: torch.Tensor
     same = (left == right) | (left.isnan() & right.isnan())
     difference = torch.where(same, torch.zeros(()), (left - right).abs())
     difference = torch.where(difference.isnan(), torch.full((), math.inf), difference)
+    if not (expected.is_floating_point() or expected.is_complex() or given.is_floating_point() or given.is_complex()):
+        # float64 rounds integers of more than 53 bits
+        difference = difference.clamp(min=(expected.long() != given.long()).double())
     if difference.numel() == 0:
         return OutputError(name, backend, 0.0, 0.0, math.inf)
     worst = float(difference.max())
@@ -115,7 +188,7 @@ Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 def verify_outputs(
     model: Callable[..., Any],
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: torch.Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any],
     backends: Mapping[str, Run],
     signature: Any,
     tolerance: float,
@@ -124,7 +197,7 @@ def verify_outputs(
 
     Args:
         model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.
-        inputs: its arguments, positional or by keyword.
+        inputs: its arguments, positional or by keyword; a tensor or array is the only argument.
         backends: what runs the program, by name.
         signature: the program's, a `patcomp.emit.signature.EntrySignature`.
         tolerance: largest absolute difference that passes.
@@ -132,6 +205,8 @@ def verify_outputs(
     Raises:
         EvaluationError: the model's arguments or results do not correspond to the program's.
     """
+    if isinstance(inputs, torch.Tensor | np.ndarray):
+        inputs = (inputs,)
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
     call = signature.call
@@ -150,7 +225,13 @@ def verify_outputs(
     expected = [torch.as_tensor(leaf) for leaf, given in zip(leaves, varies, strict=True) if given]
     names = [leaf for leaf in call.results if isinstance(leaf, str)] if call else [s.name for s in signature.outputs]
     if len(expected) != len(names):
-        raise EvaluationError(f"the model gave {len(expected)} tensors, the program gives {len(names)}")
+        raise EvaluationError(
+            f"the model returned {len(expected)} tensors, but the program has {len(names)} outputs: {', '.join(names)}"
+        )
+    if call is not None and len(call.results) == len(leaves):
+        for leaf, result in zip(leaves, call.results, strict=True):
+            if not isinstance(result, str) and not (leaf is result.value or leaf == result.value):
+                raise EvaluationError(f"the model returned {leaf!r}, which was {result.value!r} when it was exported")
     updated = _named(signature, args, kwargs)
     stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}
     references = [*zip(names, expected, strict=True), *((n, value) for n, value in stated.items() if value is not None)]
@@ -172,8 +253,14 @@ def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     leaves = signature.call.arguments if signature.call else [spec.name for spec in signature.inputs]
     names = [leaf for leaf in leaves if isinstance(leaf, str)]
+    if not args and kwargs.keys() == set(names):
+        return dict(kwargs)
     if len(tensors) != len(names):
-        raise EvaluationError(f"the model took {len(tensors)} tensors, the program takes {len(names)}")
+        wanted = ", ".join(str(spec) for spec in (*signature.inputs, *signature.states) if spec.name in names)
+        raise EvaluationError(
+            f"the number of tensors among the inputs is {len(tensors)}, but the program takes {len(names)} ({wanted}); "
+            "give a tuple of the model's arguments"
+        )
     return dict(zip(names, tensors, strict=True))
 
 

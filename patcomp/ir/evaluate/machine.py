@@ -13,6 +13,7 @@ import torch
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.constants import BlobStore
+from patcomp.ir.evaluate.calling import check_names
 from patcomp.ir.evaluate.element_types import F4_DECODED, TORCH_DTYPES, narrow, to_tensor
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, Implementation
 from patcomp.ir.locations import describe
@@ -254,10 +255,7 @@ def evaluate(
     handles = {name for name, type_ in zip(names, types, strict=True) if isinstance(type_, HandleType)}
     wanted = [name for name, type_ in zip(names, types, strict=True) if isinstance(type_, TensorType)]
     for what, given, expected in (("input", inputs, set(wanted)), ("state", state, handles)):
-        if missing := sorted(expected - set(given)):
-            raise EvaluationError(f"graph @{entry} needs {what} {', '.join(missing)}")
-        if unknown := sorted(set(given) - expected):
-            raise EvaluationError(f"graph @{entry} has no {what} {', '.join(unknown)}; it has {sorted(expected)}")
+        check_names(entry, what, given, expected)
     operands: list[Any] = []
     for name, type_ in zip(names, types, strict=True):
         if isinstance(type_, HandleType):

@@ -1,0 +1,147 @@
+"""Verifications: true only when they passed, shown as a table, and an error that names the worst output."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import patcomp
+from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
+from patcomp.ir.evaluate import compare
+
+X = torch.tensor([[1.0, -2.0, 3.0]])
+
+
+class TwoOutputs(nn.Module):
+    def __init__(self, shift: float = 0.0, scale: float = 1.0):
+        super().__init__()
+        self.shift, self.scale = shift, scale
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + self.shift, x * self.scale
+
+
+@pytest.fixture(scope="module")
+def program() -> AIProgram:
+    exported = torch.export.export(TwoOutputs(), (X,))
+    return TorchConverter().add_exported_program(exported, output_names=["sum", "product"]).to_coreai()
+
+
+def verified(program: AIProgram, model: Any, inputs: Any = (X,)) -> Verification:
+    return program.verify_against(model, inputs, backends=["evaluator"])
+
+
+def test_it_is_true_only_when_it_passed(program: AIProgram) -> None:
+    right, wrong = verified(program, TwoOutputs()), verified(program, TwoOutputs(shift=0.25))
+    assert bool(right) is right.passed is True
+    assert bool(wrong) is wrong.passed is False
+    assert isinstance(right, patcomp.Verification)
+
+
+def test_its_type_is_declared() -> None:
+    hints = AIProgram.verify_against.__annotations__
+    assert hints["return"] == "Verification"
+    assert get_type_hints(Verification.check, {"Verification": Verification})["return"] is Verification
+
+
+def test_check_returns_it_or_names_the_worst_output(program: AIProgram) -> None:
+    right = verified(program, TwoOutputs())
+    assert right.check() is right
+    expected = (
+        "output 'product' on the evaluator differs from eager PyTorch by 1.5, which is more than the tolerance of "
+        "0.0001; 2 of 2 comparisons failed"
+    )
+    with pytest.raises(MismatchError) as error:
+        verified(program, TwoOutputs(shift=0.25, scale=0.5)).check()
+    assert str(error.value) == expected
+    assert isinstance(error.value, AssertionError)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_on_one_side_only_fails(program: AIProgram, value: float) -> None:
+    wrong = verified(program, lambda x: (torch.full_like(x, value), x))
+    assert not wrong
+    assert wrong.max_abs == math.inf
+    assert "|           inf |           inf |      -inf | FAILED |" in str(wrong)
+    with pytest.raises(MismatchError, match=r"'sum' .* infinitely, since only one of both is NaN or infinite"):
+        wrong.check()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_on_both_sides_passes(program: AIProgram, value: float) -> None:
+    assert verified(program, TwoOutputs(), (torch.tensor([[1.0, value, 3.0]]),)).check()
+
+
+def test_infinities_of_other_signs_and_large_integers_differ() -> None:
+    assert compare("y", "evaluator", torch.tensor([math.inf]), torch.tensor([-math.inf])).max_abs == math.inf
+    large = torch.tensor([2**60])
+    assert compare("y", "evaluator", large, large + 1).max_abs == 1.0
+    assert compare("y", "evaluator", large, large.clone()).max_abs == 0.0
+    assert compare("y", "evaluator", torch.tensor([True]), torch.tensor([1])).max_abs == 0.0
+
+
+def test_nothing_compared_is_no_success(program: AIProgram) -> None:
+    nothing = Verification((), 1e-4)
+    assert not nothing
+    with pytest.raises(MismatchError, match="nothing was compared"):
+        nothing.check()
+    for backends in ([], "evaluator"):
+        with pytest.raises(ValueError, match=r"backends must be a list, such as \['evaluator', 'runtime'\]"):
+            program.verify_against(TwoOutputs(), (X,), backends=backends)
+
+
+def test_python_results_are_compared_too() -> None:
+    class Counts(nn.Module):
+        def __init__(self, count: int):
+            super().__init__()
+            self.count = count
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+            return x + 1, self.count
+
+    program = TorchConverter().add_exported_program(torch.export.export(Counts(3), (X,))).to_coreai()
+    assert verified(program, Counts(3))
+    with pytest.raises(EvaluationError, match="the model returned 4, which was 3 when it was exported"):
+        verified(program, Counts(4))
+
+
+def test_it_prints_as_a_plain_table(program: AIProgram, capsys: pytest.CaptureFixture[str]) -> None:
+    print(verified(program, TwoOutputs(shift=0.25)))
+    assert capsys.readouterr().out == (
+        "against eager PyTorch: FAILED at tolerance 0.0001\n"
+        "+---------+-----------+---------------+---------------+-----------+--------+\n"
+        "| output  | backend   | max abs error | max rel error | PSNR (dB) | result |\n"
+        "+---------+-----------+---------------+---------------+-----------+--------+\n"
+        "| sum     | evaluator |       2.5e-01 |       7.7e-02 |        22 | FAILED |\n"
+        "| product | evaluator |       0.0e+00 |       0.0e+00 |       inf | passed |\n"
+        "+---------+-----------+---------------+---------------+-----------+--------+\n"
+    )
+    stream = io.StringIO()
+    Console(file=stream, force_terminal=True, width=100).print(verified(program, TwoOutputs()))
+    assert "\x1b[" in stream.getvalue()
+
+
+def test_a_tensor_is_the_only_input(program: AIProgram) -> None:
+    assert verified(program, TwoOutputs(), X)
+    assert verified(program, TwoOutputs(), [X])
+    two = torch.export.export(_Adds(), (X, X + 1))
+    program = TorchConverter().add_exported_program(two).to_coreai()
+    message = r"number of tensors among the inputs is 1, but the program takes 2 \(a: 1x3xf32, b: 1x3xf32\)"
+    with pytest.raises(EvaluationError, match=message):
+        verified(program, _Adds(), X)
+
+
+class _Adds(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a - b
+
+
+def test_keywords_are_paired_by_name() -> None:
+    program = TorchConverter().add_exported_program(torch.export.export(_Adds(), (X, X + 1))).to_coreai()
+    assert verified(program, _Adds(), {"b": X, "a": X + 2})
