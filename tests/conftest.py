@@ -15,6 +15,8 @@ from native import Native
 from torch._export import utils
 from torch.export import decomp_utils, exported_program
 
+os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers have the cores already; threads would wait for each other
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # in child processes

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from patcomp.errors import Problem
 from patcomp.ir.xdsl import (
     FileLineColLoc,
     FusedLoc,
@@ -117,6 +118,12 @@ def _walk(location: LocationAttr, found: dict[Origin, None], names: list[str]) -
             if isinstance(child, FileLineColLoc):
                 file, line = child.filename.data, child.line.data
             found.setdefault(Origin(node, path, file, line))
+
+
+def problem_at(op: Operation, message: str, advice: str = "", *, name: str | None = None) -> Problem:
+    """A problem with an op and the place in the user's program that it came from; `name` defaults to the op's."""
+    origin = next(iter(origins(op.location)), Origin(""))
+    return Problem(message, name or op.name, origin.node, origin.module_path, origin.source, advice)
 
 
 def describe(op: Operation) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from patcomp.errors import RuleError, StageError
@@ -28,7 +28,7 @@ from patcomp.patterns.language import Attr, Pattern
 from patcomp.patterns.match import FUEL, Match, Matcher
 from patcomp.patterns.procedural import OpRule, OpView, Rejected
 from patcomp.patterns.rule import AnyRule, Rule
-from patcomp.patterns.statistics import Overlap, Record, Statistics
+from patcomp.patterns.statistics import Overlap, Record, Statistics, rule_failure
 from patcomp.patterns.targets import TargetCall, TargetResult
 
 Scope = Operation | Block | Region
@@ -43,6 +43,7 @@ def run(
     fuel: int = FUEL,
     max_rewrites: int | None = None,
     max_sweeps: int = 200,
+    strict: bool = True,
 ) -> Statistics:
     """Applies rules everywhere inside a scope until none applies.
 
@@ -54,12 +55,15 @@ def run(
         fuel: steps that one attempt of a declarative rule may take.
         max_rewrites: rewrites after which the run is given up; by default 1000 and 20 for each op.
         max_sweeps: sweeps after which it is given up.
+        strict: whether an exception of a rule's condition or function ends the run. Otherwise the rule is skipped
+            at that op, and `Statistics.failures` has its first exception.
 
     Raises:
         StageError: the rules do not come to an end; the message names those that keep rewriting.
-        RuleError: a rule gave a value of another type than it replaces, or built an invalid op.
+        RuleError: a rule gave a value of another type than it replaces, or built an invalid op; if `strict`, also
+            when a condition or the function of a rule raised.
     """
-    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel)
+    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict)
     limit = max_rewrites
     while True:
         ops = list(walk(scope))
@@ -87,8 +91,8 @@ def walk(scope: Scope) -> Iterator[Operation]:
 
 
 class _Driver:
-    def __init__(self, index: Index, blobs: BlobStore | None, target: Any, fuel: int):
-        self.index, self.blobs, self.target, self.fuel = index, blobs, target, fuel
+    def __init__(self, index: Index, blobs: BlobStore | None, target: Any, fuel: int, strict: bool):
+        self.index, self.blobs, self.target, self.fuel, self.strict = index, blobs, target, fuel, strict
         self.statistics = Statistics()
         self.states = index.sweep()
         self.limit = 0
@@ -162,17 +166,59 @@ class _Driver:
         assert block is not None
         builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, match.ops))
         types = [value.type for value in match.replaced]
-        values = _building(rule, op, builder, lambda: _Instantiation(match).root(rule.to, types))
+        values = self._built(rule, op, builder, lambda: _Instantiation(match).root(rule.to, types))
         if values is None:
             return None
         return self._replace(rule, match.replaced, values, list(match.ops), builder, op.location)
 
     def _match(self, rule: Rule, op: Operation) -> Match | None:
         matcher = Matcher(rule, op, fuel=self.fuel)
-        match = matcher.run()
+        try:
+            match = matcher.run()
+        except RuleError:
+            raise
+        except Exception as error:
+            self._failed(rule, op, error)
+            return None
         if matcher.exhausted:
             self.statistics.exhausted[rule.name] = self.statistics.exhausted.get(rule.name, 0) + 1
         return match
+
+    def _failed(self, rule: AnyRule, op: Operation, error: Exception) -> None:
+        """Notes the exception of a rule, which is skipped at this op.
+
+        Raises:
+            RuleError: the run is strict.
+        """
+        if self.strict:
+            raise RuleError(str(rule_failure(rule, op, error))) from error
+        advice = "the rule was skipped there, and the conversion went on without it; tell the rule's author"
+        self.statistics.failures.setdefault(rule.name, rule_failure(rule, op, error, advice))
+
+    def _built(self, rule: AnyRule, op: Operation, builder: Builder, build: Callable[[], Any]) -> list[Value] | None:
+        """What a rule builds; None, and nothing built, when it does not take the op or fails.
+
+        Raises:
+            RuleError: the rule built an invalid op, or it failed and the run is strict.
+        """
+        values: list[Value] | None = None
+        try:
+            with builder:
+                values = build()
+        except Rejected:
+            pass
+        except InferenceError as error:
+            raise RuleError(f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}") from error
+        except RuleError:
+            raise
+        except Exception as error:
+            # a rule that computes with dynamic sizes as if they were numbers does not take the op
+            if not (isinstance(error, TypeError) and is_dynamic(op)):
+                self._failed(rule, op, error)
+        finally:
+            if values is None:
+                erase_created(builder)
+        return values
 
     def _procedural(self, rule: OpRule, op: Operation) -> tuple[list[Operation], list[SSAValue]] | None:
         block = op.parent
@@ -181,7 +227,7 @@ class _Driver:
             raise RuleError(f"rule {rule.name} ({rule.source}) is procedural: run needs target=, what it builds with")
         view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
         builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, view.matched))
-        values = _building(rule, op, builder, lambda: rule(view, self.target))
+        values = self._built(rule, op, builder, lambda: rule(view, self.target))
         if values is None:
             return None
         if view.replaced and not _move_users(block, op, [old.ssa for old, _ in view.replaced], builder):
@@ -264,33 +310,6 @@ def erase_created(builder: Builder) -> None:
         op.detach()
         op.erase()
     builder.created.clear()
-
-
-def _building(rule: AnyRule, op: Operation, builder: Builder, build: Any) -> list[Value] | None:
-    """What a rule builds; None, and nothing built, when it does not take the op.
-
-    Raises:
-        RuleError: the rule built an invalid op, or failed.
-    """
-    try:
-        with builder:
-            values = build()
-    except Rejected:
-        values = None
-    except TypeError:
-        erase_created(builder)
-        if not is_dynamic(op):
-            raise
-        values = None  # the rule computes with sizes as numbers
-    except InferenceError as error:
-        erase_created(builder)
-        raise RuleError(f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}") from error
-    except BaseException:
-        erase_created(builder)
-        raise
-    if values is None:
-        erase_created(builder)
-    return values
 
 
 class _Instantiation:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
-from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import describe, origins, rules
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.driver import Scope, erase_created, walk
@@ -75,7 +73,11 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
         if op.name not in names:
             continue
         matcher = Matcher(rule, op, trace=True)
-        if matcher.run() is not None:
+        try:
+            match = matcher.run()
+        except Exception as error:
+            return f"{rule.name}: at {name_of(op)} it fails: {type(error).__name__}: {error}"
+        if match is not None:
             return f"{rule.name}: it matches at {name_of(op)} ({describe(op)})"
         if matcher.exhausted:
             return f"{rule.name}: at {name_of(op)} the search was given up, it has too many operand orders to try"
@@ -115,8 +117,8 @@ def _why_not_procedural(rule: OpRule, scope: Scope, target: Any) -> str:
         except Rejected as rejection:
             reasons[f"at {name_of(op)} it says: {rejection}"] = None
             continue
-        except (RuleError, InferenceError) as error:
-            reasons[f"at {name_of(op)} it fails: {error}"] = None
+        except Exception as error:
+            reasons[f"at {name_of(op)} it fails: {type(error).__name__}: {error}"] = None
             continue
         finally:
             erase_created(builder)

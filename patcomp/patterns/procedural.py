@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from patcomp.errors import RuleError
-from patcomp.ir.locations import describe
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue
 from patcomp.patterns.aspects import Unspecified, check_unspecified
@@ -168,13 +167,7 @@ class OpRule:
             Rejected: the rule does not take this op.
             RuleError: the rule left an argument unread, or gave another number of results than the op has.
         """
-        try:
-            made = self.function(view, builder)
-        except Rejected:
-            raise
-        except Exception as error:
-            error.add_note(f"while rule {self.name} ({self.source}) ran for {describe(view.operation)}")
-            raise
+        made = self.function(view, builder)
         if made is None:
             return None
         values: list[Any] = list(made) if isinstance(made, list | tuple) else [made]

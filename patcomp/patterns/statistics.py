@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from patcomp.ir.locations import describe_location
-from patcomp.ir.xdsl import LocationAttr
+from patcomp.errors import Problem
+from patcomp.ir.locations import describe_location, problem_at
+from patcomp.ir.xdsl import LocationAttr, Operation
+
+if TYPE_CHECKING:
+    from patcomp.patterns.rule import AnyRule
 
 
 @dataclass
@@ -51,6 +56,8 @@ class Statistics:
     overlaps: list[Overlap] = field(default_factory=list)
     exhausted: dict[str, int] = field(default_factory=dict)
     """How often the search of a rule was cut short because it had too many orders to try."""
+    failures: dict[str, Problem] = field(default_factory=dict)
+    """The first exception of each rule that was skipped because of one."""
     sweeps: int = 0
 
     def record(self, rule: str, rewrote: bool, seconds: float) -> None:
@@ -71,6 +78,7 @@ class Statistics:
         self.overlaps.extend(other.overlaps)
         for name, count in other.exhausted.items():
             self.exhausted[name] = self.exhausted.get(name, 0) + count
+        self.failures = other.failures | self.failures
         self.sweeps += other.sweeps
 
     @property
@@ -81,3 +89,9 @@ class Statistics:
     def fired(self) -> dict[str, int]:
         """Number of rewrites of each rule that made any."""
         return {name: entry.rewrites for name, entry in self.rules.items() if entry.rewrites}
+
+
+def rule_failure(rule: AnyRule, op: Operation, error: Exception, advice: str = "") -> Problem:
+    """What to report when a condition or the function of a rule raises at an op."""
+    message = f"rule {rule.name} ({rule.source}) failed: {type(error).__name__}: {error}"
+    return problem_at(op, message, advice)

@@ -14,7 +14,7 @@ from patcomp.patterns.rule import Entry
 from patcomp.patterns.selftest import variants
 from patcomp.rewrites.equivalence import find_trial
 from patcomp.rewrites.op_equivalence import op_drawings, source_of_op
-from patcomp.rewrites.pipeline import run_pipeline
+from patcomp.rewrites.pipeline import Options, run_pipeline
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _sources(rule: Entry, catalog: RuleSet) -> Iterator[IRModule]:
 
 def _fired(source: IRModule, catalog: RuleSet) -> set[str]:
     try:
-        reports = run_pipeline(source.clone(), catalog).reports
+        reports = run_pipeline(source.clone(), catalog, Options(strict=True)).reports
     except PatcompError:
         return set()
     return {name for report in reports for name, count in report.statistics.fired.items() if count}

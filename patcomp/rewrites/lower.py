@@ -19,14 +19,14 @@ from patcomp.ir.constants import attribute_values, constant_attribute
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.extents import drop_sizes
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
-from patcomp.ir.locations import describe, fused, origins
+from patcomp.ir.locations import describe, fused, problem_at
 from patcomp.ir.module import IRModule, signature_of
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, is_dynamic, shape_of
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns import OpRule, OpView, Rejected
-from patcomp.patterns.statistics import Statistics
+from patcomp.patterns.statistics import Statistics, rule_failure
 from patcomp.rewrites.widths import Widths
 
 
@@ -38,7 +38,7 @@ def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statisti
 
     Raises:
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
-        RuleError: a rule gave values of the wrong type, or did not account for an argument.
+        RuleError: a rule failed, gave values of the wrong type, or did not account for an argument.
     """
     lowering = _Lowering(module, rules, widths)
     for graph in list(module.graphs):
@@ -137,10 +137,8 @@ class _Lowering:
         return narrow
 
     def report(self, op: Operation, message: str, advice: str = "") -> None:
-        origin = next(iter(origins(op.location)), None)
-        place = (origin.node, origin.module_path, origin.source) if origin else ("", "", "")
-        name = op.target.data if isinstance(op, CustomOp) else op.name
-        self.problems.append(Problem(message, name, *place, advice))
+        name = op.target.data if isinstance(op, CustomOp) else None
+        self.problems.append(problem_at(op, message, advice, name=name))
 
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         reasons = []
@@ -159,15 +157,17 @@ class _Lowering:
                 # numbers that do not fit, and what the runtime cannot run, are no defects of the rule
                 made = None
                 reasons.append(str(rejection))
-            except TypeError as error:
-                if not is_dynamic(op):
-                    raise
-                made = None
-                reasons.append(f"{rule.name} needs sizes that are known before the program runs ({error})")
             except InferenceError as error:
                 raise RuleError(
                     f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}"
                 ) from error
+            except RuleError:
+                raise
+            except Exception as error:
+                if not (isinstance(error, TypeError) and is_dynamic(op)):
+                    raise RuleError(str(rule_failure(rule, op, error))) from error
+                made = None
+                reasons.append(f"{rule.name} needs sizes that are known before the program runs ({error})")
             self.statistics.record(rule.name, made is not None, time.perf_counter() - started)
             if made is not None:
                 return [self._checked(rule, op, index, value) for index, value in enumerate(made)]

@@ -17,7 +17,7 @@ from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 
 
-def normalize(module: IRModule, rules: RuleSet) -> Statistics:
+def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statistics:
     """Applies the normalize rules to every graph until nothing changes, and drops what became dead."""
     statistics = Statistics()
     for graph in module.graphs:
@@ -27,7 +27,7 @@ def normalize(module: IRModule, rules: RuleSet) -> Statistics:
             if all(_is_empty(result.type) for result in op.results):
                 _make_empty(op, module)
                 statistics.record("empty result", True, 0.0)
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=aten))
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=aten, strict=strict))
         dead_code(graph.regions[0])
     return statistics
 

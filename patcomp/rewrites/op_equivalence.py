@@ -23,7 +23,7 @@ from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.drawing import limits_of
 from patcomp.patterns.selftest import parse_type
 from patcomp.patterns.variations import OpDrawing, holds_tensors, variations
-from patcomp.rewrites.pipeline import run_pipeline
+from patcomp.rewrites.pipeline import Options, run_pipeline
 from patcomp.rewrites.trials import InvalidRewriteError, Trial, WrongRuleError, agrees, failure_text
 
 
@@ -117,7 +117,10 @@ def _rewritten(
     rules = catalog.preceded_by([drawing.rule], override=True)
     try:
         compilation = run_pipeline(
-            rewritten, rules, after_stage=lambda stage, module: texts_after.update({stage: module.text()})
+            rewritten,
+            rules,
+            Options(strict=True),
+            after_stage=lambda stage, module: texts_after.update({stage: module.text()}),
         )
     except UnsupportedError:
         return None

@@ -25,13 +25,13 @@ _NOT_FOLDED = {
 """The runtime has no complex constants, and none that lie in a kernel's buffer; quantized weights are to stay so."""
 
 
-def optimize(module: IRModule, rules: RuleSet) -> Statistics:
+def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statistics:
     """Cleans every graph of the module up."""
     statistics = Statistics()
     for graph in module.graphs:
         dead_code(graph.regions[0])
         _fold(graph, module, statistics)
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai))
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
         common_subexpressions(graph)
         dead_code(graph.regions[0])
     own_values(module, statistics)

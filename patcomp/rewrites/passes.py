@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from patcomp.errors import PatcompError, StageError
+from patcomp.errors import PatcompError, RuleError, StageError
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Context, ModuleOp, ModulePass, PassPipeline
 from patcomp.patterns import RuleSet
@@ -26,15 +26,14 @@ def stage_pass(stage: Stage, module: IRModule, rules: RuleSet) -> ModulePass:
         def apply(self, ctx: Context, op: ModuleOp) -> None:
             assert op is module.op
             try:
-                stage.run(module, rules.stage(stage.name), Options())
-            except PatcompError as error:
-                raise StageError(f"stage {stage.name}: {error}", stage.name) from error
-            except (
-                Exception
-            ) as error:  # rules count on the stages before theirs, which a text need not have been through
-                reason = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-                before = f"; have the stages before {stage.name} been run?"
-                raise StageError(f"stage {stage.name}: {reason}{before}", stage.name) from error
+                stage.run(module, rules.stage(stage.name), Options(strict=True))
+            except Exception as error:
+                reason = str(error) if isinstance(error, PatcompError) else f"{type(error).__name__}: {error}"
+                failed = error.__cause__ if isinstance(error, RuleError) else error
+                if not isinstance(failed, PatcompError | None):
+                    # rules rely on the stages before theirs, which a text need not have been through
+                    reason += f"; have the stages before {stage.name} been run?"
+                raise StageError(f"stage {stage.name}: {reason}", stage.name) from error
 
     return StagePass()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ class Options:
     """Names of the composites that may be recovered; all by default."""
     widths: Widths = field(default_factory=Widths)
     """What becomes of 64-bit numbers; they are narrowed by default."""
+    strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
+    """Whether an exception of a rule is an error in every stage; by default only in the lower stage, unless the
+    environment variable PATCOMP_STRICT is set."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,16 @@ class Stage:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("normalize", lambda module, rules, options: normalize(module, rules), False),
-    Stage("recover", lambda module, rules, options: recover(module, rules, options.composites), False),
+    Stage("normalize", lambda module, rules, options: normalize(module, rules, strict=options.strict), False),
+    Stage(
+        "recover",
+        lambda module, rules, options: recover(module, rules, options.composites, strict=options.strict),
+        False,
+    ),
     Stage("lower", lambda module, rules, options: lower(module, rules.procedural(), options.widths), True),
     Stage("outline", lambda module, rules, options: outline(module), True),
     Stage("state", lambda module, rules, options: state(module), True),
-    Stage("optimize", lambda module, rules, options: optimize(module, rules), True),
+    Stage("optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True),
 )
 """What happens between import and emission, in order."""
 
@@ -135,7 +143,8 @@ def run_pipeline(
                 StageReport(stage.name, before, module.op_count(), time.perf_counter() - started, statistics)
             )
             call(stage.name, module)
-    return Compilation(module, tuple(reports))
+    failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
+    return Compilation(module, tuple(reports), failures)
 
 
 @contextmanager

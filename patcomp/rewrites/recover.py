@@ -17,7 +17,9 @@ from patcomp.patterns.rule import target_calls
 from patcomp.patterns.statistics import Statistics
 
 
-def recover(module: IRModule, rules: RuleSet, wanted: Collection[str] | None = None) -> Statistics:
+def recover(
+    module: IRModule, rules: RuleSet, wanted: Collection[str] | None = None, *, strict: bool = True
+) -> Statistics:
     """Applies the recover rules to every graph; each match becomes a `patcomp.region` with a declaration.
 
     Args:
@@ -26,10 +28,11 @@ def recover(module: IRModule, rules: RuleSet, wanted: Collection[str] | None = N
         wanted: the composites that stay regions; of all others the ops are computed in place. They are
             recovered first nevertheless, because for some ATen ops a composite's body is the only lowering.
             All stay by default.
+        strict: whether an exception of a rule ends the stage, as in `patterns.run`.
     """
     statistics = Statistics()
     for graph in module.graphs:
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai))
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
         _inline_others(graph, module, wanted)
         dead_code(graph.regions[0])
     return statistics

@@ -28,6 +28,7 @@ from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, Strin
 from patcomp.patterns import RuleSet
 from patcomp.rewrites.optimize import fold, foldable, optimize
 from patcomp.rewrites.outline import Symbols
+from patcomp.rewrites.pipeline import Options
 
 _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
 
@@ -58,7 +59,7 @@ def specialize(
     graph.detach()
     graph.erase()
     _drop_uncalled(module)
-    optimize(module, rules.stage("optimize"))
+    optimize(module, rules.stage("optimize"), strict=Options().strict)
     verify(module, runtime=True)
     return module
 

@@ -25,8 +25,8 @@ from patterns_catalog.composites.gathered_experts import GatheredExperts, Routin
 
 
 def _last(match: Match) -> bool:
-    axis: int = match["axis"]
-    return axis % match["indices"].rank == match["indices"].rank - 1
+    axis, rank = match["axis"], match["indices"].rank
+    return rank > 0 and bool(axis % rank == rank - 1)
 
 
 @fragment
@@ -108,7 +108,7 @@ def _weight(value: Value) -> tuple[Routing, int] | None:
     else:
         return None
     match = _scattered.match(table) or _one_hot.match(table)
-    if match is None or axis % table.rank != table.rank - 1:
+    if match is None or axis % table.rank != table.rank - 1 or not table.shape[-1]:
         return None
     return Routing(match["indices"], match["weights"]), expert % table.shape[-1]
 
@@ -121,7 +121,9 @@ def _chosen_among(indices: Value) -> int | None:
             return None
         indices = arguments["self"]
     arguments = arguments_of(indices, "aten.topk", "aten.argmax")
-    if arguments is None or arguments["dim"] is None or arguments["dim"] % indices.rank != indices.rank - 1:
+    if arguments is None or arguments["dim"] is None or not indices.rank:
+        return None
+    if arguments["dim"] % indices.rank != indices.rank - 1:
         return None
     scores: Value = arguments["self"]
     return scores.shape[-1] if scores.rank == indices.rank else None

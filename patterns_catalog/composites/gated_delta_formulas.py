@@ -158,7 +158,9 @@ def scaled(a: Any, x: Any, factor: Const, divisor: Const) -> Any:
     "x / sqrt(key size)"
 
     def is_root(match: Match) -> bool:
-        size = match["x"].shape[-1]
+        size = match["x"].shape[-1] if match["x"].rank else None
+        if not size:
+            return False
         given = match["factor"].constant if match["factor"] is not None else 1 / match["divisor"].constant
         return bool(math.isclose(given, size**-0.5, rel_tol=1e-6))
 

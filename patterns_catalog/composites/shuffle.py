@@ -8,6 +8,7 @@ from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import Attr, OpView, Rewrite, check, composites, compute, example, op_rule, rule
 from patterns_catalog.sizes import product, sizes_of
+from patterns_catalog.views import known_sizes
 
 
 @composites.define
@@ -41,7 +42,7 @@ def _upscale_factor(match: Any) -> int | None:
     """The factor of the shuffle that a view, permutation and view are; None when they are something else."""
     shape, split, order, merged = match["x"].shape, match["split"], match["order"], match["merged"]
     lead = len(split) - 5
-    if lead != len(shape) - 3 or None in shape:
+    if lead < 0 or lead != len(shape) - 3 or None in shape or not known_sizes([*split, *merged]):
         return None
     channels, rows, columns, height, width = split[lead:]
     if rows != columns or split != [*shape[:lead], channels, rows, rows, *shape[-2:]]:

@@ -26,7 +26,12 @@ def select_of_pairs(op: OpView, a: Any) -> Value | None:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
     pairs = op["self"]
     view = pairs.ssa.owner
-    if not isinstance(view, aten.AtenOp) or view.name != "aten.view" or op.dim % pairs.rank != pairs.rank - 1:
+    if (
+        not isinstance(view, aten.AtenOp)
+        or view.name != "aten.view"
+        or pairs.rank < 2
+        or op.dim % pairs.rank != pairs.rank - 1
+    ):
         return None
     x: Value = view.arguments_by_name()["self"]
     if not pairs.is_static or pairs.shape[-1] != 2 or x.shape != (*pairs.shape[:-2], 2 * pairs.shape[-2]):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from catalog.cases import compile_case, make_case
+from patcomp import ConversionWarning, TorchConverter
 from patcomp.errors import RuleError, StageError, UnsupportedError
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, lowering, normalization
+from patcomp.patterns import OpRule, OpView, RuleSet, lowering, normalization, op_rule
 from patterns_catalog import default_rules
 
 
@@ -128,3 +130,55 @@ def test_op_without_rule_is_refused() -> None:
     case = make_case("aten.gelu", ("2x3xf32",))
     with pytest.raises(UnsupportedError, match="no lowering rule for this op"):
         compile_case(case, default_rules().without("gelu"))
+
+
+def _fails(stage: str) -> OpRule:
+    @op_rule(stage, "aten.gelu" if stage != "optimize" else "coreai.gelu", name=f"fails in {stage}")
+    def fails(op: OpView, c: Any) -> Value:
+        raise IndexError("the rule asks for an axis that is not there")
+
+    return fails
+
+
+class Gelus(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(torch.nn.functional.gelu(x))
+
+
+def _gelus(*failing: OpRule) -> TorchConverter:
+    exported = torch.export.export(Gelus(), (torch.randn(2, 3),))
+    return TorchConverter(catalog=[RuleSet(failing)]).add_exported_program(exported)
+
+
+def test_a_rule_that_fails_is_skipped_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PATCOMP_STRICT")
+    converter = _gelus(*map(_fails, ("normalize", "recover", "optimize")))
+    with pytest.warns(ConversionWarning) as warned:
+        program = converter.to_coreai()
+    messages = [str(warning.message) for warning in warned]
+    assert messages == [str(problem) for problem in program.diagnostics]
+    for stage, op, message in zip(
+        ("normalize", "recover", "optimize"), ("aten", "aten", "coreai"), messages, strict=True
+    ):
+        assert message.startswith(f"rule fails in {stage} (catalog/test_defects.py:")
+        assert f"failed: IndexError: the rule asks for an axis that is not there (op {op}.gelu, node %gelu" in message
+        assert "test_defects.py:" in message.partition("node")[2]
+        assert message.endswith("the conversion went on without it; tell the rule's author")
+    assert messages[0] in str(program.report())
+    assert program.verify_against(Gelus(), (torch.randn(2, 3),), backends=["evaluator"])
+
+
+@pytest.mark.parametrize(
+    ("stage", "strict"), [("normalize", True), ("recover", True), ("optimize", True), ("lower", True), ("lower", False)]
+)
+def test_an_error_where_a_failing_rule_is_not_skipped(
+    stage: str, strict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not strict:
+        monkeypatch.delenv("PATCOMP_STRICT")
+    with pytest.raises(
+        StageError, match=rf"rule fails in {stage} \(catalog/test_defects.py:\d+\) failed: IndexError"
+    ) as caught:
+        _gelus(_fails(stage)).to_coreai()
+    assert caught.value.stage == stage
+    assert "gelu, node %gelu" in str(caught.value)

@@ -112,3 +112,26 @@ def test_view_used_elsewhere() -> None:
         return split.permute(0, 1, 4, 2, 5, 3).reshape(1, 2, 6, 6), split.sum(2)
 
     assert shuffles(convert(function, image(1, 8, 3, 3))) == 0
+
+
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
+@given(data=st.data())
+def test_views_and_permutations_of_any_rank(data: st.DataObject) -> None:
+    """Conditions of rules count on no rank: `convert` raises what they raise."""
+
+    def factors() -> list[int]:
+        cuts = sorted(data.draw(st.lists(st.integers(0, 4), max_size=6)))
+        return [2 ** (end - start) for start, end in zip([0, *cuts], [*cuts, 4], strict=True)]
+
+    split, merged = factors(), factors()
+    order = data.draw(st.permutations(range(len(split))))
+    convert(lambda x: x.view(split).permute(order).reshape(merged).select(-1, 0) * 2, image(*factors()))
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1, 1), (1, 2)])
+def test_a_view_of_another_rank_before_a_permutation(shape: tuple[int, ...]) -> None:
+    assert shuffles(convert(lambda x: x.view(2, 1, 1, 1).permute(0, 1, 3, 2).reshape(1, 2), image(*shape))) == 0
+
+
+def test_one_of_a_flattened_pair(native: Native) -> None:
+    convert(lambda x: x.view(2)[0] * 2, image(1, 2), native=native)

@@ -12,7 +12,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
-from patcomp.patterns import Attr, Const, Index, Rewrite, RuleSet, any_of, compute, op_rule, rule, run, tag
+from patcomp.patterns import Attr, Const, Index, Rewrite, RuleSet, any_of, check, compute, op_rule, rule, run, tag
 from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare
 
 MADE = "builtin.unrealized_conversion_cast"
@@ -338,3 +338,55 @@ def test_a_rule_that_would_depend_on_what_it_replaces_does_not_happen():
     g.use(g.sin(g.neg(g.exp(x))))
     assert run(g.block, RuleSet([circular]), target=TABLE).fired == {}
     assert g.names == ["aten.exp", "aten.neg", "aten.sin", MADE]
+
+
+# ---- rules that fail ---------------------------------------------------------------------------------
+
+
+def _unpack(match):
+    rows, columns, depth = match["x"].shape
+    return rows * columns * depth
+
+
+@declare
+def failing_condition(a, c, x):
+    return Rewrite(a.exp(x), to=c.made(x), where=[check("three dimensions", _unpack)])
+
+
+@declare
+def failing_target(a, c, x):
+    return Rewrite(a.exp(x), to=c.made(c.made(x), first=compute("the first", _unpack)))
+
+
+@op_rule("recover", "aten.exp")
+def failing_function(op, c):
+    c.relu(op["self"])
+    return op["self"].shape[7]
+
+
+@pytest.mark.parametrize("failing", [failing_condition, failing_target, failing_function], ids=lambda rule: rule.name)
+def test_a_rule_that_fails_is_skipped_and_noted_once_or_ends_a_strict_run(failing):
+    g = Graph()
+    x, y = g.inputs
+    g.use(g.exp(x), g.exp(y), g.mul(x, g.sigmoid(x)))
+    with pytest.raises(RuleError, match=rf"rule {failing.name} \(patterns/test_driver.py:\d+\) failed: \w+Error: "):
+        run(g.block, RuleSet([failing]), target=_Target())
+    statistics = run(g.block, RuleSet([failing, silu]), target=_Target(), strict=False)
+    assert g.names == ["aten.exp", "aten.exp", MADE, MADE]
+    assert statistics.fired == {"silu": 1}
+    ((name, problem),) = statistics.failures.items()
+    assert name == failing.name
+    assert problem.message.startswith(f"rule {name} (patterns/test_driver.py:")
+    assert (problem.op, problem.module_path, problem.source) == ("aten.exp", "layer", "model.py:11")
+    assert "skipped" in problem.advice
+
+
+def test_a_broken_promise_ends_every_run():
+    @op_rule("recover", "aten.exp")
+    def gives_a_number(op, c):
+        return op["self"].rank
+
+    g = Graph()
+    g.use(g.exp(g.inputs[0]))
+    with pytest.raises(RuleError, match=r"gave 2 for aten.exp, which is no value"):
+        run(g.block, RuleSet([gives_a_number]), target=_Target(), strict=False)

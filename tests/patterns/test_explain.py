@@ -5,8 +5,8 @@ from __future__ import annotations
 from patcomp.ir.types import tensor
 from patcomp.patterns import ANY, Const, Rewrite, RuleSet, any_of, op_rule, run
 from patcomp.patterns.explain import explain, find, why_not
-from tests.patterns.graphs import MATRIX, Graph, declare
-from tests.patterns.test_driver import unsigned
+from tests.patterns.graphs import MATRIX, TABLE, Graph, declare
+from tests.patterns.test_driver import failing_condition, failing_function, unsigned
 
 
 @declare
@@ -101,3 +101,13 @@ def test_explain_of_an_imported_op_and_finding_by_line():
     )
     assert find(g.block, "_to_copy_0") == [op]
     assert find(g.block, "nothing") == []
+
+
+def test_why_not_of_a_rule_that_fails():
+    g = Graph()
+    g.use(g.exp(g.inputs[0]))
+    at = "at %exp = aten.exp"
+    assert why_not(failing_condition, g.block).startswith(f"failing_condition: {at} it fails: ValueError: not enough")
+    assert why_not(failing_function, g.block, target=TABLE) == (
+        f"failing_function: {at} it fails: AttributeError: 'CompositeTable' object has no attribute 'relu'"
+    )
