@@ -85,6 +85,13 @@ class Native:
         """The diagnostics of the real parser and verifier for the module's text; empty when it is accepted."""
         return self._ask("check", _pack(module), pretty)
 
+    def kill(self) -> None:
+        """Ends a child process that does not answer; the next job starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def close(self) -> None:
         """Ends the child process."""
         if self._process is not None:
@@ -93,8 +100,7 @@ class Native:
             try:
                 self._process.wait(timeout=PATIENCE)
             except subprocess.TimeoutExpired:  # native code that does not come to an end, or a busy machine
-                self._process.kill()
-                self._process.wait()
+                self.kill()
             self._process = None
 
     def _ask(self, *job: Any) -> Any:

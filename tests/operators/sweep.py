@@ -14,14 +14,12 @@ import argparse
 import fnmatch
 import json
 import logging
-import signal
 import sys
 import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -35,6 +33,7 @@ import torch
 from native import Native, NativeError, ProcessDied
 from rich.console import Console
 from rich.progress import track
+from time_limits import TimeIsUp, time_limit
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
 
@@ -85,24 +84,6 @@ class Row:
     def passed(self) -> bool:
         """Whether every sample that exports passes, and there is one."""
         return 0 < self.exported == self.counts.get("pass", 0)
-
-
-class TimeIsUp(Exception):  # noqa: N818
-    pass
-
-
-@contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    def stop(*_: Any) -> None:
-        raise TimeIsUp(f"not done after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @cache

@@ -1,0 +1,80 @@
+"""How far rounding can move the results of a program.
+
+A value that a program computes in float64 has noise where a run with small random changes of every inexact result
+moves it. The changes are a few times as large as what rounding in the program's own type does. Exact results, such as
+sums and products of small multiples of 1/8, are not changed: comparing them is no matter of luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+SINGLE, HALF = 2.0**-20, 2.0**-9
+"""Relative size of the changes, for programs in float32 and for those with float16."""
+GRID, LARGEST = 1024.0, 2.0**12
+"""Multiples of 1 / GRID up to LARGEST count as exact."""
+
+
+class Noise(TorchDispatchMode):
+    """Changes every inexact float64 result of an operator at random, by a relative `size` at most."""
+
+    def __init__(self, size: float, seed: int):
+        super().__init__()
+        self.size = size
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        returns = func._schema.returns
+        writes = any(out.alias_info is not None and out.alias_info.is_write for out in returns)
+        if not writes and any(out.alias_info is not None for out in returns):
+            return result  # a view has the numbers of what it views
+        for tensor in pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64 and tensor.numel():
+                self._change(tensor)
+        return result
+
+    def _change(self, tensor: torch.Tensor) -> None:
+        exact = ((tensor * GRID).frac() == 0) & (tensor.abs() <= LARGEST) | ~tensor.isfinite()
+        if exact.all():
+            return
+        sign = torch.randint(0, 2, tensor.shape, generator=self.generator) * 2 - 1
+        tensor.copy_(torch.where(exact, tensor, tensor * (1 + sign * self.size)))
+
+
+@contextmanager
+def in_double() -> Iterator[None]:
+    """The default floating-point type is float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def distance(result: torch.Tensor, truth: torch.Tensor) -> float:
+    """The largest difference of two tensors, infinite where they differ in shape, integers or in what is finite."""
+    if result.shape != truth.shape or result.is_floating_point() != truth.is_floating_point():
+        return float("inf")
+    if not truth.is_floating_point():
+        return 0.0 if torch.equal(result.long(), truth.long()) else float("inf")
+    ours, theirs = result.double(), truth.double()
+    both = ours.isfinite() & theirs.isfinite()
+    if not torch.equal(ours[~both].nan_to_num(1e300), theirs[~both].nan_to_num(1e300)):
+        return float("inf")
+    return float((ours - theirs)[both].abs().max()) if both.any() else 0.0
+
+
+def scale(truth: torch.Tensor) -> float:
+    """The largest finite number of a tensor, 1 at least."""
+    if not truth.is_floating_point():
+        return 1.0
+    finite = truth[truth.isfinite()]
+    return max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
