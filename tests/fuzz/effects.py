@@ -110,7 +110,7 @@ def input_to_cache(g: Draw) -> None:
 
 BODIES = (
     "{a} + {b}", "{a} * {b} - 1", "torch.sin({a})", "{a} - {b}.mean()", "torch.relu({a}) * 2", "torch.softmax({a}, -1)",
-    "{a} * 0.5", "{a}.clone()", "({a} @ {a}.mT) @ {a}", "{b} * 1.5 + {a} * 0", "torch.flip({a}, (0,))",
+    "{a} * 0.5", "{a}.clone()", "({a} @ {a}.transpose(-2, -1)) @ {a}", "{b} * 1.5 + {a} * 0", "torch.flip({a}, (0,))",
 )  # fmt: skip
 
 

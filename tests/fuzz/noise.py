@@ -44,7 +44,7 @@ class Noise(TorchDispatchMode):
         exact = ((tensor * GRID).frac() == 0) & (tensor.abs() <= LARGEST) | ~tensor.isfinite()
         if exact.all():
             return
-        sign = torch.randint(0, 2, tensor.shape, generator=self.generator) * 2 - 1
+        sign = torch.randint(0, 2, tensor.shape, generator=self.generator).double() * 2 - 1
         tensor.copy_(torch.where(exact, tensor, tensor * (1 + sign * self.size)))
 
 
