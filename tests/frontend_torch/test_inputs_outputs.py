@@ -146,7 +146,9 @@ def test_arguments_that_do_not_fit_are_named() -> None:
         program.run(X, X[0])
     with pytest.raises(EvaluationError, match=r"input 'args_1' must be of dtype torch.float32, got torch.int64"):
         program.run(X, X.long())
-    with pytest.raises(EvaluationError, match=r"was exported with the arguments \(args_0, args_1\), and was called with"):
+    with pytest.raises(
+        EvaluationError, match=r"was exported with the arguments \(args_0, args_1\), and was called with"
+    ):
         program.run(X)
     with pytest.raises(EvaluationError, match=r"needs input args_1"):
         program.run({"args_0": X})
@@ -193,7 +195,9 @@ def test_a_program_without_a_model_runs_by_name() -> None:
 
     program = AIProgram(IRModule.parse(str(converted(lambda x: x * 2, X))))
     assert program.run({"args_0": X})["mul"].equal(X * 2)
-    with pytest.raises(EvaluationError, match=r"takes one mapping of input names to tensors: program.run\(\{'args_0': ...\}\)"):
+    with pytest.raises(
+        EvaluationError, match=r"takes one mapping of input names to tensors: program.run\(\{'args_0': ...\}\)"
+    ):
         program.run(X)
 
 

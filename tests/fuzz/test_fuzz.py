@@ -94,9 +94,10 @@ def test_exact_numbers_have_no_noise() -> None:
 
 def test_open_sizes_run_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     symbols = {"n": Symbol(1, 6, 4, True)}
-    program = _program("v0 = x0[:5] * 2", outputs=("v0",), shape=("n", 3), symbols=symbols)
+    code = "v0 = x0 * torch.arange(x0.shape[0]).clamp(max=9)[:, None]"
+    program = _program(code, outputs=("v0",), shape=("n", 3), symbols=symbols)
     assert judge(program, None).kind == "right"
-    _exporting_another(monkeypatch, "[:5]", "[:7]")  # the same up to five rows
+    _exporting_another(monkeypatch, "max=9", "max=4")  # the same up to five rows
     outcome = judge(program, None)
     assert (outcome.kind, outcome.message.partition(": evaluator")[0]) == ("wrong", "sizes {'n': 6}")
 
@@ -117,13 +118,13 @@ def test_an_error_of_the_converter_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(AIProgram, "run", run)
     outcome = judge(NORM, None)
-    assert (outcome.kind, outcome.message) == ("raw error", "evaluator: IndexError: list index out of range")
+    assert (outcome.kind, outcome.message) == ("raw error", "call 0: evaluator: IndexError: list index out of range")
 
 
 def test_a_refusal_needs_a_place() -> None:
-    refused = judge(_program("v0 = torch.special.bessel_j0(x0)", outputs=("v0",)), None)
+    refused = judge(_program("v0 = x0 + torch.rand_like(x0)", outputs=("v0",)), None)
     assert refused.kind == "refused"
-    assert "aten.special_bessel_j0" in refused.message
+    assert "rand_like" in refused.message
 
 
 @pytest.mark.parametrize("number", [0, 9])
