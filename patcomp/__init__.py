@@ -22,6 +22,7 @@ from patcomp.errors import (
 )
 
 if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset, load
     from patcomp.emit.program import AIProgram
     from patcomp.frontend_torch import (
         ExternalizeSpec,
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AIProgram",
+    "Asset",
     "ConversionWarning",
     "EvaluationError",
     "ExternalizeSpec",
@@ -65,6 +67,7 @@ __all__ = [
     "get_decomp_table",
     "get_operand",
     "get_operands",
+    "load",
     "mark_for_externalization",
     "supports",
 ]
@@ -83,6 +86,8 @@ _LAZY = {
     "_patch_model_for_externalization": "patcomp.frontend_torch.externalize",
     "_subexport_and_restore": "patcomp.frontend_torch.externalize",
     "AIProgram": "patcomp.emit.program",
+    "Asset": "patcomp.emit.asset",
+    "load": "patcomp.emit.asset",
     "Verification": "patcomp.ir.evaluate",
     "generate_composite_decl": "patcomp.ir.graphs",
 }

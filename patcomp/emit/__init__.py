@@ -1,5 +1,5 @@
 """Getting programs out: `.aimodel` assets."""
 
-from patcomp.emit.asset import Asset, AssetError, parse_with_toolchain, save_asset
+from patcomp.emit.asset import Asset, AssetError, load, parse_with_toolchain, save_asset
 
-__all__ = ["Asset", "AssetError", "parse_with_toolchain", "save_asset"]
+__all__ = ["Asset", "AssetError", "load", "parse_with_toolchain", "save_asset"]

@@ -6,20 +6,21 @@ and never copied here. `coreai-core` is imported when first needed, because much
 
 from __future__ import annotations
 
-import asyncio
 import io
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from patcomp.emit.replacement import check_space, check_target, recover, replacing
+from patcomp.emit.loaded import LoadedModel, checked
+from patcomp.emit.replacement import check_space, check_target, not_an_asset, recover, replacing
 from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
 from patcomp.errors import MissingToolchainError, PatcompError, VerifyError
 from patcomp.ir.module import IRModule
@@ -68,7 +69,13 @@ def toolchain() -> SimpleNamespace:
 
 @dataclass(frozen=True)
 class Asset:
-    """A saved program. What `coreai-core`'s `AIModelAsset` offers (`summary`, `program`, ...) is here too."""
+    """A saved program, to run; `patcomp.load` and `AIProgram.save_asset` return one.
+
+        asset = patcomp.load("model.aimodel")
+        outputs = asset.run({"x": x})
+
+    It also has what `coreai-core`'s `AIModelAsset` offers: `summary`, `metadata`, `program` and so on.
+    """
 
     native: Any
     """The `coreai.authoring.asset.AIModelAsset`."""
@@ -80,12 +87,18 @@ class Asset:
         Raises:
             MissingToolchainError: `coreai-core` is not installed.
             FileNotFoundError: there is nothing at the path.
+            AssetError: what is at the path is not an asset.
         """
-        tools = toolchain()
-        recover(Path(path))
-        if not Path(path).exists():
-            raise FileNotFoundError(path)
-        return cls(tools.AIModelAsset.load(Path(path)))
+        tools, place = toolchain(), Path(path)
+        recover(place)
+        if not place.exists():
+            raise FileNotFoundError(f"there is no asset {str(path)!r}; program.save_asset(path) writes one")
+        if problem := not_an_asset(place):
+            raise AssetError(f"{str(path)!r} is not an asset: {problem}. Give the .aimodel folder of a saved program")
+        try:
+            return cls(tools.AIModelAsset.load(place))
+        except RuntimeError as error:
+            raise AssetError(f"the asset {str(path)!r} cannot be read", (str(error),)) from error
 
     @property
     def path(self) -> Path:
@@ -97,53 +110,95 @@ class Asset:
         """What the buffers start from, by entry point and name; empty if no entry point has a state."""
         return read_state(self.path)
 
+    def new_state(self, entrypoint: str = "main") -> dict[str, np.ndarray]:
+        """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence."""
+        return dict(self.initial_state.get(entrypoint, {}))
+
     def executable(self, *arguments: Any, **options: Any) -> AbstractAsyncContextManager[Any]:
-        """The loaded model: `async with asset.executable() as model: f = model.load_function("main")`."""
+        """The loaded model for `asyncio`: `async with asset.executable() as model: f = model.load_function("main")`."""
         return self.native.executable(*arguments, **options)
 
     def run(
-        self, inputs: Mapping[str, Any], state: Mapping[str, Any] | None = None, entry: str = "main"
+        self, inputs: Mapping[str, Any], state: dict[str, Any] | None = None, entrypoint: str = "main"
     ) -> dict[str, np.ndarray]:
-        """Compiles the asset, runs one function once and waits for it, also inside a running event loop (a notebook).
+        """Runs an entry point and waits for it; also inside a running event loop (a notebook).
+
+            state = asset.new_state()
+            for token in tokens:
+                logits = asset.run({"token": token}, state)["logits"]
+
+        The first call compiles the asset, and the later ones use the same compiled model until `close`.
 
         Args:
-            inputs: numpy arrays or torch tensors by name; dtypes must fit exactly.
-            state: state buffers by name, written in place.
-            entry: name of the function.
+            inputs: numpy arrays or torch tensors by name; 64-bit values are narrowed when they fit.
+            state: the content of states by name, `asset.new_state()` or that of the last call, written in place. States
+                that it lacks start from their initial values, and so do all without it.
+            entrypoint: name of the function.
 
         Returns:
             The outputs by name; element types that numpy lacks have their `ml_dtypes` dtype.
 
         Raises:
+            EvaluationError: an input or state is missing, unknown, or of another type or shape.
             RuntimeError: the toolchain cannot compile the program or a kernel refuses its operands.
+            TypeError: the inputs are not a mapping.
             ValueError: a state's memory is not contiguous.
-            KeyError: there is no such function.
+            UnknownNameError: there is no such entry point; it is a `KeyError`.
         """
-        tools = toolchain()
-        arrays = {name: as_array(value) for name, value in (state or {}).items()}
-        for name, value in (state or {}).items():
+        tools, given = toolchain(), state or {}
+        function = self._loaded.function(entrypoint)
+        if not isinstance(inputs, Mapping):
+            names = ", ".join(f"{name!r}: ..." for name in function.desc.input_names)
+            raise TypeError(f"an asset takes its inputs by name, asset.run({{{names}}}), got {type(inputs).__name__}")
+        for name, value in given.items():
             if not getattr(value, "is_contiguous", lambda: True)():  # a tensor, of which only a copy would be written
                 raise ValueError(f"state {name!r} must be contiguous to be written in place")
-        buffers = {name: tools.NDArray(array) for name, array in arrays.items()}
-
-        async def once() -> dict[str, np.ndarray]:
-            async with self.executable() as model:
-                function = model.load_function(entry)
-                given = {name: tools.NDArray(as_array(value)) for name, value in inputs.items()}
-                results = await function(given, buffers) if buffers else await function(given)
-                # copies: a view's memory belongs to the model, which is gone after this block
-                return {name: np.array(value.numpy()) for name, value in results.items()}
-
-        with ThreadPoolExecutor(1) as own_thread:  # because a thread can have only one event loop
-            outputs = own_thread.submit(asyncio.run, once()).result()
-        for name, array in arrays.items():
-            np.copyto(array, buffers[name].numpy())
+        start = self.new_state(entrypoint) if function.desc.state_names else {}
+        values, contents = checked(function, inputs, {**start, **given}, entrypoint)
+        buffers = {name: tools.NDArray(as_array(value).copy()) for name, value in contents.items()}
+        arrays = {name: tools.NDArray(as_array(value)) for name, value in values.items()}
+        outputs = self._loaded.call(function, arrays, buffers)
+        if state is not None:
+            for name, buffer in buffers.items():
+                old, new = given.get(name), buffer.numpy()
+                if isinstance(old, np.generic) or getattr(old, "shape", None) != new.shape:
+                    state[name] = np.array(new)  # there is no array of this shape to write to
+                else:
+                    np.copyto(as_array(old), new)
         return outputs
+
+    def close(self) -> None:
+        """Releases the compiled model, which `run` makes again when needed; the end of the asset's life does so too."""
+        if (loaded := vars(self).pop("_loaded", None)) is not None:
+            loaded.close()
+
+    @cached_property
+    def _loaded(self) -> LoadedModel:
+        loaded = LoadedModel(self.executable())
+        weakref.finalize(self, loaded.close)
+        return loaded
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "native":
             raise AttributeError(name)
         return getattr(self.native, name)
+
+
+def load(path: str | Path) -> Asset:
+    """The asset at a path, to run.
+
+        asset = patcomp.load("model.aimodel")
+        outputs = asset.run({"x": x})
+
+    Args:
+        path: an `.aimodel` folder.
+
+    Raises:
+        MissingToolchainError: `coreai-core` is not installed.
+        FileNotFoundError: there is nothing at the path.
+        AssetError: what is at the path is not an asset.
+    """
+    return Asset.load(path)
 
 
 def as_array(value: Any) -> np.ndarray:
@@ -199,7 +254,11 @@ def temporary_asset(module: IRModule) -> Iterator[Asset]:
         path = Path(folder) / "program.aimodel"
         with _handed_over(module, None, path.name) as write:
             write(path)
-        yield Asset(toolchain().AIModelAsset.load(path))
+        asset = Asset(toolchain().AIModelAsset.load(path))
+        try:
+            yield asset
+        finally:
+            asset.close()
 
 
 @contextmanager

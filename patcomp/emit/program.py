@@ -237,8 +237,8 @@ class AIProgram:
             state: the content of states by name, `program.new_state()` or that of the last call; it gets the content
                 after the run. States that it lacks start from their initial values, and so do all without it.
             backend: `"evaluator"` (torch tensors out, anywhere) or `"runtime"` (numpy arrays out, coreai-core). The
-                latter compiles the program in each call, which is for checks: `save_asset(path).executable()` compiles
-                it once for many.
+                latter compiles the program in each call, which is for checks: `save_asset(path).run` compiles it
+                once for many.
 
         Returns:
             What the model returns; outputs by name, if the inputs were given so.
@@ -302,7 +302,7 @@ class AIProgram:
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
         else:
             with temporary_asset(self.module) as asset:
-                outputs = asset.run(inputs, contents, entry=entrypoint)
+                outputs = asset.run(inputs, contents, entrypoint)
         if state is not None:
             state.update(contents)
         return outputs

@@ -51,15 +51,24 @@ def check_target(target: Path, force: bool = False) -> None:
         raise PermissionError(f"{target} is not replaced: you have no permission to write to this folder")
 
 
+def not_an_asset(path: Path) -> str:
+    """Why what is at a path is not an asset; empty if it is one."""
+    if not path.is_dir():
+        return "it is a file, not an asset"
+    names = sorted(entry.name for entry in path.iterdir())
+    if missing := [name for name in _REQUIRED if name not in names]:
+        held = f"a folder with {_some(names)}" if names else "an empty folder"
+        return f"it is {held}, and not an asset, because it has no {' and no '.join(missing)}"
+    return ""
+
+
 def _obstacle(target: Path) -> str:
     """What stands at a path that a save must not replace; empty if nothing does."""
     if not target.exists():
         return ""
-    if not target.is_dir():
-        return "it is a file, not an asset"
-    names = sorted(entry.name for entry in target.iterdir())
-    if missing := [name for name in _REQUIRED if name not in names and names]:
-        return f"it is a folder with {_some(names)}, and not an asset, because it has no {' and no '.join(missing)}"
+    names = sorted(entry.name for entry in target.iterdir()) if target.is_dir() else ["a file"]
+    if names and (problem := not_an_asset(target)):
+        return problem
     # the toolchain calls its own files main.*, main-*.odix and so on
     if others := [name for name in names if name not in _REQUIRED + _OPTIONAL and not name.startswith("main")]:
         return f"it is an asset that also holds {_some(others)}"

@@ -118,7 +118,10 @@ class TorchConverter:
         mutated_inputs: str = "state",
         _externalized_exported_programs: Sequence[Any] | None = None,
     ) -> TorchConverter:
-        """Stages an exported program, decomposed with `get_decomp_table()`; returns the converter.
+        """Stages an exported program, decomposed or not; returns the converter.
+
+        Ops that no rule takes are decomposed here, so `run_decompositions` is not needed. After it, with
+        `get_decomp_table()`, with PyTorch's default table or with another one, the program converts too.
 
         Args:
             exported_program: the program; neither it nor its weights are changed or copied.
@@ -135,8 +138,8 @@ class TorchConverter:
 
         Raises:
             ProgramTypeError: not an `ExportedProgram`.
-            UnsupportedError: the program is not decomposed, or holds ops, inputs or outputs that cannot be
-                converted; all of them are listed, with module path and source line. It is a `ValueError`.
+            UnsupportedError: the program holds ops, inputs or outputs that cannot be converted; all of them are listed,
+                with module path and source line. It is a `ValueError`.
             ValueError: names of the wrong number, repeated or empty, or an entry point that is staged already.
         """
         self._stage(
@@ -157,11 +160,11 @@ class TorchConverter:
         module: nn.Module | None = None,
         mutated_inputs: str = "state",
     ) -> TorchConverter:
-        """Stages a module through `export_fn`, which exports and decomposes it; returns the converter.
+        """Stages a module through `export_fn`, which exports it; returns the converter.
 
         Args:
             model: the module (`module=` means the same).
-            export_fn: returns the decomposed `ExportedProgram` of the module; called once, now.
+            export_fn: returns the `ExportedProgram` of the module, decomposed or not; called once, now.
             externalize_modules: submodules to keep as graphs of their own: `ExternalizeSpec`s, or module classes and
                 patterns of module paths for plain graphs. They are marked while `export_fn` runs.
             input_names, output_names, state_names, entrypoint_name, mutated_inputs: as in `add_exported_program`.

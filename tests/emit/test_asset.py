@@ -207,6 +207,6 @@ def test_the_child_process_is_started_again_after_it_died(native):
         native.run(aborts, {"x": np.int32([1]), "y": np.int32([0])})
     assert death.value.signal == 4
     assert native.run(aborts, {"x": np.int32([6]), "y": np.int32([3])})["y0"].tolist() == [2]
-    with pytest.raises(NativeError, match="KeyError"):
+    with pytest.raises(NativeError, match="UnknownNameError: there is no entry point 'other'"):
         native.run(aborts, {"x": np.int32([6]), "y": np.int32([3])}, entry="other")
     assert native.check(aborts) == ()
