@@ -543,7 +543,7 @@ def test_runs_start_from_the_initial_state_and_continue_from_a_given_one() -> No
     torch.testing.assert_close(program.new_state()["b_a"], X)
     with pytest.raises(TypeError, match="a dict that can be written to"):
         program.run(Y, state=program.initial_state["main"])
-    with pytest.raises(EvaluationError, match="no state b_c; it has"):
+    with pytest.raises(EvaluationError, match="no state b_c; its states are b_a"):
         program.run(Y, state={"b_c": X})
     with pytest.raises(EvaluationError, match="state 'b_a' must be of type"):
         program.run(Y, state={"b_a": X[0]})
