@@ -6,44 +6,32 @@ embedding, gated feed-forward), random weights, and needs no download.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from patcomp import TorchConverter, get_decomp_table
+from patcomp.commands.common import running
+from patcomp.commands.torchvision import declare_operators, misfit
+from patcomp.emit.asset import has_toolchain
+from patcomp.emit.replacement import check_target
 from patcomp.errors import PatcompError
-from patcomp.report import composites_line, has_toolchain, stage_table
-
-_DECLARATIONS = torch.library.Library("torchvision", "FRAGMENT")
-
-
-def import_torchvision() -> None:
-    """Imports torchvision, which transformers does too, where its C++ extension does not fit PyTorch.
-
-    The wheel built for CUDA beside a CPU build of PyTorch fails at import for want of two operators. No model
-    here uses them, so that declaring them is enough.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        pass
-    except RuntimeError:
-        _DECLARATIONS.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _DECLARATIONS.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from patcomp.report import composites_line, stage_table
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """A Llama with four layers and seeded random weights, and tokens for it.
 
     Raises:
-        PatcompError: transformers is not installed.
+        PatcompError: transformers is not installed, or cannot be imported.
     """
-    import_torchvision()
-    try:
+    declare_operators()  # transformers imports torchvision
+    if find_spec("transformers") is None:
+        raise PatcompError('the demo needs transformers: pip install "patcomp[models]"')
+    with running("the import of transformers"):
         from transformers import LlamaConfig, LlamaForCausalLM
-    except ImportError as error:
-        raise PatcompError('the demo needs transformers: pip install "patcomp[models]"') from error
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=512,
@@ -65,26 +53,36 @@ def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 def run_demo(console: Console, folder: Path) -> bool:
     """Converts the Llama, prints what happened, and writes asset and stage dumps; whether the numbers agree.
 
+    Without `coreai-core` the numbers are those of the reference evaluator alone, and there is no asset.
+
     Raises:
-        PatcompError: transformers is not installed.
+        PatcompError: transformers is not installed, or cannot be imported.
+        OSError: the folder cannot be written, or what stands at the asset's path is none.
     """
+    stages, path, saves = folder / "stages", folder / "llama.aimodel", has_toolchain()
+    check_target(path)
+    if not saves:
+        console.print(
+            "coreai-core is not installed: the demo checks the numbers on the reference evaluator, and leaves out the "
+            'Core AI runtime and the asset. To have them: pip install "patcomp[coreai]"',
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
     model, inputs = small_llama()
+    if problem := misfit():
+        console.print(f"note: {problem}", markup=False, highlight=False, soft_wrap=True)
     console.print(
         "exporting LlamaForCausalLM of transformers: 4 layers, grouped-query attention, random weights", soft_wrap=True
     )
     exported = torch.export.export(model, inputs).run_decompositions(get_decomp_table())
     converter = TorchConverter().add_exported_program(exported, output_names=["logits"])
-    stages = folder / "stages"
     program = converter.to_coreai(dump_ir=stages)
     console.print(f"{len(exported.graph.nodes)} FX nodes became {program!r}\n", highlight=False)
     console.print(stage_table(program))
     console.print(composites_line(program), highlight=False)
     verification = program.verify_against(model, inputs)
     console.print(verification)
-    if has_toolchain():
-        program.save_asset(folder / "llama.aimodel")
-        console.print(f"asset:       {folder}/llama.aimodel", highlight=False)
-    else:
-        console.print('asset:       not saved; it needs coreai-core: pip install "patcomp[coreai]"', highlight=False)
+    if saves:
+        program.save_asset(path)
+        console.print(f"asset:       {path}", highlight=False)
     console.print(f"stage dumps: {stages}/00-import.mlir ... {stages}/07-emit.mlir", highlight=False)
     return verification.passed

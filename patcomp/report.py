@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from rich.table import Table
 
 from patcomp.emit.program import AIProgram
@@ -25,8 +23,3 @@ def composites_line(program: AIProgram) -> str:
     """The composites of a program and how often it calls each, in one line."""
     found = ", ".join(f"{count} x {name}" for name, count in program.composites.items())
     return f"composites: {found or 'none'}"
-
-
-def has_toolchain() -> bool:
-    """Whether `coreai-core` is installed, so that assets can be saved and run."""
-    return find_spec("coreai") is not None

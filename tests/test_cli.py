@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from patcomp import __version__, get_decomp_table
+from patcomp import TorchConverter, __version__, get_decomp_table
 from patcomp.cli import main
 
 
@@ -68,9 +69,9 @@ def test_convert_to_text(patcomp: Command, tmp_path: Path, decomposed: bool) -> 
     save(Norm(), tmp_path / "norm.pt2", decomposed=decomposed)
     done = patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages")
     assert done.code == 0, done.err
-    assert "composites: 1 x rms_norm" in done.out
+    assert "composites: 1 x rms_norm" in done.err
     for stage in ("normalize", "recover", "lower", "outline", "state", "optimize"):
-        assert stage in done.out
+        assert stage in done.err
     assert [path.name for path in sorted((tmp_path / "stages").iterdir())][0::7] == ["00-import.mlir", "07-emit.mlir"]
     assert (tmp_path / "norm.mlir").read_text() == (tmp_path / "stages/07-emit.mlir").read_text()
     assert not (tmp_path / "norm.aimodel").exists()
@@ -82,13 +83,14 @@ def test_convert_to_an_asset(patcomp: Command, tmp_path: Path) -> None:
     done = patcomp("convert", "norm.pt2")
     assert done.code == 0, done.err
     assert (tmp_path / "norm.aimodel").is_dir()
-    assert "norm.aimodel" in done.out
+    assert "norm.aimodel" in done.err
 
 
 def test_convert_to_an_asset_without_the_toolchain(
     patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("patcomp.report.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "coreai.authoring", None)
+    monkeypatch.setattr(TorchConverter, "to_coreai", lambda self: pytest.fail("it must be found before"))
     save(Norm(), tmp_path / "norm.pt2")
     done = patcomp("convert", "norm.pt2")
     assert done.code == 1
@@ -126,10 +128,10 @@ def test_convert_reports_composites(patcomp: Command, tmp_path: Path) -> None:
     save(Norm(), tmp_path / "norm.pt2")
     convert = ("convert", "norm.pt2", "--text", "norm.mlir")
     done = patcomp(*convert, "--report")
-    assert "rms_norm: 1\n  %mul_1 at test_cli.py:" in done.out
-    assert "by rule 'rms_norm'\n" in done.out
-    assert "composites: none" in patcomp(*convert, "--recover", "none").out
-    assert "composites: 1 x rms_norm" in patcomp(*convert, "--recover", "rms_norm, layer_norm").out
+    assert "rms_norm: 1\n  %mul_1 at test_cli.py:" in done.err
+    assert "by rule 'rms_norm'\n" in done.err
+    assert "composites: none" in patcomp(*convert, "--recover", "none").err
+    assert "composites: 1 x rms_norm" in patcomp(*convert, "--recover", "rms_norm, layer_norm").err
     done = patcomp(*convert, "--recover", "rmsnorm")
     assert done.code == 1
     assert "no composite is called rmsnorm; there are " in done.err
@@ -157,6 +159,9 @@ class Unsupported(nn.Module):
         (["convert", "text.pt2"], "text.pt2 is not a program that torch.export.save wrote"),
         (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.multinomial, aten.poisson"),
         (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
+        (["convert", "norm.pt2", "-o", "text.pt2/norm.aimodel"], "text.pt2 is a file, not a folder"),
+        (["convert", "norm.pt2", "--text", "text.pt2/norm.mlir"], "text.pt2 is a file, not a folder"),
+        (["convert", "weights.pt"], "weights.pt was written by torch.save: it holds weights or a pickled module"),
         (["explain", "norm.pt2", "nonsense"], "nonsense"),
         (["explain", "norm.pt2", "%"], "no op of the program"),
         (["why-not", "no_such_rule", "norm.pt2"], "no_such_rule"),
@@ -171,6 +176,7 @@ def test_errors_are_messages(patcomp: Command, tmp_path: Path, arguments: list[s
         save(Norm(), tmp_path / "norm.pt2")
     save(Unsupported(), tmp_path / "unsupported.pt2")
     (tmp_path / "text.pt2").write_text("not a program")
+    torch.save(Norm().state_dict(), tmp_path / "weights.pt")
     done = patcomp(*arguments)
     assert done.code == (2 if "polish" in arguments else 1)
     assert done.out == ""
@@ -253,11 +259,132 @@ def test_a_model_can_be_a_function(patcomp: Command, tmp_path: Path) -> None:
     )
     done = patcomp("convert", "models.py:net", "--text", "net.mlir")
     assert done.code == 0, done.err
-    assert "1 x rms_norm" in done.out
+    assert "1 x rms_norm" in done.err
     done = patcomp("convert", "models.py:number", "--text", "net.mlir")
     assert done.code == 1
-    assert "number of models.py gives int, not an ExportedProgram" in done.err
+    assert "number of models.py returns int, not an ExportedProgram" in done.err
     assert "models.py has no function nothing" in patcomp("why-not", "silu", "models.py:nothing").err
+
+
+NETS = """
+import torch
+print("models that print")
+
+class Net(torch.nn.Sequential):
+    def forward(self, x):
+        print("when they run, too")
+        return super().forward(x)
+
+def net(): return Net(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)), (torch.rand(2, 4),)
+def evaluating(): return net()[0].eval(), (torch.rand(2, 4),)
+"""
+
+
+def test_text_on_standard_output(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(NETS)
+    done = patcomp("convert", "nets.py:net", "--text", "-", "--dump-stages", "stages", "--report", "--verbose")
+    assert done.code == 0, done.err
+    assert done.out == (tmp_path / "stages/07-emit.mlir").read_text()
+    for part in ("models that print", "when they run, too", "ops out", "composites: ", "stage dumps: stages"):
+        assert part in done.err
+    assert not (tmp_path / "-").exists()
+
+
+def test_convert_says_that_it_turns_eval_mode_on(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(NETS)
+    note = "note: net of nets.py returns a module in train mode; it is converted in eval mode"
+    done = patcomp("convert", "nets.py:net", "--text", "-")
+    assert note in done.err
+    assert "b_1_running_mean" not in done.out
+    done = patcomp("convert", "nets.py:net", "--text", "-", "--train")
+    assert "note: " not in done.err
+    assert "b_1_running_mean" in done.out  # which a batch norm in train mode writes to
+    assert note in patcomp("explain", "nets.py:net", "%linear").err
+    assert "note: " not in patcomp("convert", "nets.py:evaluating", "--text", "-").err
+
+
+def test_dumps_of_an_earlier_run_are_removed(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    stages = tmp_path / "stages"
+    stages.mkdir()
+    for name in ("01-normalize.mlir", "12-emit.mlir"):
+        (stages / name).write_text("stale")
+    others = ("notes.txt", "01-normalize.txt", "1-emit.mlir", "my-01-emit.mlir", "08-mine.mlir")
+    for name in others:
+        (stages / name).write_text("mine")
+    assert patcomp("convert", "norm.pt2", "--text", "-", "--dump-stages", "stages").code == 0
+    assert not (stages / "12-emit.mlir").exists()
+    assert "stale" not in (stages / "01-normalize.mlir").read_text()
+    assert len(list(stages.iterdir())) == 8 + len(others)
+    for name in others:
+        assert (stages / name).read_text() == "mine"
+
+
+@pytest.mark.skipif(find_spec("coreai") is None, reason="needs coreai-core")
+def test_convert_replaces_nothing_but_assets(patcomp: Command, tmp_path: Path) -> None:
+    save(Norm(), tmp_path / "norm.pt2")
+    mine = tmp_path / "mine.aimodel"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    convert = ("convert", "norm.pt2", "-o", "mine.aimodel")
+    done = patcomp(*convert)
+    assert done.code == 1
+    assert "mine.aimodel is not replaced: it is a folder with notes.txt" in done.err
+    assert (mine / "notes.txt").read_text() == "mine"
+    assert patcomp(*convert, "--force").code == 0
+    assert patcomp(*convert).code == 0
+    assert not (mine / "notes.txt").exists()
+
+
+def test_demo_without_the_toolchain(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setitem(sys.modules, "coreai.authoring", None)
+    done = patcomp("demo", "--output", "here")
+    assert done.code == 0, done.err
+    assert done.out.startswith("coreai-core is not installed: the demo checks the numbers on the reference evaluator")
+    assert "passed at tolerance" in done.out
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["stages"]
+
+
+IMPORTING = """
+import torch
+from torchvision.models import resnet18
+from torchvision.ops import nms
+
+class Suppression(torch.nn.Module):
+    def forward(self, boxes, scores): return nms(boxes, scores, 0.5)
+
+def net(): return resnet18().eval(), (torch.rand(1, 3, 32, 32),)
+def suppression(): return Suppression().eval(), (torch.rand(3, 4), torch.rand(3))
+"""
+
+
+def test_torchvision_that_does_not_fit(tmp_path: Path) -> None:
+    """Its C++ operators are declared where they cannot be loaded, here because there are none; in a fresh process."""
+    spec = find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs torchvision")
+    (tmp_path / "nets.py").write_text(IMPORTING)
+    script = "import torch, sys\ntorch.ops.load_library = lambda path: (_ for _ in ()).throw(OSError(path))\n"
+    script += "from patcomp.cli import main\nmain()"
+    root = str(Path(__file__).parents[1])
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            capture_output=True, text=True, cwd=tmp_path, timeout=300, env=os.environ | {"PYTHONPATH": root},
+        )  # fmt: skip
+
+    done = run("convert", "nets.py:net", "--text", "net.mlir")
+    assert done.returncode == 0, done.stderr
+    assert "composites: 20 x batch_norm" in done.stderr
+    note = "note: the C++ operators of torchvision do not fit this PyTorch"
+    assert note in done.stderr
+    assert "pip install" in done.stderr
+    done = run("convert", "nets.py:suppression", "--text", "net.mlir")
+    assert done.returncode == 1
+    assert note in done.stderr
+    assert "error: the export of suppression of nets.py fails" in done.stderr
 
 
 def test_demo(patcomp: Command, tmp_path: Path) -> None:
@@ -330,6 +457,25 @@ def test_mistakes_of_the_users_are_messages(
     assert "error: " in done.err  # PyTorch logs what it could not export before that
     assert len(done.err) < 4000
     assert "site-packages" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["convert", "folder"], "folder is a folder; a model is a file that torch.export.save wrote, or FILE.py:FUNC"),
+        (["convert", "net.py"], "net.py is a Python file: name the function in it"),
+        (["convert", "net.pt2", "--text", "folder"], "--text folder is a folder; name a file, or - for standard out"),
+        (["convert", "net.pt2", "--text", "-", "--dump-stages", "net.py"], "--dump-stages net.py is a file"),
+        (["opt", "-", "-p", "lower,normalize"], "in the order normalize, recover, lower, outline, state, optimize: "),
+        (["opt", "-", "-p", "state,recover,lower"], "use -p recover,lower,state"),
+    ],
+)
+def test_questions_that_make_no_sense(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "net.py").write_text("x = 1\n")
+    done = patcomp(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
 
 
 def test_version(patcomp: Command) -> None:

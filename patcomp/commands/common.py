@@ -1,12 +1,11 @@
-"""What the subcommands share: models and catalogs as the command line names them, tables, errors of usage."""
+"""What the subcommands share: catalogs as the command line names them, tables, messages, errors of usage."""
 
 from __future__ import annotations
 
 import importlib.util
-import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -20,9 +19,6 @@ from rich.console import Console
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-    from patcomp import AIProgram
     from patcomp.patterns import RuleSet
 
 
@@ -43,14 +39,6 @@ Catalogs = Annotated[
     list[str] | None,
     typer.Option("--catalog", help="A catalog of rules, tried before patcomp's own: a file FILE.py or a module."),
 ]
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="A program saved by torch.export.save, or FILE.py:FUNCTION, which gives an exported program, or a module "
-        "and its example inputs.",
-        show_default=False,
-    ),
-]
 
 
 def wide_console() -> Console:
@@ -59,6 +47,11 @@ def wide_console() -> Console:
     if not console.is_terminal:
         console.width = 240  # a pipe has no width to fit
     return console
+
+
+def say(message: str) -> None:
+    """Print a message to the user on standard error, where it is no part of a command's data."""
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def quiet() -> None:
@@ -95,7 +88,7 @@ def _imported(name: str, absent: str) -> ModuleType:
     """
     if not all(map(str.isidentifier, name.split("."))):
         raise UsageError(f"{absent}: {name!r} is neither a file FILE.py nor the name of a module")
-    with _importing_from(""), _running(name):
+    with _importing_from(""), running(name):
         try:
             return import_module(name)
         except ModuleNotFoundError as error:
@@ -105,19 +98,24 @@ def _imported(name: str, absent: str) -> ModuleType:
 
 
 @contextmanager
-def _running(what: str) -> Iterator[None]:
+def running(what: str) -> Iterator[None]:
     """Makes whatever the user's code raises, or PyTorch where it exports that, one message with its place.
+
+    What that code prints goes to standard error.
 
     Raises:
         PatcompError: it raised something.
     """
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except PatcompError:
         raise
     except (Exception, SystemExit) as error:
         reason = str(error).strip().partition("\n\n")[0]  # export goes on with what else could be tried
-        raise PatcompError(f"{what} fails when it is run: {type(error).__name__}: {reason}{_place(error)}") from error
+        raise PatcompError(
+            f"{what} fails when it is run: {type(error).__name__}: {reason}{_place(error)}{_cause(error)}"
+        ) from error
 
 
 def _place(error: BaseException) -> str:
@@ -125,6 +123,19 @@ def _place(error: BaseException) -> str:
     libraries = (str(Path(__file__).parents[1]), *map(str, _library_folders()), "<")
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
     return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _cause(error: BaseException) -> str:
+    """The first error of those that led to one, and what to do if torchvision has raised it."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    because = f"\nbecause of {type(first).__name__}: {first}" if first is not error else ""
+    if "torchvision::" not in str(first):
+        return because
+    from patcomp.commands.torchvision import ADVICE
+
+    return f"{because}\n{ADVICE}"
 
 
 def _library_folders() -> list[str]:
@@ -147,19 +158,19 @@ def rules_with(names: Sequence[str] | None) -> RuleSet:
     return in_front(own, [*map(rules_of, load_catalogs(names)), installed_rules()])
 
 
-def _run_file(path: Path) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _importing_from(str(path.parent.absolute())), _running(str(path)):
+    with _importing_from(str(path.parent.absolute())), running(str(path)):
         spec.loader.exec_module(module)
     return module
 
 
-_catalog_file = cache(_run_file)
+_catalog_file = cache(run_file)
 """A catalog is one module, however often a command asks for it: its composites can be defined only once."""
 
 
@@ -173,27 +184,6 @@ def _importing_from(folder: str) -> Iterator[None]:
         sys.path.remove(folder)
 
 
-# ---- models ---------------------------------------------------------------------------------------
-
-
-def load_model(model: str, modules: Sequence[str] | None = None) -> ExportedProgram:
-    """The exported program that the command line names.
-
-    Args:
-        model: a file that `torch.export.save` wrote, or `FILE.py:FUNCTION`.
-        modules: modules to import first.
-
-    Raises:
-        PatcompError: the file is not one that `torch.export.save` wrote, or one of the modules that it needs
-            cannot be imported; the function gives something else.
-        FileNotFoundError: there is no such file.
-    """
-    quiet()
-    import_modules(modules)
-    file, separator, function = model.rpartition(".py:")
-    return _call(Path(f"{file}.py"), function) if separator else _load(Path(model))
-
-
 def import_modules(names: Sequence[str] | None) -> None:
     """Imports what registers operators or classes.
 
@@ -203,69 +193,3 @@ def import_modules(names: Sequence[str] | None) -> None:
     """
     for name in names or ():
         _imported(name, f"--import {name}")
-
-
-def convert_model(model: str, modules: Sequence[str] | None, catalogs: Sequence[str] | None) -> AIProgram:
-    """The converted program of what the command line names, stages and all."""
-    from patcomp import TorchConverter
-
-    converter = TorchConverter(catalog=load_catalogs(catalogs))
-    return converter.add_exported_program(load_model(model, modules)).to_coreai()
-
-
-def _call(path: Path, function: str) -> ExportedProgram:
-    """What a function of a Python file gives, exported where it is not yet."""
-    import torch
-
-    made = getattr(_run_file(path), function, None)
-    if not callable(made):
-        raise UsageError(f"{path} has no function {function}")
-    with _running(f"{function} of {path}"):
-        model = made()
-    if isinstance(model, torch.export.ExportedProgram):
-        return model
-    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], torch.nn.Module):
-        if not isinstance(model[1], tuple | list):
-            raise PatcompError(f"{function} of {path}: the inputs must be a tuple, got {type(model[1]).__name__}")
-        with _running(f"the export of {function} of {path}"):
-            return torch.export.export(model[0].eval(), tuple(model[1]))
-    raise PatcompError(
-        f"{function} of {path} gives {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
-    )
-
-
-def _load(path: Path) -> ExportedProgram:
-    import torch
-
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    reasons = _Reasons()
-    loggers = [logging.getLogger(name) for name in _Reasons.LOGGERS]
-    for logger in loggers:
-        logger.addFilter(reasons)
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        reason = str(reasons.last or error)
-        advice = "\n--import MODULE imports a module that registers a class or an operator first"
-        advice = advice if "regist" in reason else ""
-        raise PatcompError(f"{path} is not a program that torch.export.save wrote: {reason}{advice}") from error
-    finally:
-        for logger in loggers:
-            logger.removeFilter(reasons)
-
-
-class _Reasons(logging.Filter):
-    """Keeps what PyTorch logs when it cannot load a program, and its exceptions say only that it could not."""
-
-    LOGGERS = ("torch.export", "torch.export.pt2_archive._package")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last: BaseException | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Drops the record and keeps its exception."""
-        if record.exc_info and record.exc_info[1] is not None:
-            self.last = record.exc_info[1]
-        return False

@@ -9,8 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from patcomp.commands.common import Catalogs, Model, Modules, convert_model, load_catalogs, load_model, quiet
+from patcomp.commands.common import Catalogs, Modules, UsageError, load_catalogs, quiet, say
+from patcomp.commands.models import Model, Train, convert_model, load_model
+from patcomp.emit.replacement import check_target, check_writable
 from patcomp.errors import PatcompError
+
+STANDARD_OUTPUT = Path("-")
 
 
 def convert(
@@ -18,7 +22,7 @@ def convert(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The asset; by default MODEL.aimodel, unless --text is given.")
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="Write the MLIR text to this file.")] = None,
+    text: Annotated[Path | None, typer.Option(help="Write the MLIR text to this file; - is standard output.")] = None,
     dump_stages: Annotated[Path | None, typer.Option(help="Write the IR after each stage into this folder.")] = None,
     modules: Modules = None,
     catalog: Catalogs = None,
@@ -26,38 +30,64 @@ def convert(
         str, typer.Option(help="The composites to recover: all, none, or names separated by commas.")
     ] = "all",
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
+    train: Train = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what is at the asset's path, whatever it is.")
+    ] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
-    """Converts a model, and writes it as an asset, as text, or both."""
+    """Converts a model, and writes it as an asset, as text, or both; says on standard error what happened."""
     from patcomp import TorchConverter
-    from patcomp.report import composites_line, has_toolchain, stage_table
+    from patcomp.report import composites_line, stage_table
 
-    console = Console()
     if output is None and text is None:
         output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
-    if output is not None and output.suffix != ".aimodel":
-        raise PatcompError(f"an asset's path must end in .aimodel, got {str(output)!r}")
-    if output is not None and not has_toolchain():
-        raise PatcompError(
-            'saving an asset needs coreai-core: pip install "patcomp[coreai]"; --text FILE works without it'
-        )
+    _check_outputs(output, text, dump_stages, force)
     program = (
         TorchConverter(catalog=load_catalogs(catalog))
-        .add_exported_program(load_model(model, modules))
+        .add_exported_program(load_model(model, modules, train=train))
         .to_coreai(recover=_names(recover), dump_ir=dump_stages, verbose=verbose)
     )
-    console.print(stage_table(program))
-    console.print(composites_line(program), highlight=False)
+    Console(stderr=True).print(stage_table(program))
+    say(composites_line(program))
     if report:
-        console.print(str(program.report()), markup=False, highlight=False, soft_wrap=True)
+        say(str(program.report()))
     if dump_stages is not None:
-        console.print(f"stage dumps: {dump_stages}", highlight=False, soft_wrap=True)
-    if text is not None:
+        say(f"stage dumps: {dump_stages}")
+    if text == STANDARD_OUTPUT:
+        print(program)
+    elif text is not None:
+        text.parent.mkdir(parents=True, exist_ok=True)
         text.write_text(f"{program}\n")
-        console.print(f"text:        {text}", highlight=False, soft_wrap=True)
+        say(f"text:        {text}")
     if output is not None:
-        program.save_asset(output)
-        console.print(f"asset:       {output}", highlight=False, soft_wrap=True)
+        program.save_asset(output, force=force)
+        say(f"asset:       {output}")
+
+
+def _check_outputs(output: Path | None, text: Path | None, dump_stages: Path | None, force: bool) -> None:
+    """Check before the conversion, which may take long, that its results can be written.
+
+    Raises:
+        OSError, ValueError: one cannot be written to its path.
+        PatcompError: `coreai-core` is not installed.
+    """
+    from patcomp.emit.asset import has_toolchain
+
+    if output is not None:
+        check_target(output, force)
+        if not has_toolchain():
+            raise PatcompError(
+                'saving an asset needs coreai-core: pip install "patcomp[coreai]"; --text FILE works without it'
+            )
+    if text is not None and text != STANDARD_OUTPUT:
+        if text.is_dir():
+            raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")
+        check_writable(text)
+    if dump_stages is not None:
+        if dump_stages.exists() and not dump_stages.is_dir():
+            raise UsageError(f"--dump-stages {dump_stages} is a file; name a folder")
+        check_writable(dump_stages)
 
 
 def _names(recover: str) -> str | list[str]:
@@ -84,9 +114,10 @@ def explain(
     what: Annotated[str, typer.Argument(help="A value (%mul_3), an FX node (mul_3) or a source line (model.py:12).")],
     modules: Modules = None,
     catalog: Catalogs = None,
+    train: Train = False,
 ) -> None:
     """Says which rules made an op of the converted program, and from which nodes and lines it came."""
-    print(convert_model(model, modules, catalog).explain(what))
+    print(convert_model(model, modules, catalog, train=train).explain(what))
 
 
 def why_not(
@@ -94,6 +125,7 @@ def why_not(
     model: Model,
     modules: Modules = None,
     catalog: Catalogs = None,
+    train: Train = False,
 ) -> None:
     """Says where a rule came closest to matching, and what was in the way."""
-    print(convert_model(model, modules, catalog).why_not(rule))
+    print(convert_model(model, modules, catalog, train=train).why_not(rule))

@@ -13,13 +13,13 @@ from rich.table import Table
 from patcomp.commands.common import (
     Catalogs,
     Modules,
-    convert_model,
     counted,
     import_modules,
     load_catalogs,
     rules_with,
     wide_console,
 )
+from patcomp.commands.models import convert_model
 from patcomp.patterns import OpRule, RuleSet, collect
 from patcomp.patterns.rule import Entry
 from patcomp.rewrites.lint import fired_by_examples, lint

@@ -40,6 +40,8 @@ def opt(
     names = [name.strip() for name in passes.split(",") if name.strip()]
     if unknown := [name for name in names if name not in stages]:
         raise UsageError(f"no stage is called {', '.join(unknown)}; there are {', '.join(stages)}")
+    if names != (ordered := sorted(names, key=list(stages).index)):
+        raise UsageError(f"stages run in the order {', '.join(stages)}: use -p {','.join(ordered)}")
     module = _parse(file)
     text, started = module.text(generic=generic), time.perf_counter()
     table = Table("stage", "seconds", "ops in", "ops out")

@@ -111,8 +111,8 @@ def _runtime(wanted: bool | None) -> Iterator[Runner | None]:
     Raises:
         UsageError: it is wanted, and `coreai-core` is not installed.
     """
+    from patcomp.emit.asset import has_toolchain
     from patcomp.emit.native import Native
-    from patcomp.report import has_toolchain
 
     if wanted and not has_toolchain():
         raise UsageError('--runtime needs coreai-core: pip install "patcomp[coreai]"')

@@ -67,6 +67,15 @@ def toolchain() -> SimpleNamespace:
     )
 
 
+def has_toolchain() -> bool:
+    """Whether `coreai-core` is installed and can be imported, so that assets can be saved and run."""
+    try:
+        toolchain()
+    except MissingToolchainError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Asset:
     """A saved program, to run; `patcomp.load` and `AIProgram.save_asset` return one.

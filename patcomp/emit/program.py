@@ -6,12 +6,11 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from patcomp.emit.asset import Asset, as_array, save_asset, temporary_asset
+from patcomp.emit.asset import Asset, as_array, has_toolchain, save_asset, temporary_asset
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.report import CompositeReport, composite_calls
@@ -436,7 +435,7 @@ class AIProgram:
         from patcomp.ir.evaluate import verify_outputs
 
         if backends is None:
-            backends = ("evaluator", "runtime") if find_spec("coreai") and self._has_device else ("evaluator",)
+            backends = ("evaluator", "runtime") if has_toolchain() and self._has_device else ("evaluator",)
         if isinstance(backends, str) or not backends:
             raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
         runs = {

@@ -47,8 +47,6 @@ def check_target(target: Path, force: bool = False) -> None:
             "force=True (--force on the command line)"
         )
     check_writable(place)
-    if place.is_dir() and not os.access(place, os.W_OK):
-        raise PermissionError(f"{target} is not replaced: you have no permission to write to this folder")
 
 
 def not_an_asset(path: Path) -> str:
@@ -81,10 +79,10 @@ def _some(names: list[str]) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file or folder can be made at a path.
+    """Check that a file or folder can be made or changed at a path.
 
     Raises:
-        PermissionError: the nearest folder that exists cannot be written.
+        PermissionError: the path, or the nearest folder of it that exists, cannot be written.
         NotADirectoryError: a part of the path is a file.
     """
     parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -92,6 +90,8 @@ def check_writable(path: Path) -> None:
         raise NotADirectoryError(f"cannot write {path}: {parent} is a file, not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise PermissionError(f"cannot write {path}: you have no permission to write to the folder {parent}")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(f"cannot write {path}: you have no permission to write to it")
 
 
 def check_space(folder: Path, needed: int) -> None:

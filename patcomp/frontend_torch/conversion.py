@@ -133,9 +133,10 @@ class Progress:
     def __init__(self, verbose: bool):
         self.bar: Any = None
         if verbose:
+            from rich.console import Console
             from rich.progress import Progress
 
-            self.bar = Progress()
+            self.bar = Progress(console=Console(stderr=True))
 
     def __enter__(self) -> Callable[[str], None]:
         if self.bar is None:

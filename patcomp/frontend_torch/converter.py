@@ -364,8 +364,8 @@ class TorchConverter:
             entrypoints: convert only these entry points.
             recover: which composites the program may have: `"all"`, `"none"` or their names, `["rms_norm"]`. What
                 others would compute is computed in place; `docs/composites.md` lists all.
-            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`); by default the
-                environment variable `PATCOMP_DUMP`, else none.
+            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`), from which those of an
+                earlier conversion are removed; by default the environment variable `PATCOMP_DUMP`, else none.
             verbose: show a progress bar.
 
         Raises:
@@ -388,6 +388,8 @@ class TorchConverter:
         initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
+        if dumps is not None:
+            dumps.clear()
         conversion = Conversion(staged, self.rules, copy(self.lowerings), options)
         with Progress(verbose) as advance:
             compilation = conversion.run(dumps, advance)

@@ -81,6 +81,12 @@ class Dumps:
 
     NAMES = ("import", *(stage.name for stage in STAGES), "emit")
 
+    def clear(self) -> None:
+        """Remove the files that an earlier conversion left in the folder, and no others."""
+        for name in self.NAMES:
+            for path in self.folder.glob(f"[0-9][0-9]-{name}.mlir"):
+                path.unlink()
+
     def path(self, stage: str) -> Path:
         """The file of a stage."""
         return self.folder / f"{self.NAMES.index(stage):02d}-{stage}.mlir"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from frontend_torch.test_converter import export
-from models.zoo import import_torchvision
 from native import Native
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.commands.torchvision import declare_operators
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import graph_name, names_of
@@ -135,7 +135,7 @@ def test_states_of_entry_points_are_apart() -> None:
 def test_llama_with_a_static_cache_prefills_and_decodes(native: Native) -> None:
     """transformers' own export wrapper: the cache is state of both entry points, which one sequence shares."""
     pytest.importorskip("transformers")
-    import_torchvision()
+    declare_operators()
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 

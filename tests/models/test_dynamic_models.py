@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from models.zoo import import_torchvision
 from native import Native
 from torch import nn
 from torch.export import Dim
 from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
+from patcomp.commands.torchvision import declare_operators
 
 BATCH, LENGTH = Dim("batch", min=1, max=16), Dim("length", min=2, max=64)
 LENGTHS = [(2, 7), (3, 5), (1, 12), (4, 2), (5, 33)]
@@ -54,7 +54,7 @@ class Llama(nn.Module):
 
 class ResNet(nn.Module):
     def __init__(self) -> None:
-        import_torchvision()
+        declare_operators()
         from torchvision.models.resnet import BasicBlock, ResNet
 
         super().__init__()

@@ -8,23 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from patcomp.commands.torchvision import declare_operators
 
-def import_torchvision() -> None:
-    """Imports torchvision where its C++ extension cannot load (the PyPI wheel wants CUDA beside a CPU PyTorch).
-
-    torchvision registers fake kernels for two operators of that extension at import and fails without
-    their declarations; no model here uses them.
-    """
-    if not hasattr(torch.ops.torchvision, "nms"):
-        try:
-            import torchvision  # noqa: F401
-        except RuntimeError:
-            _DECLARATIONS.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            _DECLARATIONS.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-
-_DECLARATIONS = torch.library.Library("torchvision", "FRAGMENT")
-import_torchvision()
+declare_operators()  # the models are imported below, where they are made
 
 
 @dataclass(frozen=True)

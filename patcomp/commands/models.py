@@ -1,0 +1,166 @@
+"""Models as the command line names them: files of `torch.export.save`, and functions of Python files."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, run_file, running, say
+from patcomp.errors import PatcompError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from patcomp import AIProgram
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A program saved by torch.export.save, or FILE.py:FUNCTION, which gives an exported program, or a module "
+        "and its example inputs.",
+        show_default=False,
+    ),
+]
+Train = Annotated[
+    bool,
+    typer.Option(
+        "--train", help="Export the module of FILE.py:FUNCTION in the mode that it has; otherwise in eval mode."
+    ),
+]
+
+WHAT_MODELS_ARE = "a model is a file that torch.export.save wrote, or FILE.py:FUNCTION"
+
+
+def load_model(model: str, modules: Sequence[str] | None = None, *, train: bool = False) -> ExportedProgram:
+    """The exported program that the command line names.
+
+    Args:
+        model: a file that `torch.export.save` wrote, or `FILE.py:FUNCTION`.
+        modules: modules to import first.
+        train: whether a module keeps its mode; otherwise it is put into eval mode, which is said.
+
+    Raises:
+        UsageError: it names a folder, or a Python file without a function.
+        PatcompError: the file is not one that `torch.export.save` wrote, or one of the modules that it needs
+            cannot be imported; the function returns something else.
+        FileNotFoundError: there is no such file.
+    """
+    from patcomp.commands.torchvision import declare_operators, misfit
+
+    quiet()
+    declare_operators()
+    known = "torchvision" in sys.modules
+    try:
+        import_modules(modules)
+        file, separator, function = model.rpartition(".py:")
+        return _call(Path(f"{file}.py"), function, train) if separator else _load(Path(model))
+    finally:
+        if not known and (problem := misfit()):
+            say(f"note: {problem}")
+
+
+def convert_model(
+    model: str, modules: Sequence[str] | None, catalogs: Sequence[str] | None, *, train: bool = False
+) -> AIProgram:
+    """The converted program of what the command line names, stages and all."""
+    from patcomp import TorchConverter
+
+    converter = TorchConverter(catalog=load_catalogs(catalogs))
+    return converter.add_exported_program(load_model(model, modules, train=train)).to_coreai()
+
+
+def _call(path: Path, function: str, train: bool) -> ExportedProgram:
+    """What a function of a Python file returns, exported where it is not yet."""
+    import torch
+
+    made = getattr(run_file(path), function, None)
+    if not callable(made):
+        raise UsageError(f"{path} has no function {function}")
+    with running(f"{function} of {path}"):
+        model = made()
+    if isinstance(model, torch.export.ExportedProgram):
+        return model
+    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], torch.nn.Module):
+        module, inputs = model
+        if not isinstance(inputs, tuple | list):
+            raise PatcompError(f"{function} of {path}: the inputs must be a tuple, got {type(inputs).__name__}")
+        if not train and any(part.training for part in module.modules()):
+            module.eval()
+            say(
+                f"note: {function} of {path} returns a module in train mode; it is converted in eval mode, in which "
+                "dropout does nothing and batch norm uses its saved statistics. --train keeps the module's mode."
+            )
+        with running(f"the export of {function} of {path}"):
+            return torch.export.export(module, tuple(inputs))
+    raise PatcompError(
+        f"{function} of {path} returns {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
+    )
+
+
+def _load(path: Path) -> ExportedProgram:
+    import torch
+
+    _check_file(path)
+    reasons = _Reasons()
+    loggers = [logging.getLogger(name) for name in _Reasons.LOGGERS]
+    for logger in loggers:
+        logger.addFilter(reasons)
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        reason = str(reasons.last or error).partition("This is an internal miniz error")[0].strip()
+        advice = f"; {WHAT_MODELS_ARE}"
+        if "regist" in reason:
+            advice = "\n--import MODULE imports a module that registers a class or an operator first"
+        raise PatcompError(f"{path} is not a program that torch.export.save wrote: {reason}{advice}") from error
+    finally:
+        for logger in loggers:
+            logger.removeFilter(reasons)
+
+
+def _check_file(path: Path) -> None:
+    """Check that a file can be an exported program.
+
+    Raises:
+        As `load_model`.
+    """
+    if path.is_dir():
+        what = "an asset, which is converted already" if (path / "main.mlirb").exists() else "a folder"
+        raise UsageError(f"{path} is {what}; {WHAT_MODELS_ARE}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; {WHAT_MODELS_ARE}")
+    if path.suffix == ".py":
+        raise UsageError(
+            f"{path} is a Python file: name the function in it that returns the model and its inputs, {path}:FUNCTION"
+        )
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        if any(name.endswith("/data.pkl") and name.count("/") == 1 for name in names):
+            raise PatcompError(
+                f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
+                "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
+                "torch.export.export(module, inputs) with torch.export.save"
+            )
+
+
+class _Reasons(logging.Filter):
+    """Keeps what PyTorch logs when it cannot load a program, and its exceptions say only that it could not."""
+
+    LOGGERS = ("torch.export", "torch.export.pt2_archive._package")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: BaseException | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drops the record and keeps its exception."""
+        if record.exc_info and record.exc_info[1] is not None:
+            self.last = record.exc_info[1]
+        return False

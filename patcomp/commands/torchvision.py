@@ -1,0 +1,54 @@
+"""torchvision whose C++ operators do not fit PyTorch: one built for CUDA beside PyTorch for the CPU, for instance.
+
+Such a torchvision fails when it is imported, with `operator torchvision::nms does not exist`, and so does every model
+of transformers. Few models call these operators, and declaring them is enough for the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+ADVICE = "install the torchvision that was built for your PyTorch; for the CPU: pip install --force-reinstall "
+ADVICE += "--no-deps torchvision --index-url https://download.pytorch.org/whl/cpu"
+
+_DECLARED: list[torch.library.Library] = []
+"""A declaration lasts as long as its library."""
+
+
+def declare_operators() -> None:
+    """Declare the operators that torchvision looks for when it is imported, if its C++ extension does not load.
+
+    Programs cannot run them. Call it before anything imports torchvision or transformers.
+    """
+    spec = None if "torchvision" in sys.modules else find_spec("torchvision")
+    if spec is None or _DECLARED or hasattr(torch.ops.torchvision, "nms"):
+        return
+    folder = Path((spec.submodule_search_locations or [""])[0])
+    if any(map(_loads, folder.glob("_C.*"))):
+        return
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _DECLARED.append(library)
+
+
+def _loads(extension: Path) -> bool:
+    try:
+        torch.ops.load_library(extension)
+    except (OSError, ImportError):
+        return False
+    return True
+
+
+def misfit() -> str:
+    """What to tell the user if torchvision was imported with declared operators; else empty."""
+    if not _DECLARED or "torchvision" not in sys.modules:
+        return ""
+    return (
+        "the C++ operators of torchvision do not fit this PyTorch and cannot run (nms, roi_align, deform_conv2d, ...); "
+        f"models without them are not affected. To have them, {ADVICE}"
+    )
