@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from patcomp.emit.guards import Guard
 from patcomp.errors import EvaluationError
 
 Place = tuple[str, int | None]
@@ -68,19 +69,26 @@ class Dims:
     """The range of each named dimension."""
     extents: Mapping[Place, Extent] = field(default_factory=dict)
     """The size of each dynamic dimension of the inputs and states, and what inputs are that are numbers."""
+    guards: tuple[Guard, ...] = ()
+    """Conditions on the named dimensions that the ranges do not imply: at other sizes the program would be wrong."""
+    unreadable: tuple[str, ...] = ()
+    """Conditions in PyTorch's words that have no form as a `Guard`, so that nothing checks them."""
 
     def given(self, sizes: Mapping[str, int]) -> Dims:
         """The same with some dimensions fixed."""
         return Dims(
             {name: limits for name, limits in self.ranges.items() if name not in sizes},
             {place: extent.given(sizes) for place, extent in self.extents.items()},
+            tuple(guard for each in self.guards if (guard := each.given(sizes)).names),
+            self.unreadable,
         )
 
     def sizes(self, found: Mapping[Place, int]) -> dict[str, int]:
         """The named dimensions that sizes of inputs imply.
 
         Raises:
-            EvaluationError: one is out of its range, not whole, or another than a size before implies.
+            EvaluationError: one is out of its range, not whole, or another than a size before implies; or a guard does
+                not hold.
         """
         sizes: dict[str, int] = {}
         waiting = {place: extent for place, extent in self.extents.items() if place in found}
@@ -107,7 +115,22 @@ class Dims:
                 text = f"it must be {wanted}" + (f" = {extent}, since {values}" if values else "")
                 text = f"{extent} is {wanted} by the inputs before" if str(extent) in sizes else text
                 raise EvaluationError(f"{_what(place, found)}, but {text}")
+        for guard in self.guards:
+            if sizes.keys() >= set(guard.names) and not guard.value(sizes):
+                raise EvaluationError(self._broken(guard, sizes, found))
         return sizes
+
+    def _broken(self, guard: Guard, sizes: Mapping[str, int], found: Mapping[Place, int]) -> str:
+        """What to say of sizes for which a guard does not hold."""
+        places = {name: next(p for p in found if name in self.extents[p].names) for name in guard.names}
+        inputs = " and ".join(_what(place, found) for place in dict.fromkeys(places.values()))
+        named = [name for name, place in places.items() if str(self.extents[place]) != name]
+        values = ", ".join(f"{name} is {sizes[name]}" for name in named)
+        return (
+            f"{inputs}, but the model was exported for sizes where {guard}"
+            + (f" ({values})" if values else "")
+            + "; export it once more with these sizes"
+        )
 
     def fixed(self, sizes: Mapping[str, int]) -> dict[Place, int]:
         """The places whose size is a number when some dimensions are fixed."""
@@ -118,7 +141,8 @@ class Dims:
         """Checks dimensions that are to be fixed.
 
         Raises:
-            ValueError: one does not exist or is out of its range; the message lists those there are.
+            ValueError: one does not exist or is out of its range, or a guard does not hold; the message lists those
+                there are.
         """
         listed = ", ".join(f"{name} ({_limits(*limits)})" for name, limits in self.ranges.items()) or "none"
         for name, size in sizes.items():
@@ -127,6 +151,10 @@ class Dims:
             low, high = self.ranges[name]
             if isinstance(size, bool) or not isinstance(size, int) or size < low or (high is not None and size > high):
                 raise ValueError(f"{name} cannot be {size!r}; there are {listed}")
+        for guard in self.guards:
+            if sizes.keys() >= set(guard.names) and not guard.value(sizes):
+                values = " and ".join(f"{name} is {sizes[name]}" for name in guard.names)
+                raise ValueError(f"the model was exported for sizes where {guard}, which does not hold where {values}")
 
 
 def _what(place: Place, found: Mapping[Place, int]) -> str:

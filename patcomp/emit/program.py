@@ -243,8 +243,8 @@ class AIProgram:
             What the model returns; outputs by name, if the inputs were given so.
 
         Raises:
-            EvaluationError: an input or state is missing, unknown or of another type; a size is out of its range or
-                contradicts another; a Python value is another than when the model was exported.
+            EvaluationError: an input or state is missing, unknown or of another type; a size is out of its range,
+                contradicts another or breaks a guard; a Python value is another than when the model was exported.
             EvaluationError: the program has Metal kernels, and the runtime is asked for where there is no Metal.
             MissingToolchainError: the runtime is asked for and coreai-core is not installed.
             TypeError: a state that cannot be written to.

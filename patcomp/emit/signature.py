@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from patcomp.emit.dims import Dims, Range
+from patcomp.emit.guards import Guard
 from patcomp.ir.module import names_of
 from patcomp.ir.module import signature_of as types_of
 from patcomp.ir.types import HandleType, TensorType, element_name, shape_of
@@ -68,6 +69,8 @@ class EntrySignature:
     """None for a program that was not converted from a model."""
     dims: Mapping[str, Range] = field(default_factory=dict)
     """The smallest and largest size of each named dimension, None for no limit: `{"batch": (1, 16)}`."""
+    guards: tuple[Guard, ...] = ()
+    """Conditions on the named dimensions that `program.run` checks and an asset cannot: `seq % 2 == 0`."""
 
     def __str__(self) -> str:
         lines = [
@@ -75,6 +78,7 @@ class EntrySignature:
             for what, values in (("input ", self.inputs), ("state ", self.states), ("output", self.outputs))
             for value in values
         ]
+        lines += [f"guard  {guard}" for guard in self.guards]
         leaves = (("argument", self.call.arguments), ("result", self.call.results)) if self.call else ()
         for what, listed in leaves:
             lines += [
@@ -97,6 +101,7 @@ def signature_of(graph: Operation, call: ModelCall | None = None, dims: Dims | N
         states=tuple(spec for spec, handle in zip(arguments, handles, strict=True) if spec and handle),
         call=call,
         dims=dict(dims.ranges),
+        guards=dims.guards,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from patcomp.emit.dims import Dims
 from patcomp.errors import Problem, StageError, UnsupportedError
 from patcomp.frontend_torch.importer import import_program
 from patcomp.frontend_torch.lowerings import Lowerings
@@ -35,6 +36,8 @@ class Staged:
     is_module: bool
     externalized: tuple[str, ...] = ()
     """What was asked to be externalized."""
+    dims: Dims = field(default_factory=Dims)
+    """Its dynamic dimensions."""
     diagnostics: tuple[Problem, ...] = ()
     """What to warn of when it is converted."""
     problems: tuple[Problem, ...] = ()

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 from torch.export import ExportedProgram
 
+from patcomp.emit.dims import Dims
 from patcomp.emit.program import AIProgram, Stages
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.aliases import same_examples
@@ -22,7 +23,7 @@ from patcomp.frontend_torch.calls import initial_state, model_call
 from patcomp.frontend_torch.conversion import Conversion, Progress, Staged, headline
 from patcomp.frontend_torch.decompose import Decomposer, functional
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.dims import dims_of
+from patcomp.frontend_torch.dims import dims_of, guard_problems
 from patcomp.frontend_torch.externalize import Marking, Target, mark
 from patcomp.frontend_torch.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.metal_kernel import TorchMetalKernel
@@ -238,16 +239,19 @@ class TorchConverter:
                 problems += error.problems
             if signature is None or not all(map(is_of_custom_op, problems)):
                 raise UnsupportedError(headline(problems), problems)
+            names = names_for(signature, input_names, output_names, state_names)
+            dims = dims_of(current, signature, names, program if program is not current else None)
             return Staged(
                 name,
                 current,
                 expansions,
                 signature,
-                names_for(signature, input_names, output_names, state_names),
+                names,
                 (input_names, output_names),
                 is_module,
                 marking.labels if marking else (),
-                _diagnostics(current, signature, marking),
+                dims,
+                _diagnostics(current, signature, marking, dims),
                 tuple(problems),
                 tuple(converter.lowerings),
                 prepare=prepare,
@@ -415,7 +419,7 @@ class TorchConverter:
             stages,
             calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
-            dims={item.name: dims_of(item.program, item.signature, item.names) for item in staged},
+            dims={item.name: item.dims for item in staged},
             diagnostics=diagnostics,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, stages, name),
@@ -462,7 +466,9 @@ class TorchConverter:
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
 
 
-def _diagnostics(program: ExportedProgram, signature: Signature, marking: Marking | None) -> tuple[Problem, ...]:
+def _diagnostics(
+    program: ExportedProgram, signature: Signature, marking: Marking | None, dims: Dims
+) -> tuple[Problem, ...]:
     """What the user of a staged program should know before the asset surprises them."""
     texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
-    return tuple(map(Problem, texts))
+    return (*map(Problem, texts), *guard_problems(dims))

@@ -12,16 +12,23 @@ import torch
 from torch.export import ExportedProgram
 
 from patcomp.emit.dims import Dims, Extent, Place, Range
+from patcomp.errors import Problem
+from patcomp.frontend_torch.guards import guards_of
 from patcomp.frontend_torch.names import Names
 from patcomp.frontend_torch.signature import Signature
 from patcomp.frontend_torch.sizes import known
 
 
-def dims_of(program: ExportedProgram, signature: Signature, names: Names) -> Dims:
+def dims_of(
+    program: ExportedProgram, signature: Signature, names: Names, original: ExportedProgram | None = None
+) -> Dims:
     """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
 
     A dimension that has no name, because it was exported with `Dim.AUTO` or `Dim.DYNAMIC`, is named `s0`, `s1` and so
     on in order of appearance.
+
+    Args:
+        original: what the program was decomposed from; some of its guards may be lost in the program.
     """
     own = dict(zip(signature.inputs, names.inputs, strict=True))
     own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
@@ -46,8 +53,12 @@ def dims_of(program: ExportedProgram, signature: Signature, names: Names) -> Dim
         )
     used = {name for extent in extents.values() for name in extent.names}
     expressions = {size.node.expr for _, size in sizes}
-    ranges = {name: _range(program, symbol, expressions) for symbol, name in called.items() if name in used}
-    return Dims(ranges, extents)
+    called = {symbol: name for symbol, name in called.items() if name in used}
+    ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
+    guards, unreadable = guards_of([p for p in (original, program) if p is not None], called, ranges)
+    return Dims(
+        {called[symbol]: limits for symbol, limits in ranges.items()}, extents, tuple(guards), tuple(unreadable)
+    )
 
 
 def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
@@ -89,3 +100,27 @@ def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[symp
         max(0, math.ceil(low)) if isinstance(limits.lower, sympy.Integer) else 0,
         math.floor(high) if isinstance(limits.upper, sympy.Integer) else None,
     )
+
+
+def guard_problems(dims: Dims) -> list[Problem]:
+    """What to warn of, where a program is right only for some of the sizes in the ranges of its dimensions."""
+    guards, unreadable = (", and ".join(map(str, conditions)) for conditions in (dims.guards, dims.unreadable))
+    problems = []
+    if guards:
+        problems.append(
+            Problem(
+                f"the model was exported for sizes where {guards}; program.run checks this, but an asset cannot, and "
+                "may be wrong at other sizes",
+                advice="check the sizes before calling the asset, or export with dimensions that say it, such as "
+                "2 * Dim('half') or Dim('n', min=4)",
+            )
+        )
+    if unreadable:
+        problems.append(
+            Problem(
+                f"the model was exported for sizes where {unreadable}; patcomp cannot check this, and the program may "
+                "be wrong at other sizes",
+                advice="check the sizes before calling the program",
+            )
+        )
+    return problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from patcomp import AIProgram, EvaluationError, TorchConverter
+from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter
 
 BATCH, SEQ = Dim("batch", min=1, max=16), Dim("seq", min=2, max=64)
 
@@ -174,3 +175,107 @@ def test_a_number_that_export_specialized_is_fixed() -> None:
     assert program.run(torch.ones(2), 7).tolist() == [7, 7]
     with pytest.raises(EvaluationError, match="argument 1 was 7 when the model was exported and cannot be 8"):
         program.run(torch.ones(2), 8)
+
+
+def even(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] % 2 == 0 else x + 1
+
+
+def loaded(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    return torch.export.load(file)
+
+
+@pytest.mark.parametrize("kept", [lambda program: program, loaded], ids=["exported", "loaded"])
+def test_conditions_that_export_recorded_are_checked(kept: Callable[..., Any]) -> None:
+    exported_program = kept(exported_function(even, torch.ones(4), shapes=[{0: Dim.AUTO}]))
+    with pytest.warns(
+        ConversionWarning, match=r"sizes where s0 % 2 == 0; program.run checks this, but an asset cannot"
+    ):
+        program = converted(exported_program)
+    assert len(program.diagnostics) == 1
+    assert str(program.signature()).splitlines()[-1] == "guard  s0 % 2 == 0"
+    assert program.verify_against(even, (torch.randn(6),), backends=["evaluator"]).passed
+    message = (
+        "'x' has size 5 in dimension 0, but the model was exported for sizes where s0 % 2 == 0; export it once more"
+    )
+    for backend in ("evaluator", "runtime"):
+        with pytest.raises(EvaluationError, match=message):
+            program.run(torch.ones(5), backend=backend)
+        with pytest.raises(EvaluationError, match=message):
+            program.verify_against(even, (torch.ones(5),), backends=[backend])
+    with pytest.raises(ValueError, match="sizes where s0 % 2 == 0, which does not hold where s0 is 3"):
+        program.specialize({"s0": 3})
+    with pytest.raises(ValueError, match="sizes where s0 % 2 == 0"):
+        program.set_static_shape_config("main", {"odd": {"x": (3,)}})
+    assert program.specialize({"s0": 8}).signature().guards == ()
+
+
+def checked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    torch._check(x.shape[0] % 3 == 0)
+    return x.reshape(-1, 3) + y.sum()
+
+
+def shorter(x: torch.Tensor, y: dict[str, Any]) -> torch.Tensor:
+    first = y["several"][0]
+    return x.sum() if 2 * x.shape[0] - first.shape[0] < 1 else first.sum()
+
+
+GUARDED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any, list[str]]] = {
+    "of torch._check": (
+        checked, (torch.ones(9), torch.ones(3)), [{0: Dim.AUTO}, {}], ["s0 % 3 == 0", "s0 // 3 != 1"],
+    ),
+    "of two inputs, one of them nested": (
+        shorter, (torch.ones(2), {"several": [torch.ones(4)]}), [{0: Dim.AUTO}, {"several": [{0: Dim.AUTO}]}],
+        ["2*s0 - s1 < 1"],
+    ),
+    "of a number": (
+        lambda x, n: x * n if n % 3 == 1 else x + n, (torch.ones(4), 7), [{0: Dim.AUTO}, Dim.AUTO], ["s1 % 3 == 1"],
+    ),
+    "of quotients": (
+        lambda x: x + 1 if x.shape[0] / x.shape[1] > 1.5 else x, (torch.ones(8, 5),), [{0: Dim.AUTO, 1: Dim.AUTO}],
+        ["s0 / s1 > 1.5"],
+    ),
+    "of a mutated input": (
+        lambda x, y: x.add_(1) if (x.shape[0] + y.shape[0]) % 2 else y * 1, (torch.ones(4), torch.ones(3)),
+        [{0: Dim.AUTO}, {0: Dim.AUTO}], ["(s1 + s0) % 2 != 0"],
+    ),
+    "of a derived dimension": (
+        lambda x: x * 2 if x.shape[0] % 4 == 0 else x, (torch.ones(8),), [{0: 2 * Dim("half", max=64)}],
+        ["(2*s0) % 4 == 0"],
+    ),
+    "that ranges imply": (
+        lambda x: x[: x.shape[0] // 2] * (2 if x.shape[0] > 3 else 1), (torch.ones(4),), [{0: Dim.AUTO}], [],
+    ),
+    "that all of the sizes fulfil": (
+        lambda x: x * 2 if x.shape[0] % 7 != 0 else x, (torch.ones(4),), [{0: Dim.AUTO(min=2, max=6)}], [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_guards(name: str) -> None:
+    function, args, shapes, guards = GUARDED[name]
+    exported_program = exported_function(function, *args, shapes=shapes)
+    for program in (exported_program, loaded(exported_program)):
+        staged = TorchConverter().add_exported_program(program)
+        with warnings.catch_warnings(record=True) as caught:
+            signature = staged.to_coreai().signature()
+        assert [str(guard).replace("half", "s0") for guard in signature.guards] == guards  # a file has no names
+        assert len([each for each in caught if each.category is ConversionWarning]) == bool(guards)
+
+
+def test_a_guard_that_cannot_be_read_is_warned_of() -> None:
+    program = loaded(exported_function(even, torch.ones(4), shapes=[{0: Dim.AUTO}]))
+    program._guards_code.append("__import__('os').abort() == L['x'].size()[0]")
+    with pytest.warns(ConversionWarning, match="patcomp cannot check this, and the program may be wrong"):
+        assert converted(program).signature().guards != ()
+
+
+def test_a_condition_on_the_layout_excludes_no_size_that_was_declared() -> None:
+    shapes = [{0: 2 * Dim("n", min=1, max=32)}]
+    program = converted(exported_function(lambda x: x.view(2, -1), torch.ones(8), shapes=shapes))
+    assert (program.signature().dims, program.signature().guards) == ({"n": (1, 32)}, ())
+    assert program.run(torch.ones(2)).shape == (2, 1)

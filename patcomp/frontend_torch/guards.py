@@ -1,0 +1,359 @@
+"""The conditions on sizes under which an exported program is right: its guards.
+
+`torch.export` follows the branches that the example sizes take, and records the conditions as guards of its `ShapeEnv`.
+A program that was loaded from a file has them as text only, `(L['x'].size()[0] % 2) == 0`.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.interp import sympy_interp
+
+from patcomp.emit.dims import Range
+from patcomp.emit.guards import Guard
+from patcomp.frontend_torch.nodes import operator_name
+from patcomp.frontend_torch.sizes import SYMBOLIC, known
+
+
+def guards_of(
+    programs: Sequence[ExportedProgram], names: Mapping[sympy.Symbol, str], ranges: Mapping[sympy.Symbol, Range]
+) -> tuple[list[Guard], list[str]]:
+    """The conditions of a program that do not follow from the ranges of its dimensions.
+
+    Conditions on values, which `.item()` makes sizes, are not among them.
+
+    Args:
+        programs: the program, and what PyTorch decomposed it to.
+        names: the names of the symbols that the sizes of inputs tell.
+        ranges: their ranges.
+
+    Returns:
+        The conditions, and the text of those that have no form as a `Guard`.
+    """
+    found = list(dict.fromkeys(itertools.chain.from_iterable(map(_conditions, programs))))
+    unreadable = [condition for condition in found if isinstance(condition, str)]
+    conditions = [condition for condition in found if not isinstance(condition, str)]
+    conditions = [condition for condition in conditions if not free_unbacked_symbols(condition)]
+    whole = _whole_quotients(conditions)
+    limits = {names[symbol]: limits for symbol, limits in ranges.items()}
+    guards: dict[Guard, None] = {}
+    for condition in conditions:
+        if _always(condition.subs(whole), ranges):
+            continue
+        try:
+            guard = sympy_interp(_Guards(), dict(names), condition)
+        except (AttributeError, KeyError):
+            unreadable.append(str(condition))
+        else:
+            if not _holds_everywhere(guard, limits):
+                guards[guard] = None
+    return list(guards), unreadable
+
+
+# ---- what export recorded ------------------------------------------------------------------------
+
+
+def _conditions(program: ExportedProgram) -> Iterator[Any]:
+    """The conditions of a program as SymPy expressions over symbols of sizes; as text where that cannot be read."""
+    environment = next(_environments(program), None)
+    if environment is not None:
+        lows = {symbol: limits.lower for symbol, limits in environment.var_to_range.items()}
+        assumed = {symbol: (int(low), None) for symbol, low in lows.items() if isinstance(low, sympy.Integer)}
+        for guard in environment.guards:
+            condition = environment.replace(guard.expr)
+            if not (_is_of_layout(guard) and _always(condition, assumed)):
+                yield condition
+    if environment is None or not environment.var_to_sources:  # the program was loaded from a file
+        inputs = _inputs(program) if program._guards_code else {}
+        for code in program._guards_code:
+            try:
+                read = known(_read(ast.parse(code, mode="eval").body, inputs))
+            except (_UnreadableError, SyntaxError, TypeError, ZeroDivisionError):
+                yield code
+            else:
+                yield read.node.expr if isinstance(read, SYMBOLIC) else sympy.sympify(read)
+    for node in program.graph.nodes:  # what `torch._check` leaves when the condition is not to be a guard
+        if node.op == "call_function" and operator_name(node) == "aten._assert_scalar":
+            given = node.args[0]
+            size: Any = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
+            if isinstance(known(size), SYMBOLIC):
+                yield size.node.expr
+
+
+def _environments(program: ExportedProgram) -> Iterator[Any]:
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, SYMBOLIC):
+                yield size.node.shape_env
+
+
+def _is_of_layout(guard: Any) -> bool:
+    """Whether PyTorch asked for a condition only to know the layout of a tensor in memory, which the IR has not.
+
+    Where such a condition holds for sizes of 2 or more, it is not a guard: PyTorch takes every dimension to be 2 or
+    more, and at smaller sizes that its range allows, nothing but the layout depends on this condition.
+    """
+    frame = guard.sloc.framework_loc
+    name = getattr(frame, "name", "")
+    return "_prims_common" in getattr(frame, "filename", "") and ("contiguous" in name or "overlapping" in name)
+
+
+class _UnreadableError(Exception):
+    """The text of a condition has a part that is not understood."""
+
+
+def _inputs(program: ExportedProgram) -> dict[str, Any]:
+    """What export recorded for each input, by its path in the text of conditions: `p_b_0` for `L['p']['b'][0]`."""
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    leaves = [nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None for spec in specs]
+    found: dict[str, list[Any]] = {f"flat_args_{index}": [leaf] for index, leaf in enumerate(leaves)}
+    signature = program.module_call_graph[0].signature
+    if signature is not None and signature.forward_arg_names and program.call_spec.in_spec is not None:
+        args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+        named = dict(zip(signature.forward_arg_names, args, strict=False)) | kwargs
+        for path, leaf in pytree.tree_leaves_with_path(named):
+            keys = (str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+            found.setdefault("_".join(keys), []).append(leaf)
+    return {path: values[0] for path, values in found.items() if len(values) == 1}
+
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.Not: torch.sym_not,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.And: operator.and_,
+    ast.Or: operator.or_,
+}
+_CALLS: dict[str, Callable[..., Any]] = {
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+    "abs": abs,
+    "math.floor": math.floor,
+    "math.ceil": math.ceil,
+    "math.trunc": math.trunc,
+    "torch.sym_float": torch.sym_float,
+    "torch._sym_sqrt": torch.sym_sqrt,
+}
+
+
+def _read(node: ast.expr, inputs: Mapping[str, Any]) -> Any:
+    """The value of an expression that PyTorch printed, as a size. Nothing of it is executed."""
+    read = partial(_read, inputs=inputs)
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            return node.value
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+            function, operands = _OPERATORS.get(type(op)), [left, right]
+        case ast.UnaryOp(op=op, operand=operand):
+            function, operands = _OPERATORS.get(type(op)), [operand]
+        case ast.BoolOp(op=op, values=[first, *others]):
+            result, function = read(first), _OPERATORS[type(op)]
+            for other in others:
+                result = function(result, read(other))
+            return result
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[]), slice=axis):
+            shape, index = getattr(_input(tensor, inputs), "shape", ()), read(axis)
+            if not isinstance(index, int) or index >= len(shape):
+                raise _UnreadableError
+            return shape[index]
+        case ast.Subscript() | ast.Attribute():
+            return _input(node, inputs)
+        case ast.Call(func=called, args=operands, keywords=[]):
+            function = _CALLS.get(ast.unparse(called))
+        case _:
+            raise _UnreadableError
+    if function is None:
+        raise _UnreadableError
+    return function(*map(read, operands))
+
+
+def _input(node: ast.expr, inputs: Mapping[str, Any]) -> Any:
+    """The input that `L['p']['b'][0]` is."""
+    keys: list[str] = []
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Subscript(value=outer, slice=ast.Constant(value=key)) | ast.Attribute(value=outer, attr=key):
+                keys.insert(0, str(key))
+                node = outer
+            case _:
+                raise _UnreadableError
+    path = "_".join(keys)
+    if node.id != "L" or path not in inputs:
+        raise _UnreadableError
+    return inputs[path]
+
+
+# ---- conditions as data --------------------------------------------------------------------------
+
+
+class _Guards:
+    """What `sympy_interp` calls to make a `Guard` of an expression."""
+
+    def __getattr__(self, handler: str) -> Callable[..., Guard]:
+        names = {
+            "and_": "and", "or_": "or", "not_": "not",
+            "eq": "==", "ne": "!=", "lt": "<", "gt": ">", "ge": ">=",
+            "floordiv": "//", "mod": "%", "python_mod": "%", "int_truediv": "/", "truediv": "/",
+            "pow": "**", "pow_by_natural": "**", "minimum": "min", "maximum": "max", "abs": "abs", "sqrt": "sqrt",
+        }  # fmt: skip
+        if handler not in names:
+            raise AttributeError(handler)
+        return lambda *operands: Guard(names[handler], operands)
+
+    def constant(self, number: Any, dtype: torch.dtype) -> Any:
+        return {torch.bool: bool, torch.int64: int, torch.double: float}[dtype](number)
+
+    def identity(self, size: Any) -> Any:
+        return size
+
+    def to_dtype(self, size: Any, dtype: torch.dtype) -> Guard:
+        return Guard("float", (size,))
+
+    def le(self, a: Any, b: Any) -> Guard:
+        is_remainder = isinstance(a, Guard) and a.operator == "%"
+        return Guard("==" if is_remainder and b == 0 else "<=", (a, b))
+
+    def mul(self, a: Any, b: Any) -> Any:
+        return b if a == 1 else Guard("*", (a, b))
+
+    def add(self, a: Any, b: Any) -> Guard:
+        if _is_negative(a) and not _is_negative(b):
+            a, b = b, a
+        return Guard("-", (a, self._negative(b))) if _is_negative(b) else Guard("+", (a, b))
+
+    def _negative(self, size: Any) -> Any:
+        if not isinstance(size, Guard):
+            return -size
+        factor, *others = size.operands
+        return self.mul(self._negative(factor), *others)
+
+    def floor_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
+        return Guard("floor", (size,))
+
+    def ceil_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
+        return Guard("ceil", (size,))
+
+    def trunc_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
+        return Guard("trunc", (size,))
+
+    def round_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
+        return Guard("round", (size,))
+
+    def modular_indexing(self, base: Any, divisor: Any, modulus: Any) -> Guard:
+        return Guard("%", (Guard("//", (base, divisor)), modulus))
+
+
+def _is_negative(size: Any) -> bool:
+    """Whether a term of a sum has a negative factor in front."""
+    if isinstance(size, Guard):
+        return size.operator == "*" and _is_negative(size.operands[0])
+    return isinstance(size, int | float) and size < 0
+
+
+# ---- conditions that always hold -----------------------------------------------------------------
+
+
+def _always(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool:
+    """Whether a condition provably holds for all sizes in the ranges of the dimensions."""
+    if condition in (sympy.true, sympy.false):
+        return bool(condition)
+    if isinstance(condition, sympy.And | sympy.Or):
+        return (all if isinstance(condition, sympy.And) else any)(_always(part, ranges) for part in condition.args)
+    if not isinstance(condition, sympy.core.relational.Relational):
+        return False
+    difference = condition.rhs - condition.lhs
+    at_least, at_most = _least(difference, ranges), -_least(-difference, ranges)
+    step = 1 if difference.is_integer else sympy.Rational(1, 10**9)
+    return bool(
+        {
+            sympy.Eq: lambda: at_least == at_most == 0,
+            sympy.Ne: lambda: at_least >= step or at_most <= -step,
+            sympy.Le: lambda: at_least >= 0,
+            sympy.Lt: lambda: at_least >= step,
+            sympy.Ge: lambda: at_most <= 0,
+            sympy.Gt: lambda: at_most <= -step,
+        }[condition.func]()
+    )
+
+
+_FEW = 4096
+"""So many sizes can be tried."""
+
+
+def _holds_everywhere(guard: Guard, ranges: Mapping[str, Range]) -> bool:
+    """Whether a condition holds for all sizes in the ranges of its dimensions; False if they are too many to try."""
+    limits = [ranges[name] for name in guard.names]
+    sizes = [range(low, low + _FEW + 1 if high is None else high + 1) for low, high in limits]
+    if math.prod(map(len, sizes)) > _FEW:
+        return False
+    return all(guard.value(dict(zip(guard.names, case, strict=True))) for case in itertools.product(*sizes))
+
+
+def _whole_quotients(conditions: Sequence[Any]) -> dict[sympy.Expr, sympy.Expr]:
+    """The quotients without a remainder in some conditions, as fractions: `s // 2` is `s / 2` where `s % 2 == 0`."""
+    remainders = (
+        condition.lhs
+        for condition in conditions
+        if isinstance(condition, sympy.Eq | sympy.Le) and condition.rhs == 0 and isinstance(condition.lhs, Mod)
+    )
+    return {FloorDiv(*remainder.args): remainder.args[0] / remainder.args[1] for remainder in remainders}
+
+
+def _least(size: Any, ranges: Mapping[sympy.Symbol, Range]) -> Any:
+    """A lower bound of an expression, minus infinity where none is found.
+
+    Quotients and remainders are replaced by what bounds them, then each dimension is written as its smallest size plus
+    a rest, or its largest minus a rest: if no rest has a negative factor, the constant term is a bound.
+    """
+    is_integer, size = size.is_integer, sympy.expand(size)
+    for part in sorted(size.atoms(FloorDiv, Mod, PythonMod), key=lambda part: -part.count_ops()):
+        factor, (value, divisor) = size.coeff(part), part.args
+        is_linear = factor.is_number and not sympy.expand(size - factor * part).has(part)
+        if not is_linear or not divisor.is_Integer or divisor <= 0:
+            return -sympy.oo
+        low, high = (value - divisor + 1) / divisor, value / divisor
+        if not isinstance(part, FloorDiv):
+            low, high = sympy.Integer(0), divisor - 1
+        size = sympy.expand(size.subs(part, low if factor > 0 else high))
+    symbols = sorted(size.free_symbols, key=str)
+    if not size.is_polynomial(*symbols):
+        return -sympy.oo
+    choices = []
+    for symbol in symbols:
+        low, high = ranges.get(symbol, (0, None))
+        choices.append([low + symbol] + ([] if high is None else [high - symbol]))
+    for chosen in itertools.product(*choices):
+        shifted = size.subs(dict(zip(symbols, chosen, strict=True)), simultaneous=True)
+        terms = sympy.Poly(shifted, *symbols).terms() if symbols else [((), shifted)]
+        if all(factor >= 0 for powers, factor in terms if any(powers)):
+            constant = sum(factor for powers, factor in terms if not any(powers))
+            return sympy.ceiling(constant) if is_integer else constant
+    return -sympy.oo
