@@ -6,12 +6,10 @@ from functools import partial
 
 import pytest
 import torch
-from models.zoo import _randomized, import_torchvision
+from models.zoo import _randomized
 from native import Native
 
 from patcomp import TorchConverter
-
-import_torchvision()
 
 
 @pytest.mark.parametrize("version", [1, 2])
