@@ -117,6 +117,19 @@ def test_questions(patcomp: Command, tmp_path: Path) -> None:
     assert patcomp("why-not", "layer_norm", "norm.pt2").out.startswith("layer_norm: there is no ")
 
 
+def test_ops_by_name(patcomp: Command) -> None:
+    for name in ("aten.add", "add", "aten::add", "torch.ops.aten.add"):
+        out = patcomp("ops", name).out
+        assert "aten.add.Tensor" in out
+        assert out.endswith("2 ops\n")
+    assert patcomp("ops", "aten.add.Tensor").out.endswith("1 op\n")
+    assert "aten.add.Scalar" in patcomp("ops", "add*").out
+    assert "PyTorch has no operator aten.addd; there are " in patcomp("ops", "aten.addd").err
+    assert "aten.rand, aten.rand.generator: PyTorch has it, but no rule" in patcomp("ops", "aten.rand").err
+    assert "not converted: aten.view.dtype" in patcomp("ops", "aten.view").err
+    assert "no supported op has a name like nothing*" in patcomp("ops", "nothing*").err
+
+
 def test_catalog_composites(patcomp: Command) -> None:
     out = patcomp("catalog", "composites").out
     assert "scaled_dot_product_attention" in out

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from patcomp.commands.common import Catalogs, UsageError, counted, load_catalogs, rules_with, wide_console
+from patcomp.commands.common import Catalogs, UsageError, counted, load_catalogs, rules_with, say, wide_console
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
@@ -120,10 +120,13 @@ def catalog_page(rules: Iterable[Entry]) -> str:
 
 
 def ops(
-    pattern: Annotated[str, typer.Argument(help="Only ops of such names, a shell pattern: 'aten.add*'.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(help="One op with its overloads, aten.add, or a shell pattern of names: 'aten.add*'.")
+    ] = "*",
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
 ) -> None:
     """Lists the PyTorch ops that are converted: how, with which element types and ranks, and what is refused."""
+    from patcomp.frontend_torch.op_names import overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares
     from patcomp.ops_page import ops_page, ranks_text
 
@@ -131,9 +134,18 @@ def ops(
     if markdown:
         print(ops_page(found, sweep_shares()))
         return
-    found = [support for support in found if fnmatch(support.op, pattern) or fnmatch(support.op, f"aten.{pattern}")]
-    if not found:
-        raise PatcompError(f"no supported op is called {pattern}")
+    if any(character in pattern for character in "*?["):
+        found = [item for item in found if fnmatch(item.op, pattern) or fnmatch(item.op, f"aten.{pattern}")]
+        if not found:
+            raise PatcompError(f"no supported op has a name like {pattern}")
+    else:
+        overloads = overloads_of(pattern)
+        found = [item for item in found if item.op in overloads]
+        others = ", ".join(op for op in overloads if op not in [item.op for item in found])
+        if not found:
+            raise PatcompError(f"{others}: PyTorch has it, but no rule or decomposition takes it")
+        if others:
+            say(f"not converted: {others}")
     table = Table("op", "how", "element types", "ranks", "limits")
     for support in found:
         cells = (", ".join(support.how), ", ".join(support.dtypes), ranks_text(support.ranks))

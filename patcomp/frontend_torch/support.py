@@ -18,6 +18,7 @@ from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.decompositions import get_decomp_table
 from patcomp.frontend_torch.markers import is_marker
 from patcomp.frontend_torch.nodes import operator_name
+from patcomp.frontend_torch.op_names import overloads_of
 from patcomp.ir import aten
 from patterns_catalog import default_decompositions, default_rules
 
@@ -29,7 +30,7 @@ _STAGES = {"normalize": "rewritten", "recover": "composite", "lower": "lowered"}
 
 @dataclass(frozen=True)
 class OpSupport:
-    """How one op is converted; true if it is."""
+    """How one op is converted; true if it is, or if any of its overloads is."""
 
     op: str
     """Its name in the `aten` dialect."""
@@ -44,6 +45,8 @@ class OpSupport:
     """The ranks of the first tensor in these samples."""
     limits: tuple[str, ...] = ()
     """Why some samples are refused."""
+    overloads: tuple[OpSupport, ...] = ()
+    """The answer for each overload, if the question was about an op with several; the fields above are their union."""
 
     def __bool__(self) -> bool:
         return bool(self.how)
@@ -66,15 +69,17 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
     """Whether something can be converted, and how, without converting it.
 
     Args:
-        what: an op (`torch.ops.aten.add.Tensor`, a packet such as `torch.ops.aten.relu` for its default overload, or a
-            name such as `"aten.add.Tensor"`), an FX node of an exported program, or an `ExportedProgram`.
+        what: an overload (`torch.ops.aten.add.Tensor`, `"aten.add.Tensor"`), an op with all its overloads
+            (`torch.ops.aten.add`, `"aten.add"`), an FX node of an exported program, or an `ExportedProgram`.
 
     Returns:
-        `OpSupport` for an op or node, `ProgramSupport` for a program; both are true or false. Options and shapes that
-        a rule refuses (`OpSupport.limits`) show only in the conversion.
+        `OpSupport` for an op or node, `ProgramSupport` for a program; both are true or false. An op with several
+        overloads is true if any of them is converted, and `OpSupport.overloads` has each. Options and shapes that a
+        rule refuses (`OpSupport.limits`) show only in the conversion.
 
     Raises:
         TypeError: something else was given.
+        LookupError: PyTorch has no operator of the name; the message has names like it.
     """
     if isinstance(what, ExportedProgram):
         try:
@@ -85,12 +90,12 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
         if is_marker(what):
             return OpSupport(operator_name(what), ("outlined",))
         return op_support(operator_name(what))
-    if isinstance(what, torch._ops.OpOverloadPacket):
-        what = what.default
     if isinstance(what, torch._ops.OpOverload):
         return op_support(aten.op_name(what.name()))
+    if isinstance(what, torch._ops.OpOverloadPacket):
+        what = what._qualified_op_name
     if isinstance(what, str):
-        return op_support(what.replace("::", ".").removesuffix(".default"))
+        return _together([op_support(op) for op in overloads_of(what)])
     raise TypeError(f"supports takes an op, a node or an ExportedProgram, got {type(what).__name__}")
 
 
@@ -107,6 +112,18 @@ def op_support(op: str) -> OpSupport:
         how.append("decomposed")  # PyTorch has forms for ops that end in ones without a rule: only samples tell
     tuples = {key: tuple(found.get(key, ())) for key in ("dtypes", "ranks", "limits")}
     return OpSupport(op, tuple(dict.fromkeys(how)), tuple(names), **tuples)
+
+
+def _together(overloads: list[OpSupport]) -> OpSupport:
+    """The answer for an op with all its overloads."""
+    if len(overloads) == 1:
+        return overloads[0]
+    namespace, name, *_ = overloads[0].op.split(".")
+    how, rules, dtypes, ranks, limits = (
+        tuple(dict.fromkeys(item for each in overloads for item in getattr(each, field)))
+        for field in ("how", "rules", "dtypes", "ranks", "limits")
+    )
+    return OpSupport(f"{namespace}.{name}", how, rules, dtypes, tuple(sorted(ranks)), limits, tuple(overloads))
 
 
 def supported_ops() -> list[OpSupport]:

@@ -27,7 +27,42 @@ def test_decomposed_and_unknown_ops() -> None:
     assert patcomp.supports("aten.addbmm").how == ("decomposed",)
     assert "composite" in patcomp.supports("aten.scaled_dot_product_attention").how
     assert not patcomp.supports("aten.rand")
-    assert not patcomp.supports("my_library.scale")
+    assert not patcomp.supports("aten.add_")
+
+
+@pytest.mark.parametrize("what", ["aten.add", "aten::add", "add", "torch.ops.aten.add", torch.ops.aten.add])
+def test_a_packet_answers_for_all_overloads(what: object) -> None:
+    support = patcomp.supports(what)
+    assert support
+    assert support.op == "aten.add"
+    assert [overload.op for overload in support.overloads] == ["aten.add.Scalar", "aten.add.Tensor"]
+    assert all(support.overloads)
+    assert {"rewritten", "lowered"} <= set(support.how)
+    assert "float32" in support.dtypes
+
+
+def test_a_packet_of_which_some_overloads_are_not_converted() -> None:
+    support = patcomp.supports(torch.ops.aten.view)
+    assert support
+    assert [overload.op for overload in support.overloads if not overload] == ["aten.view.dtype"]
+    assert not patcomp.supports(torch.ops.aten.view.dtype)
+    assert not patcomp.supports(torch.ops.aten.rand)
+    assert not patcomp.supports(torch.ops.aten.add_)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("aten.addd", "PyTorch has no operator aten.addd; there are .*aten.add"),
+        ("aten.softmaxx", "there are .*aten.softmax"),
+        ("aten.add.Tensr", "aten.add has no overload 'Tensr'; there are aten.add.Scalar, aten.add.Tensor"),
+        ("my_library.scale", "PyTorch has no operator my_library.scale; import the module that registers it first"),
+        ("", "PyTorch has no operator"),
+    ],
+)
+def test_misspelt_names_are_errors(name: str, message: str) -> None:
+    with pytest.raises(LookupError, match=message):
+        patcomp.supports(name)
 
 
 def test_a_node_and_a_program() -> None:

@@ -1,0 +1,58 @@
+"""Names of operators as users write them: `aten.add`, `aten::add.Tensor`, `torch.ops.aten.add.default`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import torch
+
+from patcomp.ir import aten
+
+
+class OpNameError(LookupError):
+    """No operator has the name."""
+
+
+def overloads_of(name: str) -> list[str]:
+    """The ops in the `aten` dialect's spelling that a name stands for: one overload, or all that return new tensors.
+
+    Raises:
+        OpNameError: there is none; the message has names like it.
+    """
+    spelled = name.replace("::", ".").removeprefix("torch.ops.")
+    if "." not in spelled:
+        spelled = f"aten.{spelled}"
+    namespace, op, *overload = spelled.split(".", 2)
+    packet = f"{namespace}.{op}"
+    known = _functional().get(packet) or _registered(namespace, op)
+    if not known:
+        raise OpNameError(_unknown(name, packet))
+    if not overload:
+        return known
+    wanted = aten.op_name(spelled)
+    if wanted not in known and wanted not in _registered(namespace, op):
+        raise OpNameError(f"{packet} has no overload {overload[0]!r}; there are {', '.join(known)}")
+    return [wanted]
+
+
+def _functional() -> dict[str, list[str]]:
+    """Every overload that mutates nothing, by the name without it."""
+    found: dict[str, list[str]] = {}
+    for op in aten.known_names():
+        found.setdefault(".".join(op.split(".")[:2]), []).append(op)
+    return found
+
+
+def _registered(namespace: str, op: str) -> list[str]:
+    """Every overload that PyTorch knows, of any library."""
+    packet = getattr(getattr(torch.ops, namespace), op, None)
+    names = packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else []
+    return [aten.op_name(f"{namespace}.{op}.{overload}") for overload in names]
+
+
+def _unknown(name: str, packet: str) -> str:
+    near = get_close_matches(packet, _functional(), n=5, cutoff=0.75)
+    advice = f"; there are {', '.join(near)}" if near else ""
+    if not packet.startswith("aten."):
+        advice += "; import the module that registers it first"
+    return f"PyTorch has no operator {name}{advice}"
