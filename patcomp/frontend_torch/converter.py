@@ -15,20 +15,20 @@ from typing import Any
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.emit.dims import Dims
 from patcomp.emit.program import AIProgram, Stages
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
-from patcomp.frontend_torch.aliases import same_examples
 from patcomp.frontend_torch.calls import initial_state, model_call
+from patcomp.frontend_torch.completeness import check_complete
 from patcomp.frontend_torch.conversion import Conversion, Progress, Staged, headline
 from patcomp.frontend_torch.decompose import Decomposer, functional
 from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.dims import dims_of, guard_problems
+from patcomp.frontend_torch.diagnostics import diagnostics
+from patcomp.frontend_torch.dims import dims_of
 from patcomp.frontend_torch.externalize import Marking, Target, mark
 from patcomp.frontend_torch.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.names import check_entrypoint, names_for
-from patcomp.frontend_torch.signature import Signature, signature_of, signature_problems
+from patcomp.frontend_torch.signature import signature_of, signature_problems
 from patcomp.frontend_torch.skeleton import is_of_custom_op
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
@@ -226,6 +226,7 @@ class TorchConverter:
             )
 
         def prepare(converter: TorchConverter) -> Staged:
+            check_complete(program)
             try:
                 current = functional(program, converter.lowerings)
             except UnsupportedError as error:
@@ -251,7 +252,7 @@ class TorchConverter:
                 is_module,
                 marking.labels if marking else (),
                 dims,
-                _diagnostics(current, signature, marking, dims),
+                diagnostics(current, signature, marking, dims),
                 tuple(problems),
                 tuple(converter.lowerings),
                 prepare=prepare,
@@ -404,8 +405,8 @@ class TorchConverter:
             dumps.write("emit", compilation.module)
         for kernel in self._kernels:
             compilation.module.kernels |= kernel.functions
-        diagnostics = (*(each for item in staged for each in item.diagnostics), *compilation.diagnostics)
-        for each in diagnostics:
+        found = (*(each for item in staged for each in item.diagnostics), *compilation.diagnostics)
+        for each in found:
             warnings.warn(str(each), ConversionWarning, stacklevel=2)
         rules, module, stages = self.rules, compilation.module, Stages(conversion.texts)
 
@@ -420,7 +421,7 @@ class TorchConverter:
             calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: item.dims for item in staged},
-            diagnostics=diagnostics,
+            diagnostics=found,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, stages, name),
             _specialize=specialized,
@@ -464,11 +465,3 @@ class TorchConverter:
             lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}{externalized}")
         custom = [f"  custom_lowerings: {list(self.lowerings)}"] if list(self.lowerings) else []
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
-
-
-def _diagnostics(
-    program: ExportedProgram, signature: Signature, marking: Marking | None, dims: Dims
-) -> tuple[Problem, ...]:
-    """What the user of a staged program should know before the asset surprises them."""
-    texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
-    return (*map(Problem, texts), *guard_problems(dims))

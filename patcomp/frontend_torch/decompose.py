@@ -33,7 +33,7 @@ from patcomp.frontend_torch.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.decompositions import get_decomp_table
 from patcomp.frontend_torch.lowerings import Lowerings
 from patcomp.frontend_torch.markers import is_marker
-from patcomp.frontend_torch.nodes import is_assertion, is_size, operator_name
+from patcomp.frontend_torch.nodes import draws_random_numbers, is_assertion, is_size, is_untyped, operator_name
 from patcomp.frontend_torch.provenance import origins_of
 from patcomp.frontend_torch.skeleton import advice_for, is_of_custom_op
 from patcomp.ir import aten
@@ -137,6 +137,8 @@ class Decomposer:
                         found[node] = inside
                         continue
                     reason = f"unsupported op, made of {', '.join(unknown)}"
+            if draws_random_numbers(node):
+                reason = "unsupported op, which draws random numbers"
             op = operator_name(node)
             problem = Problem(reason, op, origin.node, origin.module_path, origin.source, advice_for(node))
             if op in shown and is_of_custom_op(problem):
@@ -167,7 +169,7 @@ class Decomposer:
         """Whether a node has to be taken apart."""
         if node.op != "call_function" or node.target is operator.getitem or node.target in CONTROL_FLOW:
             return False
-        if is_assertion(node) or is_size(node) or is_marker(node):
+        if is_assertion(node) or is_size(node) or is_marker(node) or is_untyped(node):
             return False
         if self._lowerings.name_of(node.target) is not None:
             return False

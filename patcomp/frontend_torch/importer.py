@@ -18,7 +18,7 @@ from patcomp.frontend_torch.dtypes import element_of, storage_array, type_of
 from patcomp.frontend_torch.lowerings import Lowerings
 from patcomp.frontend_torch.markers import BEGIN, is_marker, marker_op
 from patcomp.frontend_torch.names import Names
-from patcomp.frontend_torch.nodes import is_assertion, is_size, operator_name
+from patcomp.frontend_torch.nodes import is_assertion, is_size, is_untyped, operator_name
 from patcomp.frontend_torch.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.signature import Signature
 from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known_shape, scalar_type
@@ -260,8 +260,8 @@ class _Importer:
             self.sizes.tensor(value, recorded)
 
     def _call(self, node: Node) -> None:
-        if is_assertion(node):
-            return
+        if is_assertion(node) or (is_untyped(node) and not is_marker(node)):
+            return  # `check_complete` made sure that a node without a type is dead
         if is_size(node):
             self._size(node)
             return

@@ -26,9 +26,26 @@ def is_assertion(node: Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
 
 
+def is_untyped(node: Node) -> bool:
+    """Whether an operator's node lacks `meta["val"]`; export records it, and graph passes may leave it out."""
+    return isinstance(node.target, torch._ops.OpOverload) and "val" not in node.meta and not is_assertion(node)
+
+
 def is_size(node: Node) -> bool:
     """Whether a node computes a size that is only known when the program runs, or a condition on sizes."""
     return isinstance(node.meta.get("val"), SYMBOLIC)
+
+
+_RANDOM_IN_TRAINING = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention"})
+"""Ops that PyTorch marks as random because they can have dropout."""
+
+
+def draws_random_numbers(node: Node) -> bool:
+    """Whether what a node computes is random."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._opname in _RANDOM_IN_TRAINING:
+        return False
+    return torch.Tag.nondeterministic_seeded in target.tags
 
 
 def operator_name(node: Node) -> str:

@@ -13,6 +13,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.dtypes import type_of
 from patcomp.frontend_torch.lowerings import argument_of
 from patcomp.frontend_torch.metal_kernel import NAMESPACE as METAL_KERNELS
+from patcomp.frontend_torch.nodes import draws_random_numbers
 
 _OF_PYTORCH = ("aten", "prims")
 _WRITING = (torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2)
@@ -30,6 +31,11 @@ def advice_for(node: Node) -> str:
     target = node.target
     if target in _WRITING and isinstance(node.args[0], torch._ops.OpOverload):
         return f"{node.args[0].name()} writes to its arguments: define it as an op that returns new tensors"
+    if draws_random_numbers(node):
+        return (
+            "dropout is for training: call model.eval() before torch.export.export; other random numbers have to be "
+            "inputs of the model"
+        )
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in _OF_PYTORCH:
         return "rewrite the model without it, register a lowering for it, or add a rule for it to a catalog"
     if target.namespace == METAL_KERNELS:

@@ -150,7 +150,7 @@ def _unrolled(
 ) -> State:  # fmt: skip
     """The outputs of the last layer, and the last states of every layer and direction."""
     if train and dropout and layers > 1:
-        raise Rejected("dropout between the layers of a recurrent network, which is random")
+        raise Rejected("dropout between recurrent layers is random; export after model.eval()")
     directions = 2 if bidirectional else 1
     count = len(params) // (layers * directions)
     x = x.transpose(0, 1) if batch_first else x

@@ -16,7 +16,7 @@ from patterns_catalog.composites.attention import attend, causal_mask, repeat_he
 def broadcasting_attention(op: OpView, c: Any) -> Value:
     "softmax(scale * query @ key^T + mask) @ value, on matrices alone or with batches that broadcast"
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
-    op.expect(op.dropout_p == 0.0, "attention with dropout, which is random")
+    op.expect(op.dropout_p == 0.0, "attention with dropout is random; export after model.eval()")
     if op.is_causal:
         op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
         mask = causal_mask(c, query, key)

@@ -1,0 +1,71 @@
+"""Exported programs that other tools left incomplete: nodes without a recorded result, weights without values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.diagnostics import listed
+from patcomp.frontend_torch.nodes import is_untyped, operator_name
+from patcomp.frontend_torch.provenance import origins_of
+
+
+def check_complete(program: ExportedProgram) -> None:
+    """Checks that the results of the nodes that are used have types, and the weights values.
+
+    A dead node may lack `meta["val"]`: import leaves it out.
+
+    Raises:
+        UnsupportedError: something is missing; all of it is listed.
+    """
+    dead: set[Node] = set()
+    used: list[Node] = []
+    for node in filter(is_untyped, reversed(program.graph.nodes)):
+        if dead.issuperset(node.users):
+            dead.add(node)
+        else:
+            used.insert(0, node)
+    origins = origins_of(program.graph)
+    problems = [
+        Problem(
+            "the node has no meta['val'], which tells the shape and element type of its result",
+            operator_name(node), origins[node].node, origins[node].module_path, origins[node].source,
+            "let the graph pass that made it set node.meta['val'], or export the model again after the change",
+        )
+        for node in used
+    ]  # fmt: skip
+    problems += _without_values(program)
+    if problems:
+        raise UnsupportedError("the exported program is incomplete:", problems)
+
+
+def _without_values(program: ExportedProgram) -> Iterator[Problem]:
+    """The weights whose numbers are not in memory: on the meta device, or stand-ins of `FakeTensorMode`."""
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
+    tensors = {**program.constants, **program.state_dict}
+    meta: list[str] = []
+    fake: list[str] = []
+    for spec in program.graph_signature.input_specs:
+        value = tensors.get(spec.target) if spec.kind in kinds and spec.arg.name in used else None
+        if isinstance(value, FakeTensor):
+            fake.append(str(spec.target))
+        elif isinstance(value, torch.Tensor) and value.is_meta:
+            meta.append(str(spec.target))
+    if meta:
+        yield Problem(
+            f"the weights {listed(meta)} are on the meta device and have no values",
+            advice="give the model its weights before it is exported: model.to_empty(device='cpu') and "
+            "model.load_state_dict(...)",
+        )
+    if fake:
+        yield Problem(
+            f"the weights {listed(fake)} are fake tensors and have no values",
+            advice="make the model outside of FakeTensorMode, or put its real tensors into program.state_dict",
+        )

@@ -1,0 +1,108 @@
+"""What the user of a staged program should know: it converts, but may not be the program that was meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from operator import getitem
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from patcomp.emit.dims import Dims
+from patcomp.errors import Problem
+from patcomp.frontend_torch.aliases import same_examples
+from patcomp.frontend_torch.dims import guard_problems
+from patcomp.frontend_torch.externalize import Marking
+from patcomp.frontend_torch.nodes import operator_name
+from patcomp.frontend_torch.signature import Signature
+
+
+def diagnostics(
+    program: ExportedProgram, signature: Signature, marking: Marking | None, dims: Dims
+) -> tuple[Problem, ...]:
+    """The warnings of a staged program, in a fixed order."""
+    texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
+    return (
+        *map(Problem, texts),
+        *guard_problems(dims),
+        *_training(program, signature),
+        *_unread_compression(program, signature),
+    )
+
+
+def _training(program: ExportedProgram, signature: Signature) -> Iterator[Problem]:
+    """Batch norms whose running statistics are state, because they were exported in training mode."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    buffers = {state.target: nodes[state.result] for state in signature.states if state.is_buffer}
+    statistics = [
+        path
+        for path, result in buffers.items()
+        if _is_of_batch_norm(result)
+        or (path.endswith("running_mean") and path.replace("running_mean", "num_batches_tracked") in buffers)
+    ]
+    modules = list(dict.fromkeys(path.rpartition(".")[0] or path for path in statistics))
+    if modules:
+        several = len(modules) > 1
+        yield Problem(
+            f"the batch norm{'s' * several} {listed(modules)} {'are' if several else 'is'} in training mode: the "
+            "program normalizes with the statistics of each batch, and its running statistics are states",
+            advice="call model.eval() before torch.export.export, unless the program is for training",
+        )
+
+
+def _is_of_batch_norm(node: Node) -> bool:
+    source = node.args[0] if node.target is getitem else node
+    return isinstance(source, Node) and "batch_norm" in operator_name(source)
+
+
+_CORE_ML = re.compile(r"(?:(.*)\.)?_COREML_/(.+)/\w+")
+"""The buffers by which coreai-opt and `coremltools.optimize.torch` describe a weight: `fc._COREML_/weight/lut`."""
+
+_DESCRIPTION = re.compile(r"[._][\w.]*(scale|zero_?point|zeros|lut|code_?book|palette|absmax)\w*")
+"""What follows the path of a weight in that of a tensor which says how it is compressed: `fc.weight_scale`."""
+
+
+def _unread_compression(program: ExportedProgram, signature: Signature) -> Iterator[Problem]:
+    """Float weights beside which are buffers that say how they are compressed, none of which the program reads."""
+    used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
+    tensors = dict(signature.constants.values())
+    read = {path for name, (path, _) in signature.constants.items() if name in used}
+    weights = [path for path in read if tensors[path].is_floating_point()]
+    core_ml = {
+        ".".join(filter(None, match.groups())) for path in tensors.keys() - read if (match := _CORE_ML.fullmatch(path))
+    }
+    described = {
+        weight: descriptions
+        for weight in weights
+        if (descriptions := [path for path in tensors if _describes(path, weight)]) and read.isdisjoint(descriptions)
+    }
+    if found := sorted(core_ml.intersection(weights)):
+        yield Problem(
+            f"the weights {listed(found)} become floats of {_bytes(tensors, found)}: the buffers `_COREML_/...`, which "
+            "describe how they are compressed, are not read",
+            advice="the results are right, only the asset is large; docs/quantized-models.md lists the forms of "
+            "compressed weights that stay small",
+        )
+    if found := sorted(described):
+        unread = sorted(path for weight in found for path in described[weight])
+        yield Problem(
+            f"the weights {listed(found)} become floats of {_bytes(tensors, found)}: the program does not read "
+            f"{listed(unread)}, which by their names describe how they are compressed",
+            advice="check that the exported model computes with them; the asset has only what it reads",
+        )
+
+
+def _describes(path: str, weight: str) -> bool:
+    return path.startswith(weight) and _DESCRIPTION.fullmatch(path, len(weight)) is not None
+
+
+def _bytes(tensors: dict[str, torch.Tensor], paths: list[str]) -> str:
+    return f"{sum(tensors[path].nbytes for path in paths):,} bytes"
+
+
+def listed(names: list[str], shown: int = 10) -> str:
+    """Names in quotes, the first ones if there are many."""
+    rest = len(names) - shown
+    return ", ".join(map(repr, names[:shown])) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,260 @@
+"""What staging says of programs that are incomplete, or that may not be the program that was meant."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+
+from patcomp import AIProgram, ConversionWarning, TorchConverter, UnsupportedError, get_decomp_table
+
+X = torch.randn(2, 4)
+
+
+def staged(program: ExportedProgram) -> TorchConverter:
+    return TorchConverter().add_exported_program(program)
+
+
+def converted(model: nn.Module, *inputs: torch.Tensor) -> tuple[AIProgram, list[str]]:
+    """The program of a model and the warnings of its conversion."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = staged(torch.export.export(model, inputs or (X,))).to_coreai()
+    texts = [str(each.message) for each in caught if issubclass(each.category, ConversionWarning)]
+    assert texts == [str(problem) for problem in program.diagnostics]
+    return program, texts
+
+
+def refusal(program: ExportedProgram) -> str:
+    with pytest.raises(UnsupportedError) as error:
+        staged(program)
+    return str(error.value)
+
+
+# ---- training mode ----------------------------------------------------------------------------------
+
+
+def norms() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4, momentum=0.5))
+
+
+TABLES: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
+    "undecomposed": lambda program: program,
+    "PyTorch's table": lambda program: program.run_decompositions(),
+    "ours": lambda program: program.run_decompositions(get_decomp_table()),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_batch_norm_in_training_mode(table: str) -> None:
+    program = TABLES[table](torch.export.export(norms().train(), (X,)))
+    with pytest.warns(ConversionWarning, match="the batch norms '1', '2' are in training mode") as caught:
+        text = str(staged(program).to_coreai().report())
+    assert sum("training mode" in str(each.message) for each in caught) == 1
+    assert "call model.eval() before torch.export.export" in text
+
+
+def test_batch_norms_that_are_no_surprise() -> None:
+    assert converted(norms().eval())[1] == []
+    assert converted(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False)).train())[1] == []
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("running_mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.running_mean.lerp_(x.mean(0), 0.5)
+        return x - self.running_mean
+
+
+def test_running_statistics_of_the_models_own_are_no_batch_norm() -> None:
+    assert converted(Counts())[1] == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("layer", [nn.Dropout(), nn.AlphaDropout(), nn.Dropout1d(), nn.RReLU()])
+def test_dropout_in_training_mode(layer: nn.Module, table: str) -> None:
+    text = refusal(TABLES[table](torch.export.export(nn.Sequential(layer).train(), (X,))))
+    assert "which draws random numbers" in text
+    assert "dropout is for training: call model.eval() before torch.export.export" in text
+
+
+class Noise(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn_like(x)
+
+
+def test_other_random_numbers() -> None:
+    assert "other random numbers have to be inputs of the model" in refusal(torch.export.export(Noise(), (X,)))
+
+
+def test_recurrent_networks_without_dropout_are_not_random() -> None:
+    assert converted(nn.LSTM(4, 4).train())[1] == []
+    lstm = nn.LSTM(4, 4, num_layers=2, dropout=0.5)
+    assert "dropout between recurrent layers is random" in refusal(torch.export.export(lstm.train(), (X,)))
+    assert converted(lstm.eval())[1] == []
+
+
+# ---- incomplete programs ----------------------------------------------------------------------------
+
+
+def test_weights_on_the_meta_device() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval().to("meta")
+    text = refusal(torch.export.export(model, (X.to("meta"),)))
+    assert (
+        "the weights '0.weight', '0.bias', '1.weight', '1.bias', '1.running_mean', '1.running_var' are on the" in text
+    )
+    assert "model.to_empty(device='cpu') and model.load_state_dict(...)" in text
+
+
+def test_weights_that_are_fake() -> None:
+    with FakeTensorMode():
+        program = torch.export.export(nn.Linear(4, 3), (torch.randn(2, 4),))
+    assert "the weights 'weight', 'bias' are fake tensors and have no values" in refusal(program)
+
+
+def test_states_without_values() -> None:
+    assert "the weights 'running_mean' are on the meta" in refusal(
+        torch.export.export(Counts().to("meta"), (X.to("meta"),))
+    )
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("unused", torch.empty(1000, device="meta"))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+def test_unused_weights_need_no_values() -> None:
+    program, texts = converted(Unused())
+    assert texts == []
+    assert torch.equal(program.run(X), X + 1)
+
+
+def with_untyped_nodes(used: bool) -> ExportedProgram:
+    """A program with nodes that lack `meta["val"]`, as passes of other tools leave them."""
+    program = torch.export.export(nn.ReLU(), (X,)).run_decompositions()
+    graph = program.graph_module.graph
+    (x,) = graph.find_nodes(op="placeholder")
+    (relu,) = graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    with graph.inserting_after(x):
+        first = graph.call_function(torch.ops.aten.neg.default, (x,))
+    with graph.inserting_after(first):
+        second = graph.call_function(torch.ops.aten.squeeze.dims, (first, [0]))
+    if used:
+        relu.args = (second,)
+    return program
+
+
+def test_dead_nodes_without_a_type_are_left_out() -> None:
+    program = with_untyped_nodes(used=False)
+    nodes = [node.name for node in program.graph.nodes]
+    converted = staged(program).to_coreai()
+    assert "neg" not in str(converted.stages["import"])
+    assert torch.equal(converted.run(X), X.relu())
+    assert [node.name for node in program.graph.nodes] == nodes
+
+
+def test_used_nodes_without_a_type_are_named() -> None:
+    text = refusal(with_untyped_nodes(used=True))
+    assert "1. the node has no meta['val'], which tells the shape and element type of its result (op aten.neg, " in text
+    assert (
+        "2. the node has no meta['val'], which tells the shape and element type of its result (op aten.squeeze.dims, "
+    )
+    assert "node %squeeze" in text
+
+
+# ---- compression that is not read -------------------------------------------------------------------
+
+
+class Described(nn.Module):
+    """A linear layer beside which are buffers that describe its weight."""
+
+    def __init__(self, buffers: dict[str, Any], persistent: bool = True):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        for name, value in buffers.items():
+            self.fc.register_buffer(name, torch.as_tensor(value), persistent=persistent)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_compression_described_for_core_ml(table: str, persistent: bool) -> None:
+    described = {
+        "_COREML_/weight/compression_type": [3],
+        "_COREML_/weight/quantization_n_bits": 8,
+        "_COREML_/weight/quantization_scale": torch.ones(4, 1),
+    }
+    model = nn.Sequential(Described(described, persistent), nn.Linear(4, 4))
+    model.register_buffer("_COREML_/metadata_version", torch.tensor(1))
+    with pytest.warns(ConversionWarning) as caught:
+        program = staged(TABLES[table](torch.export.export(model, (X,)))).to_coreai()
+    (problem,) = program.diagnostics
+    assert problem.message == (
+        "the weights '0.fc.weight' become floats of 64 bytes: the buffers `_COREML_/...`, which describe how they are "
+        "compressed, are not read"
+    )
+    assert [str(each.message) for each in caught if each.category is ConversionWarning] == [str(problem)]
+    assert "0.fc.weight" in str(program.report())
+
+
+@pytest.mark.parametrize(
+    "name", ["weight_scale", "weight_scale_inv", "weight_zero_point", "weight_lut", "weight_absmax"]
+)
+def test_other_buffers_that_describe_a_weight(name: str) -> None:
+    _, (text,) = converted(Described({name: torch.ones(4, 1)}))
+    assert text.startswith(
+        f"the weights 'fc.weight' become floats of 64 bytes: the program does not read 'fc.{name}', which by their"
+    )
+
+
+class Dequantizes(nn.Module):
+    """A symmetric quantization: the zero point is there, and not needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-8, 8, (4, 4)).float())
+        self.register_buffer("weight_scale", torch.rand(4, 1))
+        self.register_buffer("weight_zero_point", torch.zeros(4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ (self.weight * self.weight_scale)
+
+
+class Ordinary(nn.Module):
+    """Buffers of ordinary models that no program reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.embed = nn.BatchNorm1d(4), nn.Embedding(8, 4)
+        self.register_buffer("position_ids", torch.arange(8)[None])
+        self.register_buffer("inv_freq", torch.rand(2), persistent=False)
+        self.register_buffer("original_inv_freq", torch.rand(2), persistent=False)
+        self.register_buffer("logit_scale", torch.tensor(1.0))
+        self.logit = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) + self.embed.weight[0]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Dequantizes(), Ordinary(), Described({"scale": torch.ones(1), "weight_count": torch.ones(1)})],
+    ids=["zero point not needed", "ordinary", "other names"],
+)
+def test_no_false_alarm(model: nn.Module) -> None:
+    assert converted(model.eval())[1] == []
