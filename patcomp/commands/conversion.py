@@ -29,6 +29,10 @@ def convert(
     recover: Annotated[
         str, typer.Option(help="The composites to recover: all, none, or names separated by commas.")
     ] = "all",
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(help='A fact that rules may rely on, "masked rows are not read"; may be given several times.'),
+    ] = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     train: Train = False,
     force: Annotated[
@@ -46,7 +50,7 @@ def convert(
     program = (
         TorchConverter(catalog=load_catalogs(catalog))
         .add_exported_program(load_model(model, modules, train=train))
-        .to_coreai(recover=_names(recover), dump_ir=dump_stages, verbose=verbose)
+        .to_coreai(recover=_names(recover), assume=assume or (), dump_ir=dump_stages, verbose=verbose)
     )
     Console(stderr=True).print(stage_table(program))
     say(composites_line(program))

@@ -35,7 +35,7 @@ from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of_each
-from patcomp.rewrites import Dumps, Options, Widths, chosen_composites, explain, specialize, why_not
+from patcomp.rewrites import Dumps, Options, Widths, chosen_assumptions, chosen_composites, explain, specialize, why_not
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -360,6 +360,7 @@ class TorchConverter:
         *,
         entrypoints: Sequence[str] | None = None,
         recover: str | Iterable[str] = "all",
+        assume: Iterable[str] = (),
         dump_ir: str | Path | None = None,
         verbose: bool = False,
     ) -> AIProgram:
@@ -369,6 +370,8 @@ class TorchConverter:
             entrypoints: convert only these entry points.
             recover: which composites the program may have: `"all"`, `"none"` or their names, `["rms_norm"]`. What
                 others would compute is computed in place; `docs/composites.md` lists all.
+            assume: facts about the programs that rules may rely on and cannot prove, `["masked rows are not read"]`;
+                `docs/guide.md` says what each means.
             dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`), from which those of an
                 earlier conversion are removed; by default the environment variable `PATCOMP_DUMP`, else none.
             verbose: show a progress bar.
@@ -376,7 +379,8 @@ class TorchConverter:
         Raises:
             RuntimeError: nothing is staged.
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
-            ValueError: a name in `recover` is no composite; the message lists those there are.
+            ValueError: a name in `recover` is no composite, or one in `assume` no assumption; the message lists those
+                there are.
             UnsupportedError: ops that no rule takes, all of them listed.
             StageError: a defect in a rule; names stage, rule and op, and where the IR before that stage is.
 
@@ -384,7 +388,9 @@ class TorchConverter:
             ConversionWarning: the program has a property that its user may not expect; `program.diagnostics` has the
                 same facts. It is a `UserWarning`.
         """
-        staged, options = self._selected(entrypoints), Options(chosen_composites(recover, self.rules), self.widths)
+        staged = self._selected(entrypoints)
+        composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
+        options = Options(composites, assumed, self.widths)
         if not staged:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         staged = [self._current(item) for item in staged]
@@ -423,7 +429,7 @@ class TorchConverter:
             dims={item.name: item.dims for item in staged},
             diagnostics=found,
             _explain=lambda what: explain(module, rules, what),
-            _why_not=lambda name: why_not(rules, stages, name),
+            _why_not=lambda name: why_not(rules, stages, name, assumed),
             _specialize=specialized,
         )
 

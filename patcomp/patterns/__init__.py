@@ -5,7 +5,7 @@ from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.decomposition import Decomposition, decomposition
 from patcomp.patterns.driver import run
 from patcomp.patterns.explain import explain, find, why_not
-from patcomp.patterns.expressions import check, compute, is_in, tag
+from patcomp.patterns.expressions import Assumption, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import ANY, Attr, Capture, Const, any_of
@@ -27,6 +27,7 @@ from patcomp.patterns.targets import CompositeTable, composites
 
 __all__ = [
     "ANY",
+    "Assumption",
     "Attr",
     "Capture",
     "CompositeTable",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from patcomp.errors import RuleError, StageError
@@ -44,6 +44,7 @@ def run(
     max_rewrites: int | None = None,
     max_sweeps: int = 200,
     strict: bool = True,
+    assumed: Collection[str] = (),
 ) -> Statistics:
     """Applies rules everywhere inside a scope until none applies.
 
@@ -57,13 +58,14 @@ def run(
         max_sweeps: sweeps after which it is given up.
         strict: whether an exception of a rule's condition or function ends the run. Otherwise the rule is skipped
             at that op, and `Statistics.failures` has its first exception.
+        assumed: the names of the assumptions that hold.
 
     Raises:
         StageError: the rules do not come to an end; the message names those that keep rewriting.
         RuleError: a rule gave a value of another type than it replaces, or built an invalid op; if `strict`, also
             when a condition or the function of a rule raised.
     """
-    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict)
+    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed)
     limit = max_rewrites
     while True:
         ops = list(walk(scope))
@@ -91,8 +93,11 @@ def walk(scope: Scope) -> Iterator[Operation]:
 
 
 class _Driver:
-    def __init__(self, index: Index, blobs: BlobStore | None, target: Any, fuel: int, strict: bool):
+    def __init__(
+        self, index: Index, blobs: BlobStore | None, target: Any, fuel: int, strict: bool, assumed: Collection[str]
+    ):
         self.index, self.blobs, self.target, self.fuel, self.strict = index, blobs, target, fuel, strict
+        self.assumed = assumed
         self.statistics = Statistics()
         self.states = index.sweep()
         self.limit = 0
@@ -172,7 +177,7 @@ class _Driver:
         return self._replace(rule, match.replaced, values, list(match.ops), builder, op.location)
 
     def _match(self, rule: Rule, op: Operation) -> Match | None:
-        matcher = Matcher(rule, op, fuel=self.fuel)
+        matcher = Matcher(rule, op, fuel=self.fuel, assumed=self.assumed)
         try:
             match = matcher.run()
         except RuleError:

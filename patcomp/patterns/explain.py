@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from patcomp.ir.builder import Builder
@@ -57,13 +57,14 @@ def _known_as(op: Operation) -> set[str]:
     return names
 
 
-def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
+def why_not(rule: AnyRule, scope: Scope, *, target: Any = None, assumed: Collection[str] = ()) -> str:
     """Why a rule applies nowhere inside a scope: the place where it came closest, in one sentence.
 
     Args:
         rule: a declarative or procedural rule.
         scope: a module, graph, region or block.
         target: what a procedural rule builds with.
+        assumed: the names of the assumptions that hold.
     """
     if isinstance(rule, OpRule):
         return _why_not_procedural(rule, scope, target)
@@ -72,7 +73,7 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None) -> str:
     for op in walk(scope):
         if op.name not in names:
             continue
-        matcher = Matcher(rule, op, trace=True)
+        matcher = Matcher(rule, op, trace=True, assumed=assumed)
         try:
             match = matcher.run()
         except Exception as error:

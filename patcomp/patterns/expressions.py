@@ -400,6 +400,25 @@ class Tag(Expression):
         return f'tag("{self.name}")'
 
 
+class Assumption(Expression):
+    """Whether the user declared a fact about the model that no rule can prove; none holds by default.
+
+    Args:
+        name: what the user writes in `assume=`.
+        meaning: the fact, in a sentence.
+    """
+
+    def __init__(self, name: str, meaning: str):
+        self.name, self.meaning = name, meaning
+
+    def evaluate(self, match: Match) -> Any:
+        return self.name in match.assumed
+
+    @property
+    def text(self) -> str:
+        return f'assume=["{self.name}"]'
+
+
 class Computed(Expression):
     """A function of the whole match, with the text that stands for it."""
 

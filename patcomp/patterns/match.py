@@ -8,7 +8,7 @@ the next one is tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,8 @@ class Failure:
 class Match:
     """What a rule's pattern stands for at one place. `match["x"]` is the value of the capture `x`."""
 
-    def __init__(self, rule: Rule, root: Operation):
-        self.rule, self.root = rule, root
+    def __init__(self, rule: Rule, root: Operation, assumed: Collection[str] = ()):
+        self.rule, self.root, self.assumed = rule, root, assumed
         self.values: dict[int, SSAValue] = {}
         """Value of each capture and alternative, by the identity of its node."""
         self.attributes: dict[int, Any] = {}
@@ -107,8 +107,16 @@ Goals = tuple[Any, Any, Any] | None
 class Matcher:
     """One attempt of a rule at an op."""
 
-    def __init__(self, rule: Rule, root: Operation, *, fuel: int = FUEL, trace: bool = False):
-        self.match = Match(rule, root)
+    def __init__(
+        self,
+        rule: Rule,
+        root: Operation,
+        *,
+        fuel: int = FUEL,
+        trace: bool = False,
+        assumed: Collection[str] = (),
+    ):
+        self.match = Match(rule, root, assumed)
         self.rule, self.root, self.view = rule, root, rule.view
         self.fuel, self.trace = fuel, trace
         self.failure: Failure | None = None

@@ -2,7 +2,7 @@
 
 from patcomp.rewrites.pipeline import STAGES, Compilation, Dumps, Options, StageReport, run_pipeline
 from patcomp.rewrites.questions import explain, why_not
-from patcomp.rewrites.recover import chosen_composites
+from patcomp.rewrites.recover import chosen_assumptions, chosen_composites
 from patcomp.rewrites.specialize import specialize
 from patcomp.rewrites.widths import Widths
 
@@ -13,6 +13,7 @@ __all__ = [
     "Options",
     "StageReport",
     "Widths",
+    "chosen_assumptions",
     "chosen_composites",
     "explain",
     "run_pipeline",

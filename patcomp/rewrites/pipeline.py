@@ -30,6 +30,8 @@ class Options:
 
     composites: Collection[str] | None = None
     """Names of the composites that may be recovered; all by default."""
+    assume: Collection[str] = ()
+    """Names of the assumptions under which rules that are not exact for every input may apply; none by default."""
     widths: Widths = field(default_factory=Widths)
     """What becomes of 64-bit numbers; they are narrowed by default."""
     strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
@@ -51,7 +53,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("normalize", lambda module, rules, options: normalize(module, rules, strict=options.strict), False),
     Stage(
         "recover",
-        lambda module, rules, options: recover(module, rules, options.composites, strict=options.strict),
+        lambda module, rules, options: recover(
+            module, rules, options.composites, strict=options.strict, assumed=options.assume
+        ),
         False,
     ),
     Stage("lower", lambda module, rules, options: lower(module, rules.procedural(), options.widths), True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from patcomp.errors import UnknownNameError
 from patcomp.ir import aten, coreai
@@ -34,13 +34,14 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
     return "\n".join(explain_op(op, rules) for op in found)
 
 
-def why_not(rules: RuleSet, stages: Mapping[str, str], name: str) -> str:
+def why_not(rules: RuleSet, stages: Mapping[str, str], name: str, assumed: Collection[str] = ()) -> str:
     """Why a rule applied nowhere in a program: where it came closest, and what was missing there.
 
     Args:
         rules: the rules of the conversion.
         stages: the program's text after each stage.
         name: the rule.
+        assumed: the names of the assumptions of the conversion.
 
     Raises:
         UnknownNameError: there is no such rule.
@@ -51,4 +52,4 @@ def why_not(rules: RuleSet, stages: Mapping[str, str], name: str) -> str:
     order = ["import", *(stage.name for stage in STAGES)]
     before = order[order.index(rule.stage) - 1]
     target = aten if rule.stage == "normalize" else coreai
-    return why_rule_not(rule, parse_module(stages[before]), target=target)
+    return why_rule_not(rule, parse_module(stages[before]), target=target, assumed=assumed)

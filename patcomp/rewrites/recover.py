@@ -12,13 +12,18 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code
-from patcomp.patterns import RuleSet, composites, run
+from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.rule import target_calls
 from patcomp.patterns.statistics import Statistics
 
 
 def recover(
-    module: IRModule, rules: RuleSet, wanted: Collection[str] | None = None, *, strict: bool = True
+    module: IRModule,
+    rules: RuleSet,
+    wanted: Collection[str] | None = None,
+    *,
+    strict: bool = True,
+    assumed: Collection[str] = (),
 ) -> Statistics:
     """Applies the recover rules to every graph; each match becomes a `patcomp.region` with a declaration.
 
@@ -29,10 +34,11 @@ def recover(
             recovered first nevertheless, because for some ATen ops a composite's body is the only lowering.
             All stay by default.
         strict: whether an exception of a rule ends the stage, as in `patterns.run`.
+        assumed: the names of the assumptions that hold.
     """
     statistics = Statistics()
     for graph in module.graphs:
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed))
         _inline_others(graph, module, wanted)
         dead_code(graph.regions[0])
     return statistics
@@ -53,6 +59,32 @@ def chosen_composites(recover: str | Iterable[str], rules: RuleSet) -> frozenset
     if unknown := sorted(chosen.difference(known)):
         raise ValueError(f"no composite is called {', '.join(unknown)}; there are {', '.join(known)}")
     return chosen
+
+
+def chosen_assumptions(assume: Iterable[str], rules: RuleSet) -> frozenset[str]:
+    """The assumptions that `assume=` names.
+
+    Raises:
+        TypeError: a string, not a list of them.
+        ValueError: no rule knows one of them.
+    """
+    if isinstance(assume, str):
+        raise TypeError(f"assume must be a list of assumptions, got the string {assume!r}")
+    chosen = frozenset(assume)
+    known = _known_assumptions(rules)
+    if unknown := sorted(chosen.difference(known)):
+        raise ValueError(
+            f"there is no assumption {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, known))}"
+        )
+    return chosen
+
+
+def _known_assumptions(rules: RuleSet) -> tuple[str, ...]:
+    """The names of all assumptions that conditions of the recover rules read, sorted."""
+    leaves = (
+        leaf for rule in rules.stage("recover").declarative() for condition in rule.where for leaf in condition.leaves()
+    )
+    return tuple(sorted({leaf.name for leaf in leaves if isinstance(leaf, Assumption)}))
 
 
 def _known_composites(rules: RuleSet) -> tuple[str, ...]:

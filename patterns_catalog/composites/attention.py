@@ -18,28 +18,38 @@ from patterns_catalog.sizes import size_of, sizes_of, view_sizes
 @composites.define
 @composite(
     "scaled_dot_product_attention",
-    inputs=("query", "key", "value", "attn_mask"),
+    inputs=("query", "key", "value", "attn_mask", "sinks"),
     attributes=("scale", "is_causal", "window_size"),
 )
 def scaled_dot_product_attention(
-    c: Any, query: Value, key: Value, value: Value, mask: Value | None = None, *,
-    scale: float | None, is_causal: bool, window_size: int,
+    c: Any, query: Value, key: Value, value: Value, mask: Value | None = None, sinks: Value | None = None, *,
+    scale: float | None, is_causal: bool, window_size: int, written_out: bool = False,
 ) -> Value:  # fmt: skip
     """softmax(scale * query @ key^T + mask) @ value (Vaswani et al. 2017, arXiv:1706.03762).
 
-    A bool mask takes part where it is true. Rows with nothing to attend to give zero, as in PyTorch,
-    not the mean that adding a large negative number would give.
+    A bool mask takes part where it is true. A row whose scores are all minus infinity gives zero, as in PyTorch's op;
+    where a model writes attention out (`written_out`), it gives what the formula gives, NaN. A sink is the score of
+    a further key whose value is zero, one for each head (Xiao et al. 2024, arXiv:2309.17453).
     """
     heads = query.shape[-3]
     assert heads is not None
-    return attend(c, query, repeat_heads(c, key, heads), repeat_heads(c, value, heads), mask, scale)
+    keys, values = (repeat_heads(c, x, heads) for x in (key, value))
+    return attend(c, query, keys, values, mask, scale, sinks=sinks, written_out=written_out)
 
 
-def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None, scale: float | None) -> Value:
+def attend(
+    c: Any, query: Value, keys: Value, values: Value, mask: Value | None, scale: float | None, *,
+    sinks: Value | None = None, written_out: bool = False,
+) -> Value:  # fmt: skip
     """The formula of attention, on tensors whose leading dimensions broadcast.
 
     As in PyTorch, the scores of half types and their softmax are float32: a rounded score of 100 is a weight that is
     off by several percent.
+
+    Args:
+        written_out: compute masks as a model does that writes attention out. PyTorch's op adds a mask of numbers in
+            float32, and rows without a key give zero. A model adds the mask in the mask's own type, in which a large
+            number absorbs the scores, and rows without a key give NaN.
     """
     if scale is None:
         if query.shape[-1] is None:
@@ -48,19 +58,29 @@ def attend(c: Any, query: Value, keys: Value, values: Value, mask: Value | None,
     order = [*range(keys.rank - 2), keys.rank - 1, keys.rank - 2]
     query, keys = (c.cast(x, "f32") if x.dtype in ("f16", "bf16") else x for x in (query, keys))
     scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, scale), c.transpose(keys, order))
-    if mask is None:
-        weights = c.cast(c.softmax(scores, scores.rank - 1), values.element_type)
-        return c.broadcasting_batch_matmul(weights, values)
     lowest = c.constant(-math.inf, scores.element_type)
-    if mask.dtype == "i1":
+    if mask is not None and mask.dtype == "i1":
         scores = c.broadcasting_where(mask, scores, lowest)
-    else:
-        scores = c.broadcasting_add(scores, c.cast(mask, scores.element_type))
-    # the softmax of a row of -inf is NaN; such a row attends to nothing (a row with a NaN does)
+    elif mask is not None:
+        element = mask.element_type if written_out else scores.element_type
+        scores = c.cast(c.broadcasting_add(c.cast(scores, element), c.cast(mask, element)), scores.element_type)
     last = scores.rank - 1
-    attends = c.broadcasting_not_equal(c.reduce_max(scores, [last]), lowest)
-    weights = c.broadcasting_where(attends, c.softmax(scores, last), c.constant(0.0, scores.element_type))
+    weights = c.softmax(scores, last) if sinks is None else _softmax_with_sinks(c, scores, sinks)
+    if mask is not None and not written_out:
+        # the softmax of a row of -inf is NaN; such a row attends to nothing (a row with a NaN does)
+        attends = c.broadcasting_not_equal(c.reduce_max(scores, [last]), lowest)
+        weights = c.broadcasting_where(attends, weights, c.constant(0.0, scores.element_type))
     return c.broadcasting_batch_matmul(c.cast(weights, values.element_type), values)
+
+
+def _softmax_with_sinks(c: Any, scores: Value, sinks: Value) -> Value:
+    """The softmax over the scores and the sink of their head, without the weight of the sink."""
+    last = scores.rank - 1
+    sinks = c.cast(c.reshape(sinks, [sinks.shape[0], 1, 1]), scores.element_type)
+    largest = c.broadcasting_maximum(c.reduce_max(scores, [last]), sinks)
+    weights = c.exp(c.broadcasting_sub(scores, largest))
+    total = c.broadcasting_add(c.reduce_sum(weights, [last]), c.exp(c.broadcasting_sub(sinks, largest)))
+    return c.broadcasting_divide(weights, total)
 
 
 def repeat_heads(c: Any, x: Value, heads: int) -> Value:
@@ -125,23 +145,39 @@ def aten_attention(op: OpView, c: Any) -> Value:
     if op.is_causal:
         op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
         mask = causal_mask(c, query, key)
-    shape = op.result.shape
-    if rank == 3:  # the composite has a batch and heads; grouped queries have heads already
-        axis = 0 if grouped else 1
+    op.expect(
+        rank <= 4 or all(x.is_static for x in (query, key, value)),
+        "attention of dynamic shapes and more than 4 dimensions",
+    )
+    return attention_of_any_rank(c, query, key, value, mask, scale=op.scale, by_heads=grouped)
+
+
+def attention_of_any_rank(
+    c: Any, query: Value, key: Value, value: Value, mask: Value | None, sinks: Value | None = None, *,
+    scale: float | None, by_heads: bool, written_out: bool = False,
+) -> Value:  # fmt: skip
+    """The composite, which has a batch and heads, for inputs of rank 3 or more.
+
+    Args:
+        by_heads: the first axis of inputs of rank 3 is that of the heads, not the batch.
+        written_out: as in `attend`.
+    """
+    rank, shape = query.rank, (*query.shape[:-1], value.shape[-1])
+    if rank == 3:
+        axis = 0 if by_heads else 1
         query, key, value = (c.expand_dims(x, [axis]) for x in (query, key, value))
         if mask is not None and mask.rank == 3:
             mask = c.expand_dims(mask, [axis])
     elif rank > 4:
-        op.expect(
-            all(x.is_static for x in (query, key, value)), "attention of dynamic shapes and more than 4 dimensions"
-        )
         batch = list(query.shape[:-3])
         query, key, value = (c.reshape(x, [-1, *x.shape[-3:]]) for x in (query, key, value))
         if mask is not None and mask.rank > 3:
             leading = [1] * (rank - mask.rank)
             wide = c.broadcast_to(c.reshape(mask, [*leading, *mask.shape]), [*batch, *mask.shape[-3:]])
             mask = c.reshape(wide, [-1, *mask.shape[-3:]])
-    result = scaled_dot_product_attention(query, key, value, mask, scale=op.scale, is_causal=False, window_size=0)
+    result = scaled_dot_product_attention(
+        query, key, value, mask, sinks, scale=scale, is_causal=False, window_size=0, written_out=written_out
+    )
     if rank == 4:
         return result
     sizes = sizes_of(c, result)

@@ -1,23 +1,31 @@
-"""Attention that a model writes out as products and a softmax, found and made one op again.
+"""Attention that a model writes out as products and a softmax, found and made the composite.
 
-The rule's target is PyTorch's own op, `aten.scaled_dot_product_attention`, of which `attention.py` makes the composite.
-So there is one place that says what the composite looks like, whichever form a model was exported in.
+`attention_masks.py` says what becomes of its masks, `attention.py` what the composite looks like.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
-from patcomp.ir import aten, coreai
+from patcomp.ir import coreai
 from patcomp.ir.extents import elements, extent, extents, extents_of
-from patcomp.ir.infer import broadcast_shapes
-from patcomp.ir.types import element_name, element_type, tensor
+from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
+from patterns_catalog.assumptions import MASKED_ROWS_ARE_NOT_READ
+from patterns_catalog.composites.attention import attention_of_any_rank
+from patterns_catalog.composites.attention_masks import (
+    LARGEST,
+    Stages,
+    mask_of,
+    masks_of,
+    no_score_is_below,
+    number_of,
+    rows_keep_their_weights,
+)
 from patterns_catalog.sizes import Size
 from patterns_catalog.views import permuted, viewed
 
@@ -26,97 +34,36 @@ _TABLE = CompositeTable("attention")
 _FACTORS = ("query factor", "key factor", "column factor", "score factor")
 """Where the scores may be scaled; columns are the permuted keys."""
 
-_LARGEST_FILL = -1e4
-"""Numbers up to this one, put in place of a score, leave no weight: exp(-1e4) is zero, whatever the other scores."""
+_LARGEST_FILL = -9984.0
+"""Numbers up to this one, -1e4 as bfloat16, hide a key when they are put in place of its score."""
 
 _PRECISION = {"f32": 1e-6, "f16": 1e-3, "bf16": 5e-3}
 """How far two rounded factors of each type may be from the number that they stand for."""
 
-_LOWEST = {"bf16": float.fromhex("-0x1.fep127"), "f32": -float.fromhex("0x1.fffffep127")}
 
-
-# ---- the mask ------------------------------------------------------------------------------------
-
-
-def _where(condition: Value, yes: Value, no: Value) -> Value:
-    shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
-    return aten.build("aten.where.self", tensor(shape, yes.element_type), condition=condition, self=yes, other=no)
-
-
-def _number(value: float, like: Value) -> Value:
-    return coreai.constant(value, like.element_type)
-
-
-def _element_of_mask(query: Value, fills: Iterable[Value | None]) -> Attribute:
-    """The element type of a mask of numbers: the query's, where that has a number in which any score is lost.
-
-    Scores of float16 are computed in float32, where its lowest number is not low enough.
-    """
-    finite = any(fill is not None and _number_of(fill) > -math.inf for fill in fills)
-    return element_type("f32") if finite and query.dtype == "f16" else query.element_type
-
-
-def _added(mask: Value | None, bias: Value, element: Attribute) -> Value:
-    """The mask after a bias was added to the scores."""
-    if bias.element_type != element:
-        bias = aten.build("aten._to_copy", tensor(bias.shape, element), self=bias, dtype=element)
-    if mask is None:
-        return bias
-    if mask.dtype == "i1":
-        return _where(mask, bias, _number(-math.inf, bias))
-    shape = broadcast_shapes(mask.shape, bias.shape)
-    return aten.build("aten.add.Tensor", tensor(shape, mask.element_type), self=mask, other=bias)
-
-
-def _replaced(mask: Value | None, keep: Value, fill: float, element: Attribute) -> Value:
-    """The mask after scores were replaced by a number where `keep` is false.
-
-    With minus infinity it is a bool mask, and a row of which nothing is kept gives zeros, as in PyTorch's op, where
-    the model gives NaN. Rows filled with a finite number have equal weights; adding the lowest number of the type,
-    in which any score is lost by rounding, gives the same.
-    """
-    if fill == -math.inf:
-        if mask is None:
-            return keep
-        if mask.dtype != "i1":
-            return _where(keep, mask, _number(fill, mask))
-        shape = broadcast_shapes(mask.shape, keep.shape)
-        return aten.build("aten.logical_and", tensor(shape, "i1"), self=mask, other=keep)
-    zero = coreai.constant(0.0, element)
-    if mask is None or mask.dtype == "i1":
-        mask = zero if mask is None else _where(mask, zero, coreai.constant(-math.inf, element))
-    return _where(keep, mask, coreai.constant(_LOWEST[element_name(element)], element))
-
-
-def _negated(mask: Value) -> Value:
-    return aten.build("aten.logical_not", mask.type, self=mask)
-
-
-# ---- the op --------------------------------------------------------------------------------------
+# ---- the composite -------------------------------------------------------------------------------
 
 
 @_TABLE.define
 def attention(
-    query: Value, key: Value, value: Value, *stages: Value | None,
-    key_order: list[int], column_size: list[Size] | None, value_size: list[Size] | None, row_size: list[Size] | None,
-    scale: float | None, result_types: list[Attribute],
+    query: Value, key: Value, value: Value, sinks: Value | None, *,
+    masks: Stages, mask_element: str, empty_rows: str, key_order: list[int], column_size: list[Size] | None,
+    value_size: list[Size] | None, row_size: list[Size] | None, scale: float | None, result_types: list[Attribute],
 ) -> Value:  # fmt: skip
-    """The op of a match.
+    """The composite of a match.
 
     Args:
         query, key, value: its inputs; the key in the order in which the model permutes it.
-        stages: what each stage of masking adds, keeps or drops, and the number that it fills in.
+        sinks: the score of the sink of each head, with further axes of size 1.
+        masks: what is done to the scores.
+        mask_element: the type in which it is done.
+        empty_rows: "zero" where the model gives zero in rows that are all minus infinity.
         key_order: the permutation that makes the key the right factor of the scores.
         column_size, value_size, row_size: the shapes of keys, values and weights with batch and heads as one axis.
         scale: the factor of the scores, None for 1 / sqrt(width).
         result_types: the type of the result.
     """
-    mask, element = None, _element_of_mask(query, (stages[3], stages[7]))
-    for bias, keep, drop, fill in (stages[:4], stages[4:]):
-        if bias is not None:
-            mask = _added(mask, bias, element)
-        elif (kept := keep if drop is None else _negated(drop)) is not None:
-            mask = _replaced(mask, kept, _number_of(fill), element)
+    mask = mask_of(masks, element_type(mask_element))
     key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
     if column_size is not None and key.rank > query.rank:
         key = _joined(key, [column_size[0], column_size[2], column_size[1]])
@@ -124,18 +71,11 @@ def attention(
         value = _joined(value, value_size)
     width = value.shape[-1]
     assert width is not None
-    result = aten.build(
-        "aten.scaled_dot_product_attention", tensor((*query.shape[:-1], width), query.element_type),
-        query=query, key=key, value=value, attn_mask=mask, scale=scale, enable_gqa=key.shape[-3] != query.shape[-3],
+    result = attention_of_any_rank(
+        coreai, query, key, value, mask, None if sinks is None else viewed(sinks, [_heads_of_sinks(sinks)]),
+        scale=scale, by_heads=sinks is not None or key.shape[-3] != query.shape[-3], written_out=empty_rows != "zero",
     )  # fmt: skip
     return result if row_size is None else viewed(result, [*row_size[:2], width])
-
-
-def _number_of(constant: Value | None) -> float:
-    """The number that all elements of a matched constant equal."""
-    assert constant is not None
-    assert constant.constant is not None
-    return float(constant.constant.reshape(-1)[0])
 
 
 def _joined(x: Value, size: list[Size]) -> Value:
@@ -150,7 +90,7 @@ def _scale(match: Match) -> float | None:
     for name in _FACTORS:
         taken = match.tags.get(name)
         if taken != "none":
-            factor = _number_of(match[name.replace(" ", "_")])
+            factor = number_of(match[name.replace(" ", "_")])
             product = product * factor if taken == "times" else product / factor
     default = 1.0 / math.sqrt(match["query"].shape[-1])
     # the square root of the default may stand on both sides, each rounded to the type of the model
@@ -170,7 +110,9 @@ def _fits(match: Match, *nodes: Any) -> bool:
     *batch, heads, length, width = query.shape
     *key_batch, key_width, key_length = (key.shape[axis] for axis in match["key_order"])
     *value_batch, value_length, value_width = value.shape
-    if width is None or value_width is None or (query.rank > 4 and not query.is_static) or not _joins(match):
+    if width is None or value_width is None or not _joins(match):
+        return False
+    if query.rank > 4 and not all(x.is_static for x in (query, key, value)):
         return False
     joined = match.tags["rows"] == "joined"
     if match.tags["columns"] == "joined":
@@ -184,6 +126,12 @@ def _fits(match: Match, *nodes: Any) -> bool:
         and shapes[:2] == [(*batch, heads, length, key_length)] * 2
         and (shapes[2][1:] == (length, value_width) if joined else shapes[2] == (*batch, heads, length, value_width))
     )
+
+
+def _heads_of_sinks(sinks: Value) -> int:
+    """How many heads have a sink; 0 where the value is not one number for each head."""
+    *leading, heads, rows, keys = (1, 1, 1, *sinks.shape)
+    return heads if heads is not None and (rows, keys) == (1, 1) and set(leading) == {1} else 0
 
 
 def _rows(batch: list[int | None]) -> int | None:
@@ -211,6 +159,35 @@ def _serve(heads: int | None, own: int | None, match: Match) -> bool:
         plain = match.tags["key heads"] == match.tags["value heads"] == "own"
         return heads is own and plain and match["query"].rank == 3
     return own > 0 and heads % own == 0
+
+
+def _largest_score(match: Match, wide_scores: Any) -> float:
+    """The largest magnitude of a finite score before it is masked.
+
+    Args:
+        wide_scores: the node of the scores, in the type in which they are scaled.
+    """
+    element, how = match["query"].dtype, match.tags["score factor"]
+    if match[wide_scores].dtype == element or how == "none":
+        return LARGEST[element]
+    factor = abs(number_of(match["score_factor"]))
+    return LARGEST[element] * (factor if how == "times" else 1 / factor)
+
+
+def _has_sinks(match: Match, scores: Any, column: Any) -> bool:
+    """Whether the column that is appended to the scores and dropped from the weights is a sink of each head."""
+    if match.tags["softmax"] != "with sinks":
+        return True
+    if match[column].shape[-1] != 1:
+        return False
+    rank, keys = match[scores].rank, match[scores].shape[-1]
+    return (
+        match["sinks"].rank <= rank
+        and _heads_of_sinks(match["sinks"]) == match["query"].shape[-3]
+        and match["sink_axis"] in (-1, rank - 1)
+        and match["drop_axis"] in (-1, rank - 1)
+        and (match["drop_end"] == -1 or (keys is not None and match["drop_end"] == keys))
+    )
 
 
 # ---- the pattern ---------------------------------------------------------------------------------
@@ -250,14 +227,20 @@ def _heads(a: Any, x: Any, repeats: Any, axis: Any, size: Any, name: str) -> Any
     return any_of(a.escaping(repeated), a.escaping(expanded), x, tag=name, tags=("repeated", "expanded", "own"))
 
 
+def _less_the_largest(a: Any, logits: Any, axis: Any) -> Any:
+    """The logits less the largest one of each row, which a softmax subtracts in any case."""
+    return logits - any_of(a.op("max.dim", logits, dim=axis, keepdim=True)[0], a.amax(logits, dim=[axis], keepdim=True))
+
+
 @rule(name="attention written out", target=_TABLE, example={
     "query": "8x3x8xf32", "key": "4x5x8xf32", "value": "4x5x8xf32", "key_order": [0, 2, 1],
     "repeats": 2, "key_axis": 0, "value_axis": 0, "axis": -1, "safe_axis": -1,
     "key_heads_size": [8, 5, 8], "value_heads_size": [8, 5, 8],
     "column_size": [8, 8, 5], "value_size": [8, 5, 8], "row_size": [8, 3, 5],
     "query_factor": 0.5, "key_factor": 0.7, "column_factor": 0.3, "score_factor": 4.0,
-    "bias": "3x5xf32", "keep": "3x5xi1", "drop": "3x5xi1", "fill": -1e9,
-    "outer_bias": "1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -1e9,
+    "bias": "3x5xf32", "keep": "3x5xi1", "drop": "3x5xi1", "fill": -math.inf,
+    "outer_bias": "1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -math.inf,
+    "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "sink_axis": -1, "shift_axis": -1, "drop_axis": -1, "drop_end": -1,
 })  # fmt: skip
 def attention_written_out(
     a: Any, c: Any, query: Any, key: Any, value: Any, key_order: Attr,
@@ -265,14 +248,17 @@ def attention_written_out(
     key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr, row_size: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
     bias: Any, keep: Any, drop: Any, fill: Const, outer_bias: Any, outer_keep: Any, outer_drop: Any, outer_fill: Const,
+    sinks: Any, sink_size: Attr, sink_axis: Attr, shift_axis: Attr, drop_axis: Attr, drop_end: Attr,
 ) -> Rewrite:  # fmt: skip
     """softmax(scale * query @ key^T + mask, -1) @ value
 
     The eager attention of transformers (BERT, GPT-2, Llama, T5, ViT, OPT, BART), PyTorch's own decomposition of its
     op, `nn.MultiheadAttention` with weights, and nets that write it by hand. Factors may stand at the query, the key
     and the scores; masks are added or put in place of scores, twice at most; the softmax may be computed in float32;
-    heads of keys and values may be repeated for groups of queries. A mask that is added before the scores are scaled,
-    a function in between (the soft cap of Gemma 2) or weights that are used elsewhere do not match.
+    heads of keys and values may be repeated for groups of queries; a column of sinks may be appended to the scores and
+    dropped from the weights (gpt-oss). A mask that is added before the scores are scaled, a function in between (the
+    soft cap of Gemma 2) or weights that are used elsewhere do not match, and neither does a finite number in place of
+    scores that a score may be below, as -1e9 in float32, or with which rows without a key change.
     """
     factors = (query_factor, key_factor, column_factor, score_factor)
     keys = _heads(a, key, repeats, key_axis, key_heads_size, "key heads")
@@ -282,10 +268,19 @@ def attention_written_out(
     wide_scores = _cast(a, scores, "scores")
     wide_scaled = _cast(a, _scaled(wide_scores, score_factor, "score factor"), "scaled scores")
     inner = _masked(a, wide_scaled, bias, keep, drop, fill, "mask")
-    outer = _masked(a, inner, outer_bias, outer_keep, outer_drop, outer_fill, "outer mask")
-    logits = _cast(a, outer, "logits")
-    softmax = a._softmax(logits, dim=axis, half_to_float=False)
-    weights = _cast(a, _safe(a, logits, softmax, safe_axis), "weights")
+    masked = _masked(a, inner, outer_bias, outer_keep, outer_drop, outer_fill, "outer mask")
+    logits = _cast(a, masked, "logits")
+    softmax = _safe(a, logits, a._softmax(logits, dim=axis, half_to_float=False), safe_axis)
+    shifted = _cast(a, _less_the_largest(a, masked, shift_axis), "shifted logits")
+    softmax_of_shifted = a._softmax(shifted, dim=axis, half_to_float=False)
+    sink_column = any_of(a.expand(sinks, size=sink_size, implicit=ANY), sinks, tag="sink rows")
+    wider = a.cat([masked, sink_column], dim=sink_axis)
+    wider = any_of(_less_the_largest(a, wider, shift_axis), wider, tag="shift", tags=("less the largest", "none"))
+    wider = _cast(a, wider, "logits with sinks")
+    all_weights = a._softmax(wider, dim=axis, half_to_float=False)
+    own_weights = a.op("slice.Tensor", all_weights, dim=drop_axis, start=0, end=drop_end, step=1)
+    weights = any_of(softmax, softmax_of_shifted, own_weights, tag="softmax", tags=("plain", "shifted", "with sinks"))
+    weights = _cast(a, weights, "weights")
     values = _heads(a, value, repeats, value_axis, value_heads_size, "value heads")
     values = any_of(a.view(values, size=value_size), values, tag="values", tags=("joined", "own"))
     rows = any_of(a.view(weights, size=row_size), weights, tag="rows", tags=("joined", "own"))
@@ -294,7 +289,8 @@ def attention_written_out(
     return Rewrite(
         result,
         to=c.attention(
-            query, key, value, bias, keep, drop, fill, outer_bias, outer_keep, outer_drop, outer_fill,
+            query, key, value, sinks,
+            masks=compute("the masks", masks_of), mask_element=wide_scaled.dtype, empty_rows=tag("empty rows"),
             key_order=key_order, column_size=column_size, value_size=value_size, row_size=row_size,
             scale=compute("the product of all factors", _scale),
         ),
@@ -303,14 +299,32 @@ def attention_written_out(
             key.dtype == query.dtype,
             value.dtype == query.dtype,
             weights.dtype == query.dtype,
-            *(x.dtype.is_in(query.dtype, "f32") for x in (wide_scores, wide_scaled, logits)),
+            *(x.dtype.is_in(query.dtype, "f32") for x in (wide_scores, wide_scaled)),
+            logits.dtype.is_in(query.dtype, "f32")
+            | shifted.dtype.is_in(query.dtype, "f32")
+            | wider.dtype.is_in(query.dtype, "f32"),
             axis.is_in(-1, last),
-            (tag("empty rows") == "any") | safe_axis.is_in(-1, last),
+            (tag("empty rows") != "zero") | safe_axis.is_in(-1, last),
+            ((tag("softmax") != "shifted") & (tag("shift") != "less the largest")) | shift_axis.is_in(-1, last),
+            check(
+                "the column that is appended to the scores has a sink for each head",
+                lambda match: _has_sinks(match, scores, sink_column),
+            ),
             (tag("key heads") != "repeated") | (key_axis == key_order[-3]),
             (tag("value heads") != "repeated") | (value_axis == value.rank - 3),
             *((tag(name) == "none") | (factor.value != 0) for name, factor in zip(_FACTORS, factors, strict=True)),
             tag("mask").is_in("none", "added") | (fill.value <= _LARGEST_FILL),
             tag("outer mask").is_in("none", "added") | (outer_fill.value <= _LARGEST_FILL),
-            check("the shapes are those of attention", lambda match: _fits(match, scores, logits, result)),
+            check("the shapes are those of attention", lambda match: _fits(match, scores, masked, result)),
+            MASKED_ROWS_ARE_NOT_READ
+            | check(
+                "no score can be below a number that takes the place of scores",
+                lambda m: no_score_is_below(masks_of(m), m[wide_scaled].dtype, _largest_score(m, wide_scores)),
+            ),
+            MASKED_ROWS_ARE_NOT_READ
+            | check(
+                "rows without a key keep the weights that the masks give them",
+                lambda m: rows_keep_their_weights(masks_of(m), m[wide_scaled].dtype),
+            ),
         ],
     )  # fmt: skip

@@ -289,10 +289,10 @@ def test_preserved_attention_has_its_own_heads() -> None:
 
 
 def test_rows_without_a_key() -> None:
-    """Filled with a finite number they have equal weights, in the model and in the composite."""
+    """Filled with the smallest number they have equal weights, in the model and in the composite."""
 
     def filled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        scores = (q @ k.transpose(-1, -2) * 0.3).masked_fill(m > 0, -1e9)
+        scores = (q @ k.transpose(-1, -2) * 0.3).masked_fill(m > 0, torch.finfo(torch.float32).min)
         return scores.softmax(-1) @ v
 
     mask = torch.zeros(3, 5)

@@ -29,7 +29,7 @@ def _plain(query: Any, key: Any, value: Any) -> Any:
 
 def _masked(query: Any, key: Any, value: Any, mask: Any) -> Any:
     scores = (query @ key.transpose(-1, -2)) / 8**0.5
-    return torch.softmax(scores.masked_fill(~mask, -1e9), -1) @ value
+    return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1) @ value
 
 
 def _biased(query: Any, key: Any, value: Any, bias: Any) -> Any:

@@ -271,6 +271,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen3_moe": Architecture(
         _decoder("Qwen3Moe", **_LLAMA, **_EXPERTS, head_dim=8, experts_implementation="batched_mm")
     ),
+    "gpt_oss": Architecture(
+        _decoder(
+            "GptOss", **_LLAMA, head_dim=8, sliding_window=5, num_local_experts=4, num_experts_per_tok=2
+        ),
+        ("eager",),
+    ),
     "qwen3_next": Architecture(
         _decoder(
             "Qwen3Next", **_LLAMA, **_EXPERTS, head_dim=8, shared_expert_intermediate_size=24, linear_key_head_dim=8,

@@ -1,0 +1,156 @@
+"""The masks of attention that a model writes out: what they compute, and the one mask that computes the same.
+
+A model adds numbers to the scores, or puts a number in place of scores. The composite only adds, or drops scores
+where a bool mask is false. The two are equal, row by row, in these cases:
+
+- Numbers that are added stay the numbers that are added.
+- Minus infinity in place of a score is a bool mask, or minus infinity that is added.
+- The smallest number of the type in place of a score is the same number, added: every score is lost in it when the
+  sum is rounded. A row without a key has equal weights in both. The scores of float16 are not lost in its smallest
+  number, -65504; the mask is float32 then, and the number that of float32.
+
+Any other number in place of scores is refused unless no score can be below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.infer import broadcast_shapes
+from patcomp.ir.types import element_name, element_type, tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns.match import Match
+
+LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0, "bf16": float.fromhex("0x1.fep127")}
+"""The largest finite number of each type; the smallest is its negative."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """Numbers that are added to the scores."""
+
+    numbers: Value
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A number in place of the scores where `condition` is true, or where it is false."""
+
+    condition: Value
+    fills_where: bool
+    number: float
+
+
+Stages = Sequence[Added | Filled]
+"""What a model does to its scores, in order."""
+
+
+def masks_of(match: Match) -> Stages:
+    """The stages of a match of the rule, from its captures and the tags `mask` and `outer mask`."""
+    stages: list[Added | Filled] = []
+    for tag, prefix in (("mask", ""), ("outer mask", "outer_")):
+        kind = match.tags[tag]
+        if kind == "added":
+            stages.append(Added(match[f"{prefix}bias"]))
+        elif kind != "none":
+            condition = match[f"{prefix}drop" if kind == "dropped" else f"{prefix}keep"]
+            stages.append(Filled(condition, kind == "dropped", number_of(match[f"{prefix}fill"])))
+    return stages
+
+
+def number_of(constant: Value | None) -> float:
+    """The number that all elements of a matched constant equal."""
+    assert constant is not None
+    assert constant.constant is not None
+    return float(constant.constant.reshape(-1)[0])
+
+
+# ---- whether the mask computes the same --------------------------------------------------------------
+
+
+def no_score_is_below(stages: Stages, element: str, bound: float) -> bool:
+    """Whether no score can be below a number that takes the place of others.
+
+    Args:
+        stages: what is done to the scores.
+        element: the name of the type in which it is done.
+        bound: the largest magnitude of a score before it.
+    """
+    for index, stage in enumerate(stages):
+        if isinstance(stage, Filled):
+            unbounded = any(isinstance(earlier, Added) for earlier in stages[:index])
+            if not stage.number <= -(LARGEST[element] if unbounded else min(bound, LARGEST[element])):
+                return False
+    return True
+
+
+def rows_keep_their_weights(stages: Stages, element: str) -> bool:
+    """Whether rows from which all keys are hidden have the weights that the model gives them, too."""
+    numbers = [stage.number for stage in stages if isinstance(stage, Filled) and stage.number > -math.inf]
+    if all(number == -LARGEST[element] for number in numbers):
+        # in float16 the sum of its smallest number and another one depends on both
+        return not numbers or element != "f16" or not any(isinstance(stage, Added) for stage in stages)
+    return len(stages) == 1
+
+
+# ---- the mask ----------------------------------------------------------------------------------------
+
+
+def mask_of(stages: Stages, element: Attribute) -> Value | None:
+    """The mask of the composite: bool where it only drops scores, else of numbers; None without a stage.
+
+    Args:
+        stages: what is done to the scores.
+        element: the type in which it is done, and in which a mask of numbers is added.
+    """
+    finite = any(isinstance(stage, Filled) and stage.number > -math.inf for stage in stages)
+    if finite and element_name(element) == "f16":
+        element = element_type("f32")
+    mask: Value | None = None
+    for stage in stages:
+        mask = _added(mask, stage, element) if isinstance(stage, Added) else _filled(mask, stage, element)
+    return mask
+
+
+def _added(mask: Value | None, stage: Added, element: Attribute) -> Value:
+    numbers = stage.numbers
+    if numbers.element_type != element:
+        numbers = aten.build("aten._to_copy", tensor(numbers.shape, element), self=numbers, dtype=element)
+    if mask is None:
+        return numbers
+    mask = _as_numbers(mask, element)
+    shape = broadcast_shapes(mask.shape, numbers.shape)
+    return aten.build("aten.add.Tensor", tensor(shape, element), self=mask, other=numbers)
+
+
+def _filled(mask: Value | None, stage: Filled, element: Attribute) -> Value:
+    if stage.number == -math.inf and (mask is None or mask.dtype == "i1"):
+        keep = _negated(stage.condition) if stage.fills_where else stage.condition
+        if mask is None:
+            return keep
+        shape = broadcast_shapes(mask.shape, keep.shape)
+        return aten.build("aten.logical_and", tensor(shape, "i1"), self=mask, other=keep)
+    kept = coreai.constant(0.0, element) if mask is None else _as_numbers(mask, element)
+    number = -math.inf if stage.number == -math.inf else -LARGEST[element_name(element)]
+    fill = coreai.constant(number, element)
+    return _where(stage.condition, fill, kept) if stage.fills_where else _where(stage.condition, kept, fill)
+
+
+def _as_numbers(mask: Value, element: Attribute) -> Value:
+    """A mask as numbers to add."""
+    if mask.dtype != "i1":
+        return mask
+    return _where(mask, coreai.constant(0.0, element), coreai.constant(-math.inf, element))
+
+
+def _where(condition: Value, yes: Value, no: Value) -> Value:
+    shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
+    return aten.build("aten.where.self", tensor(shape, yes.element_type), condition=condition, self=yes, other=no)
+
+
+def _negated(mask: Value) -> Value:
+    return aten.build("aten.logical_not", mask.type, self=mask)
