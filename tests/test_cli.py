@@ -150,6 +150,23 @@ def test_convert_reports_composites(patcomp: Command, tmp_path: Path) -> None:
     assert "no composite is called rmsnorm; there are " in done.err
 
 
+class Filled(torch.nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        return (q @ k.mT).masked_fill(~keep, -1e9).softmax(-1) @ v
+
+
+def test_convert_assumes_what_it_is_told(patcomp: Command, tmp_path: Path) -> None:
+    inputs = (*(torch.randn(1, 2, 4, 8) for _ in range(3)), torch.ones(4, 4, dtype=torch.bool))
+    torch.export.save(torch.export.export(Filled(), inputs), tmp_path / "filled.pt2")
+    convert = ("convert", "filled.pt2", "--text", "filled.mlir")
+    assert "composites: none" in patcomp(*convert).out
+    assumed = patcomp(*convert, "--assume", "masked rows are not read")
+    assert "composites: 1 x scaled_dot_product_attention" in assumed.out
+    done = patcomp(*convert, "--assume", "no NaN")
+    assert done.code == 1
+    assert "there is no assumption 'no NaN'; there are 'masked rows are not read'" in done.err
+
+
 def test_catalog_list(patcomp: Command) -> None:
     everything = patcomp("catalog", "list").out
     recovering = patcomp("catalog", "list", "--stage", "recover").out

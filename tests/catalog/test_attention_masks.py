@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,6 +308,8 @@ def test_which_assumptions_there_are() -> None:
     with pytest.raises(TypeError, match="must be a list"):
         convert(module, inputs, NOT_READ)
     assert _known_assumptions(default_rules()) == (NOT_READ,)
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    assert f"| `{NOT_READ}` | {MASKED_ROWS_ARE_NOT_READ.meaning} |" in guide
 
 
 # ---- random stacks of masks ----------------------------------------------------------------------------
