@@ -159,9 +159,9 @@ def test_convert_assumes_what_it_is_told(patcomp: Command, tmp_path: Path) -> No
     inputs = (*(torch.randn(1, 2, 4, 8) for _ in range(3)), torch.ones(4, 4, dtype=torch.bool))
     torch.export.save(torch.export.export(Filled(), inputs), tmp_path / "filled.pt2")
     convert = ("convert", "filled.pt2", "--text", "filled.mlir")
-    assert "composites: none" in patcomp(*convert).out
+    assert "composites: none" in patcomp(*convert).err
     assumed = patcomp(*convert, "--assume", "masked rows are not read")
-    assert "composites: 1 x scaled_dot_product_attention" in assumed.out
+    assert "composites: 1 x scaled_dot_product_attention" in assumed.err
     done = patcomp(*convert, "--assume", "no NaN")
     assert done.code == 1
     assert "there is no assumption 'no NaN'; there are 'masked rows are not read'" in done.err
