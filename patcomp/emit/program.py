@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from patcomp.emit.dims import Dims
 from patcomp.emit.report import CompositeReport, composite_calls
 from patcomp.emit.signature import EntrySignature, ModelCall, signature_of
 from patcomp.emit.variants import fixed_arguments, static_sizes
-from patcomp.errors import EvaluationError, Problem, UnknownNameError, near_names
+from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import HandleType, TensorType
 from patcomp.ir.verify import verify
@@ -74,6 +75,9 @@ class AIProgram:
             entry point and name of the state; only read.
         dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
         diagnostics (tuple[Problem, ...]): what conversion warned of.
+        limits (Mapping[str, Mapping[str, int]]): how large, in magnitude, the numbers of int64 inputs may be, by entry
+            point and name. Only inputs are listed for which some 32-bit numbers have results that may not fit; `run`
+            warns of larger numbers, an asset cannot.
     """
 
     module: IRModule
@@ -83,6 +87,7 @@ class AIProgram:
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dims: Mapping[str, Dims] = field(default_factory=dict)
     diagnostics: tuple[Problem, ...] = ()
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     _explain: Callable[[str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
@@ -187,7 +192,9 @@ class AIProgram:
         `print(program.report())` shows a line for each. A program of `Mode.RELEASE` knows no places.
         """
         overlaps = (str(overlap) for report in self.reports for overlap in report.statistics.overlaps)
-        return CompositeReport(composite_calls(self.module), tuple(dict.fromkeys(overlaps)), self.diagnostics)
+        return CompositeReport(
+            composite_calls(self.module), tuple(dict.fromkeys(overlaps)), self.diagnostics, self.limits
+        )
 
     def optimize(self) -> AIProgram:
         """Returns the program: `to_coreai` has optimized it already."""
@@ -297,6 +304,7 @@ class AIProgram:
             else:
                 inputs[name] = prepare_input(value, type_, name) if isinstance(type_, TensorType) else value
         self._check_sizes({**inputs, **contents}, entrypoint)
+        self._check_limits({**inputs, **contents}, entrypoint)
         if backend == "evaluator":
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
         else:
@@ -316,6 +324,17 @@ class AIProgram:
                 if name in values
             }
         )
+
+    def _check_limits(self, values: Mapping[str, Any], entrypoint: str) -> None:
+        """Warns of inputs and states that are so large that what is computed from them may not fit 32 bits."""
+        for name, limit in self.limits.get(entrypoint, {}).items():
+            if name in values and bool(((values[name] > limit) | (values[name] < -limit)).any()):
+                warnings.warn(
+                    f"{name!r} has numbers beyond {limit}, for which int64 results of this program may not fit 32 "
+                    "bits; convert with int64='keep' to compute in 64 bits",
+                    ConversionWarning,
+                    stacklevel=4,
+                )
 
     @property
     def _has_device(self) -> bool:

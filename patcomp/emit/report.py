@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from patcomp.errors import Problem
 from patcomp.ir.locations import Origin, origins, rules
@@ -35,6 +36,8 @@ class CompositeReport:
     """Where two rules of equal priority and size matched, so that only the order of declaration chose."""
     diagnostics: tuple[Problem, ...] = ()
     """What conversion warned of."""
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How large the numbers of narrowed int64 inputs may be, by entry point and name."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -54,6 +57,9 @@ class CompositeReport:
             lines += [f"overlapping rules: {len(self.overlaps)}", *(f"  {overlap}" for overlap in self.overlaps)]
         if self.diagnostics:
             lines += [f"warnings: {len(self.diagnostics)}", *(f"  {each}" for each in self.diagnostics)]
+        for entrypoint, limits in self.limits.items():
+            listed = ", ".join(f"{name} within ±{limit}" for name, limit in limits.items())
+            lines.append(f"int64 inputs of @{entrypoint} for which all results fit 32 bits: {listed}")
         return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from torch.fx import Node
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem
+from patcomp.frontend_torch.examples import example_inputs
 from patcomp.frontend_torch.signature import Signature
 
 
@@ -74,12 +75,9 @@ def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[st
 
     Export takes two such tensors for one, so the program would compute with the wrong one.
     """
-    if program.example_inputs is None:
-        return
     used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
-    examples = program.call_spec.in_spec.flatten_up_to(program.example_inputs)  # type: ignore[union-attr]
     groups: dict[int, list[str]] = {}
-    for name, example in zip(signature.user_inputs, examples, strict=True):
+    for name, example in example_inputs(program, signature).items():
         if isinstance(example, torch.Tensor):
             groups.setdefault(id(example), []).append(name)
     held = [(name, tensor) for name, (_, tensor) in signature.constants.items()]

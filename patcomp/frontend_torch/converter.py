@@ -58,9 +58,9 @@ class TorchConverter:
         installed_catalogs: whether rules of installed packages, which declare them by an entry point of the group
             `patcomp.catalogs`, are tried too, after those of `catalog`.
         without: names of rules to leave out, as `patcomp catalog list` shows them.
-        int64: what becomes of 64-bit integers, which indices cannot be: `"narrow"`, 32 bits, where constants and
-            inputs that do not fit are errors; `"keep"`, 64 bits but for indices; `"error"`, they are refused.
-        float64: the same for 64-bit floats.
+        int64: what becomes of 64-bit integers: `"narrow"`, 32 bits, with a warning of results that may not fit;
+            `"error"`, the same, but such results are errors; `"keep"`, 64 bits (indices have 32 bits always).
+        float64: the same for 64-bit floats. `docs/types.md` says which results are named.
 
     Raises:
         ValueError: another choice for 64-bit numbers, or a name in `without` that no rule has.
@@ -428,6 +428,7 @@ class TorchConverter:
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: item.dims for item in staged},
             diagnostics=found,
+            limits=compilation.limits,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, stages, name, assumed),
             _specialize=specialized,

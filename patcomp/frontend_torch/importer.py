@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.dtypes import element_of, storage_array, type_of
+from patcomp.frontend_torch.examples import example_inputs, is_mask
 from patcomp.frontend_torch.lowerings import Lowerings
 from patcomp.frontend_torch.markers import BEGIN, is_marker, marker_op
 from patcomp.frontend_torch.names import Names
@@ -28,7 +29,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute
 from patcomp.ir.custom import Lower, create_custom
 from patcomp.ir.dialect import create_op
-from patcomp.ir.extents import mark_sizes
+from patcomp.ir.extents import mark_masks, mark_sizes
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
@@ -149,6 +150,8 @@ class _Importer:
         )
         mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])
         mark_sizes(graph, [_size_names(placeholders[argument].meta["val"]) for argument in self.signature.arguments])
+        examples = example_inputs(self.program, self.signature)
+        mark_masks(graph, [is_mask(examples.get(argument)) for argument in self.signature.arguments])
         self.module.op.body.block.add_op(graph)
 
     def _result(self, node: Node) -> Value | None:

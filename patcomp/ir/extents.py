@@ -16,7 +16,10 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import constant_values
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, OpResult, SSAValue, StringAttr
+from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, OpResult, SSAValue, StringAttr, UnitAttr
+
+MASK = "patcomp.mask"
+"""The argument attribute of an integer input whose example has only zeros and ones."""
 
 SIZES = "patcomp.sizes"
 """The argument attribute that names the sizes which dimensions of several arguments share; empty for all others."""
@@ -83,7 +86,7 @@ def mark_sizes(graph: Operation, sizes: Sequence[Sequence[str]]) -> None:
     """
     names = [name for argument in sizes for name in argument if name]
     entries = []
-    for entry, argument in zip(_entries(graph), sizes, strict=True):
+    for entry, argument in zip(argument_notes(graph), sizes, strict=True):
         shared = [name if names.count(name) > 1 else "" for name in argument]
         attribute = {SIZES: ArrayAttr([StringAttr(name) for name in shared])} if any(shared) else {}
         entries.append(DictionaryAttr({**entry, **attribute}))
@@ -91,14 +94,24 @@ def mark_sizes(graph: Operation, sizes: Sequence[Sequence[str]]) -> None:
         graph.properties["arg_attrs"] = ArrayAttr(entries)
 
 
-def drop_sizes(graph: Operation) -> None:
-    """Takes back the notes of `mark_sizes`, which the runtime does not know."""
-    entries = [{key: value for key, value in entry.items() if key != SIZES} for entry in _entries(graph)]
+def mark_masks(graph: Operation, masks: Sequence[bool]) -> None:
+    """Notes which arguments of a graph are masks."""
+    if any(masks):
+        pairs = zip(argument_notes(graph), masks, strict=True)
+        entries = [DictionaryAttr({**entry, **({MASK: UnitAttr()} if is_mask else {})}) for entry, is_mask in pairs]
+        graph.properties["arg_attrs"] = ArrayAttr(entries)
+
+
+def drop_notes(graph: Operation) -> None:
+    """Takes back the notes on arguments that only the stages read; the runtime does not know them."""
+    entries = [
+        {key: value for key, value in entry.items() if key not in (SIZES, MASK)} for entry in argument_notes(graph)
+    ]
     if any(entries):
         graph.properties["arg_attrs"] = ArrayAttr([DictionaryAttr(entry) for entry in entries])
 
 
-def _entries(graph: Operation) -> list[Mapping[str, Any]]:
+def argument_notes(graph: Operation) -> list[Mapping[str, Any]]:
     """The attributes of each argument of a graph."""
     array = graph.properties.get("arg_attrs")
     if isinstance(array, ArrayAttr):
@@ -167,7 +180,7 @@ def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
         if isinstance(parent, RegionOp):
             return Value(parent.operands[index]), axis
         if parent is not None and parent.name == "coreai.graph":
-            names = _entries(parent)[index].get(SIZES)
+            names = argument_notes(parent)[index].get(SIZES)
             if isinstance(names, ArrayAttr) and (name := names.data[axis].data):  # type: ignore[attr-defined]
                 return _unknown(name)
     elif isinstance(owner, AtenOp) and isinstance(x, OpResult):

@@ -17,7 +17,7 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import attribute_values, constant_attribute
 from patcomp.ir.custom import CustomOp
-from patcomp.ir.extents import drop_sizes
+from patcomp.ir.extents import drop_notes
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import describe, fused, problem_at
 from patcomp.ir.module import IRModule, signature_of
@@ -47,7 +47,7 @@ def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statisti
         graph.regions[0].detach_block(block)
         graph.regions[0].add_block(lowered)
         graph.properties["function_type"] = signature_of(lowered)
-        drop_sizes(graph)
+        drop_notes(graph)
     if lowering.problems:
         raise UnsupportedError("these ops cannot be lowered to Core AI:", lowering.problems)
     return lowering.statistics
@@ -191,9 +191,6 @@ class _Lowering:
                     "a registered lowering cannot take or give complex numbers, which Core AI does not compute with"
                 )
             self.report(op, message)
-            return True
-        if refused := [result.type for result in op.results if self.widths.choice(result.type) == "error"]:
-            self.report(op, f"its result is {refused[0]}, and 64-bit numbers were asked to be errors")
             return True
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.lower import lower
+from patcomp.rewrites.narrowing_report import Narrowed, check_narrowing
 from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.outline import outline
@@ -111,6 +112,8 @@ class Compilation:
     reports: tuple[StageReport, ...]
     diagnostics: tuple[Problem, ...] = ()
     """What the stages found that the user should know of."""
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How large the numbers of int64 inputs may be, by graph and run-time name, where less than 32 bits have."""
 
 
 def run_pipeline(
@@ -131,18 +134,22 @@ def run_pipeline(
         only_before: stop before the stage of this name.
 
     Raises:
-        UnsupportedError: the program holds ops that cannot be converted; all of them listed.
+        UnsupportedError: the program holds ops that cannot be converted, or 64-bit numbers that may change where these
+            are errors; all of them listed.
         StageError: a stage broke the IR, or a rule of it broke its promise.
     """
     reports: list[StageReport] = []
     call = after_stage or (lambda name, module: None)
     call("import", module)
+    narrowed = Narrowed()
     with _collector_paused():
         for stage in STAGES:
             if stage.name == only_before:
                 break
             before, started = module.op_count(), time.perf_counter()
             try:
+                if stage.name == "lower":
+                    narrowed = check_narrowing(module, options.widths)
                 statistics = stage.run(module, rules.stage(stage.name), options)
                 verify(module, runtime=stage.lowered)
             except UnsupportedError:
@@ -154,7 +161,7 @@ def run_pipeline(
             )
             call(stage.name, module)
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
-    return Compilation(module, tuple(reports), failures)
+    return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics), narrowed.limits)
 
 
 @contextmanager

@@ -14,9 +14,9 @@ CHOICES = ("narrow", "keep", "error")
 class Widths:
     """The choice for 64-bit integers and for 64-bit floats.
 
-    `"narrow"`: 32 bits. Constants and the inputs of `program.run` that do not fit are errors; by this choice the user
-    declares that what is computed from them fits too. `"keep"`: 64 bits; only indices are narrowed, where they are
-    used, and complex numbers. `"error"`: every op with such a result is refused.
+    `"narrow"`: 32 bits. Constants and inputs of `program.run` that do not fit are errors; conversion warns of results
+    that may not fit, or of floats that may differ by more than their rounding. `"error"`: the same, but such results
+    are errors. `"keep"`: 64 bits; only indices are narrowed, where they are used, and complex numbers.
 
     Raises:
         ValueError: another choice.
@@ -30,15 +30,10 @@ class Widths:
             if (choice := getattr(self, field.name)) not in CHOICES:
                 raise ValueError(f"{field.name} must be one of {', '.join(map(repr, CHOICES))}, got {choice!r}")
 
-    def choice(self, type_: Attribute) -> str:
-        """What was chosen for the elements of a type; `"keep"` for those of other widths."""
-        if not isinstance(type_, TensorType) or runtime_type(type_) == type_:
-            return "keep"
-        name = element_name(type_.element_type)
-        if name.startswith("complex"):  # the dialect has no wide ones
-            return "error" if self.float64 == "error" else "narrow"
-        return self.int64 if name in ("si64", "ui64") else self.float64
-
     def of(self, type_: Attribute) -> Attribute:
         """The type that a PyTorch tensor type has after lowering."""
-        return type_ if self.choice(type_) == "keep" else runtime_type(type_)
+        if not isinstance(type_, TensorType):
+            return type_
+        name = element_name(type_.element_type)
+        kept = (self.int64 == "keep" and name in ("si64", "ui64")) or (self.float64 == "keep" and name == "f64")
+        return type_ if kept else runtime_type(type_)  # the dialect has no wide complex numbers

@@ -16,7 +16,12 @@ _RIGHT = tuple(name.replace("lshift", "rshift").replace("left", "right") for nam
 
 
 def _width(x: Tensor) -> int:
-    return min(torch.iinfo(x.dtype).bits, 32)  # 64-bit integers have 32 bits on the runtime
+    return torch.iinfo(x.dtype).bits
+
+
+def _powers(bit: int) -> list[int]:
+    """Factors whose product is 2 ** (2 ** bit); each fits 32 bits, to which 64-bit constants are narrowed."""
+    return [1 << (1 << bit)] if bit < 5 else [1 << 16, 1 << 16]
 
 
 @decomposition(*_LEFT, examples=[
@@ -27,7 +32,10 @@ def left_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     "x * 2^n, n taken bit by bit; 0 where n is negative or beyond the width"
     x, count = in_one_type(self, other)
     for bit in range((_width(x) - 1).bit_length()):
-        x = torch.where(count & (1 << bit) != 0, x * (1 << (1 << bit)), x)
+        shifted = x
+        for power in _powers(bit):
+            shifted = shifted * power
+        x = torch.where(count & (1 << bit) != 0, shifted, x)
     return torch.where((count < 0) | (count >= _width(x)), 0, x)
 
 
@@ -40,7 +48,10 @@ def right_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     x, count = in_one_type(self, other)
     sign = (x < 0).to(x.dtype) * -1
     for bit in range((_width(x) - 1).bit_length()):
-        x = torch.where(count & (1 << bit) != 0, x.div(1 << (1 << bit), rounding_mode="floor"), x)
+        shifted = x
+        for power in _powers(bit):
+            shifted = shifted.div(power, rounding_mode="floor")
+        x = torch.where(count & (1 << bit) != 0, shifted, x)
     return torch.where((count < 0) | (count >= _width(x)), sign, x)
 
 

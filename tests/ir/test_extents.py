@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcomp.ir.extents import drop_sizes, extents, extents_of
+from patcomp.ir.extents import drop_notes, extents, extents_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -83,6 +83,6 @@ def test_sizes_that_may_differ() -> None:
 
 def test_the_names_of_sizes_are_dropped() -> None:
     module, _ = _ops(f"%z = {VIEW.format('%rows', '%l')}")
-    drop_sizes(module.graph("main"))
+    drop_notes(module.graph("main"))
     assert "patcomp.sizes" not in module.text()
     assert 'coreai.name = "x"' in module.text()

@@ -66,6 +66,11 @@ def test_agrees_with_eager_on_the_runtime(name: str, attention: str, native: Nat
     assert relative_error(program, example, lambda inputs: native.run(program.module, inputs)) <= TOLERANCE
 
 
+@each_variant
+def test_converts_without_warnings(name: str, attention: str) -> None:
+    assert converted(name, attention)[1].diagnostics == ()
+
+
 def misses(name: str, attention: str) -> dict[str, str]:
     """What is not recovered: composites, and the keys of `MISSES` that list them."""
     example, program = converted(name, attention)

@@ -1,0 +1,93 @@
+"""Where float32 may differ from float64 by more than the rounding of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.value import Value
+from patcomp.rewrites.ranges import Range, number
+
+_EXACT = frozenset(
+    f"aten.{op}"
+    for op in (
+        "abs", "alias", "amax", "amin", "arange.start_step", "as_strided", "cat", "clamp", "clone", "constant_pad_nd",
+        "contiguous", "copy", "detach", "diagonal", "embedding", "expand", "flip", "full", "full_like", "gather",
+        "index.Tensor", "index_put", "index_select", "lift_fresh_copy", "masked_scatter", "masked_select", "maximum",
+        "max", "min", "minimum", "neg", "permute", "pixel_shuffle", "reflection_pad1d",
+        "reflection_pad2d", "reflection_pad3d", "relu", "repeat", "repeat_interleave.self_int", "replication_pad1d",
+        "replication_pad2d", "replication_pad3d", "reshape", "scalar_tensor", "scatter.src", "scatter.value",
+        "select.int", "select_scatter", "sign", "slice.Tensor", "slice_scatter", "split.Tensor", "split_with_sizes",
+        "squeeze", "squeeze.dim", "squeeze.dims", "stack", "t", "transpose.int", "unbind.int", "unfold",
+        "unsqueeze", "view", "where.Scalar", "where.ScalarOther", "where.ScalarSelf", "where.self", "_unsafe_view",
+    )
+)  # fmt: skip
+"""Ops whose results have no more digits than their operands."""
+
+_DECISIONS = frozenset(
+    f"aten.{op}"
+    for op in (
+        "all", "any", "argmax", "argmin", "ceil", "eq.Scalar", "eq.Tensor", "floor", "ge.Scalar", "ge.Tensor",
+        "gt.Scalar", "gt.Tensor", "le.Scalar", "le.Tensor", "logical_not", "lt.Scalar", "lt.Tensor", "max.dim",
+        "min.dim", "ne.Scalar", "ne.Tensor", "nonzero", "round", "sort", "sort.stable", "topk", "trunc",
+    )
+)  # fmt: skip
+"""Ops whose results jump: a rounded operand may decide otherwise, an exact one does not."""
+
+_RELATIVE = frozenset(
+    f"aten.{op}"
+    for op in (
+        "div.Scalar", "div.Tensor", "mul.Scalar", "mul.Tensor", "reciprocal", "rsqrt", "sqrt", "square",
+    )
+)  # fmt: skip
+"""Ops that round once and keep the relative error of their operands, about."""
+
+_SUMS = frozenset(f"aten.{op}" for op in ("add.Scalar", "add.Tensor", "sub.Scalar", "sub.Tensor", "rsub.Scalar"))
+
+_FUNCTIONS = frozenset(
+    f"aten.{op}"
+    for op in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "exp2", "expm1", "log",
+        "log10", "log1p", "log2", "pow.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "sigmoid", "sin", "sinh",
+        "tan", "tanh",
+    )
+)  # fmt: skip
+"""Functions that round once; the error of a rounded operand may grow in them."""
+
+
+_BORDERS = frozenset({"aten.complex", "aten.imag", "aten.real"})
+"""Complex numbers are taken apart at the borders of the program; the dialect has no wide ones."""
+
+
+def rounded_beyond_result(
+    op: AtenOp, given: Mapping[str, Any], range_of: Callable[[Value], Range]
+) -> tuple[bool, bool]:
+    """Whether an op on float64 may differ in float32 by more than its rounding; and whether its results are rounded."""
+    operands = [range_of(value) for value in map(Value, op.operands) if value.dtype == "f64"]
+    operands += [number(value) for value in given.values() if isinstance(value, float)]
+    rounded = any(operand.rounded for operand in operands)
+    if op.name == "aten._to_copy":
+        target = Value(op.results[0]).dtype
+        return rounded and target[:2] in ("si", "ui"), range_of(Value(op.results[0])).rounded
+    if op.name in _EXACT:
+        return False, rounded
+    if op.name in _DECISIONS:
+        return rounded, False
+    if op.name in _RELATIVE:
+        return False, True
+    if op.name in _SUMS:
+        return rounded and not _of_one_sign(op, operands), True
+    if op.name in _FUNCTIONS:
+        return rounded, True
+    return op.name not in _BORDERS, True
+
+
+def _of_one_sign(op: AtenOp, operands: list[Range]) -> bool:
+    """Whether nothing cancels in a sum or difference."""
+    if len(operands) != 2:
+        return False
+    first, second = operands
+    if "sub" in op.name:
+        second = Range(-second.high, -second.low)
+    return (first.low >= 0 and second.low >= 0) or (first.high <= 0 and second.high <= 0)

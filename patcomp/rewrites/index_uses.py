@@ -1,0 +1,95 @@
+"""What the use of a number as an index or a size tells: a program that runs has only valid ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.constants import constant_values
+from patcomp.ir.region import RegionOp
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Block, Operation, SSAValue
+from patcomp.rewrites.ranges import LONGEST, UNKNOWN, Range
+
+POSITIONS = frozenset(
+    {
+        "index", "indices", "offsets", "size", "sizes", "output_size", "repeats", "split_sizes", "start", "end", "step",
+        "length", "k", "pad", "padding", "row", "col", "offset", "stride", "storage_offset",
+    }
+)  # fmt: skip
+"""The arguments that are indices or sizes, by their names in PyTorch's schemas."""
+
+_SAME_ELEMENTS = frozenset(
+    f"aten.{op}"
+    for op in (
+        "alias", "clone", "contiguous", "detach", "expand", "flip", "lift_fresh_copy", "permute", "reshape", "squeeze",
+        "squeeze.dim", "squeeze.dims", "t", "transpose.int", "unsqueeze", "view", "_unsafe_view",
+    )
+)  # fmt: skip
+"""Ops whose result has all elements of the operand."""
+
+
+def holds(argument: Any, value: SSAValue) -> bool:
+    """Whether an argument is a value, or has it in a list."""
+    if isinstance(argument, Value):
+        return argument.ssa is value
+    return isinstance(argument, list) and any(holds(item, value) for item in argument)
+
+
+def bound_by_use(value: SSAValue) -> Range:
+    """The range of an integer value whose elements, perhaps plus a constant, are all used as indices."""
+    bound = UNKNOWN
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    pending: list[tuple[SSAValue, int, Block | None]] = [(value, 0, block)]
+    while pending:
+        current, offset, block = pending.pop()
+        for use in current.uses:
+            op = use.operation
+            if op.parent is not block:  # a branch that may not be taken
+                continue
+            if isinstance(op, RegionOp):
+                pending.append((op.regions[0].block.args[use.index], offset, op.regions[0].block))
+            elif op.name in _SAME_ELEMENTS or (op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"):
+                pending.append((op.results[0], offset, block))
+            elif (added := _added(op, current)) is not None:
+                pending.append((op.results[0], offset + added, block))
+            elif (valid := _valid(op, current)) is not None:
+                bound = bound.clipped(Range(valid.low - offset, valid.high - offset))
+    return bound
+
+
+def _added(op: Operation, value: SSAValue) -> int | None:
+    """The constant that an op adds to every element of a value; None for another op."""
+    if op.name not in ("aten.add.Tensor", "aten.sub.Tensor") or op.operands[0] is not value or len(op.operands) != 2:
+        return None
+    constant = constant_values(op.operands[1])
+    if constant is None or constant.size != 1 or constant.dtype.kind not in "iu":
+        return None
+    alpha = op.arguments_by_name()["alpha"]  # type: ignore[attr-defined]
+    if not isinstance(alpha, int):
+        return None
+    return int(constant.reshape(-1)[0]) * alpha * (1 if op.name == "aten.add.Tensor" else -1)
+
+
+def _valid(op: Operation, value: SSAValue) -> Range | None:
+    """The valid indices of an op that a value has; None where it is something else of the op."""
+    if not isinstance(op, AtenOp):
+        return None
+    given = op.arguments_by_name()
+    if op.name == "aten.embedding" and holds(given["indices"], value):
+        return _below(given["weight"], 0)
+    if op.name in ("aten.gather", "aten.index_select") and holds(given["index"], value):
+        return _below(given["self"], given["dim"])
+    if op.name in ("aten.scatter.src", "aten.scatter.value", "aten.scatter_add") and holds(given["index"], value):
+        return _below(given["self"], given["dim"])
+    if op.name in ("aten.index.Tensor", "aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put"):
+        for axis, index in enumerate(given["indices"]):
+            if holds(index, value):
+                positions = _below(given["self"], axis)
+                return Range(-1 - positions.high, positions.high)
+    return None
+
+
+def _below(x: Value, dim: int) -> Range:
+    size = x.shape[dim % x.rank] if x.rank else 1
+    return Range(0, (LONGEST if size is None else max(size, 1)) - 1)

@@ -1,0 +1,353 @@
+"""Narrowing: which 64-bit numbers may change when they are computed in 32 bits. Runs before the lower stage.
+
+Integers: the ranges of `ranges.py` are followed from the arguments of each graph to its results. An op whose result may
+not fit 32 bits is a finding, unless nobody sees the difference: sums, products and the like of 32 bits are those of 64
+bits modulo 2**32, so that only an op that asks for more (a comparison, a division, a cast to floats, an output) sees
+that a number did not fit. A valid index or size fits, so an index sees nothing.
+
+Floats: float32 has what float64 has up to one rounding of each result, as long as numbers move, are compared before
+any rounding, or are multiplied. An op that may turn the rounding of its operands into a larger error is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import patcomp.rewrites.transfer_functions  # noqa: F401 -- registers the functions
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.constants import attribute_values, is_constant
+from patcomp.ir.extents import MASK, argument_notes
+from patcomp.ir.module import IRModule
+from patcomp.ir.region import RegionOp
+from patcomp.ir.types import TensorType, element_name
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue
+from patcomp.rewrites.float_rounding import rounded_beyond_result
+from patcomp.rewrites.index_uses import POSITIONS, bound_by_use, holds
+from patcomp.rewrites.ranges import TRANSFER, Call, Range, Transfer, converted, hull, number, range_of_type
+from patcomp.rewrites.widths import Widths
+
+NOMINAL = 1 << 30
+"""An int64 input is taken to be smaller than this in magnitude, if its example is no mask."""
+STEP = 1 << 16
+"""An integer that a loop carries may change by this in a pass: counters and positions do."""
+
+MOVES = frozenset(
+    f"aten.{op}"
+    for op in (
+        "alias", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy", "detach", "diagonal",
+        "embedding", "expand", "flip", "full", "full_like", "gather", "index.Tensor", "index_put", "index_select",
+        "lift_fresh_copy", "masked_scatter", "masked_select", "permute", "pixel_shuffle", "reflection_pad1d",
+        "reflection_pad2d", "reflection_pad3d", "repeat", "repeat_interleave.self_int", "replication_pad1d",
+        "replication_pad2d", "replication_pad3d", "reshape", "scalar_tensor", "scatter.src", "scatter.value",
+        "select.int", "select_scatter", "slice.Tensor", "slice_scatter", "split.Tensor", "split_with_sizes", "squeeze",
+        "squeeze.dim", "squeeze.dims", "stack", "t", "transpose.int", "unbind.int", "unfold", "unsqueeze", "view",
+        "where.Scalar", "where.ScalarOther", "where.ScalarSelf", "where.self", "_index_put_impl", "_unsafe_index_put",
+        "_unsafe_view",
+    )
+)  # fmt: skip
+"""Ops whose results have numbers of their operands, unchanged."""
+
+MODULAR = frozenset(
+    f"aten.{op}"
+    for op in (
+        "add.Scalar", "add.Tensor", "addmm", "bitwise_and.Scalar", "bitwise_and.Tensor", "bitwise_not",
+        "bitwise_or.Scalar", "bitwise_or.Tensor", "bitwise_xor.Scalar", "bitwise_xor.Tensor", "bmm", "cumprod",
+        "cumsum", "matmul", "mm", "mul.Scalar", "mul.Tensor", "neg", "prod", "prod.dim_int", "rsub.Scalar",
+        "rsub.Tensor", "scatter_add", "sub.Scalar", "sub.Tensor", "sum", "sum.dim_IntList",
+    )
+)  # fmt: skip
+"""Ops whose results, modulo 2**32, follow from their operands modulo 2**32."""
+
+LIMITING = frozenset({"aten.clamp", "aten.maximum", "aten.minimum"})
+"""Ops that give the same of the nearest number that fits as of one that does not, or the nearest number of it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An op whose result may be another in 32 bits."""
+
+    op: Operation
+    is_float: bool
+    range: Range
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the analysis asks of a type, computed once."""
+
+    type: Attribute
+    name: str
+    """The element type; empty for no tensor."""
+    range: Range
+    narrow: Range
+    """The range of the type after lowering."""
+    narrowed: bool
+
+    @property
+    def is_narrowed_integer(self) -> bool:
+        return self.narrowed and self.name[:2] in ("si", "ui")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op of a block that the analysis follows, with what it asks of it."""
+
+    op: Operation
+    given: Mapping[str, Any]
+    results: Sequence[Value]
+    function: Transfer | None
+    has_floats: bool
+    """Whether there are float64 numbers that are narrowed."""
+
+
+class Facts:
+    """What does not depend on the ranges of inputs, so that it is read off a module once."""
+
+    def __init__(self, module: IRModule, widths: Widths):
+        self.module, self.widths = module, widths
+        self.kinds: dict[int, Kind] = {}
+        self.constants: dict[SSAValue, Range] = {}
+        self.needed: set[SSAValue] = set()
+        self.steps: dict[Block, list[Step]] = {}
+        for graph in module.graphs:
+            self._read(graph.regions[0].block)
+
+    def kind(self, value: SSAValue) -> Kind:
+        """The kind of a value's type. To hash a type would cost more, and the module keeps it alive."""
+        type_ = value.type
+        found = self.kinds.get(id(type_))
+        if found is None:
+            narrow = self.widths.of(type_)
+            name = element_name(type_.element_type) if isinstance(type_, TensorType) else ""
+            found = Kind(type_, name, range_of_type(type_), range_of_type(narrow), narrow != type_)
+            self.kinds[id(type_)] = found
+        return found
+
+    def _read(self, block: Block) -> None:
+        """Lists the ops from which 64-bit numbers are computed, as far as there are transfer functions."""
+        steps: list[Step] = []
+        op = block.last_op
+        while op is not None:
+            for region in op.regions:
+                for inner in region.blocks:
+                    self._read(inner)
+            values = (*op.results, *op.operands)
+            if op.name != "coreai.constant" and (
+                op.regions
+                or any(self.kind(value).narrowed for value in values)
+                or not self.needed.isdisjoint(op.results)
+            ):
+                steps.append(self._step(op, values))
+                if op.regions or op.name in TRANSFER:
+                    self.needed.update(op.operands)
+            op = op.prev_op
+        self.steps[block] = steps[::-1]
+
+    def _step(self, op: Operation, values: Sequence[SSAValue]) -> Step:
+        given = op.arguments_by_name() if isinstance(op, AtenOp) else {}
+        wide = self.widths.float64 != "keep" and any(
+            self.kind(value).name in ("f64", "complex<f64>") for value in values
+        )
+        return Step(op, given, list(map(Value, op.results)), TRANSFER.get(op.name), wide)
+
+    def constant(self, ssa: SSAValue) -> Range:
+        """The range of a constant; that of float weights is not read."""
+        if ssa not in self.constants:
+            self.constants[ssa] = self._constant(ssa)
+        return self.constants[ssa]
+
+    def _constant(self, ssa: SSAValue) -> Range:
+        assert isinstance(ssa.owner, Operation)
+        kind = self.kind(ssa)
+        blobs = self.module.blobs if kind.name[0] not in "fb" or kind.narrowed else None
+        values = attribute_values(ssa.owner.properties["value"], blobs)
+        if values is None or values.dtype.kind == "c":
+            return kind.range
+        if values.dtype.kind == "f":
+            values = values[np.isfinite(values)]
+        if not values.size:
+            return number(0)
+        with np.errstate(over="ignore"):
+            rounded = values.dtype == np.float64 and bool(np.any(values.astype(np.float32) != values))
+        return Range(values.min().item(), values.max().item(), rounded)
+
+    def nominal(self, value: SSAValue) -> Range:
+        """What integers are taken to be of which nothing is known."""
+        return Range(1 - NOMINAL, NOMINAL - 1).clipped(self.kind(value).range)
+
+    def free_inputs(self) -> dict[SSAValue, int]:
+        """The int64 inputs whose use says nothing of their range, and how large they are taken to be in magnitude."""
+        inputs: dict[SSAValue, int] = {}
+        for graph in self.module.graphs:
+            for argument, notes in zip(graph.regions[0].block.args, argument_notes(graph), strict=True):
+                kind = self.kind(argument)
+                if kind.is_narrowed_integer and not bound_by_use(argument).within(kind.narrow):
+                    inputs[argument] = 1 if MASK in notes else NOMINAL - 1
+        return inputs
+
+
+class Ranges:
+    """The ranges of a module's values, and the findings.
+
+    Args:
+        inputs: how large the free int64 inputs may be, in magnitude.
+    """
+
+    def __init__(self, facts: Facts, inputs: Mapping[SSAValue, int]):
+        self.facts, self.inputs = facts, inputs
+        self.known: dict[SSAValue, Range] = {}
+        self.findings: dict[tuple[Operation, bool], Finding] = {}
+        self.seen: dict[tuple[SSAValue, bool], bool] = {}
+        for graph in facts.module.graphs:
+            block = graph.regions[0].block
+            for argument in block.args:
+                self.known[argument] = self._argument(argument)
+            self.block(block)
+
+    def range(self, value: Value) -> Range:
+        """What is known of a value."""
+        found = self.known.get(value.ssa)
+        if found is not None:
+            return found
+        return self.facts.constant(value.ssa) if is_constant(value.ssa) else self.facts.kind(value.ssa).range
+
+    def _argument(self, argument: BlockArgument) -> Range:
+        """The range of a graph's argument."""
+        kind = self.facts.kind(argument)
+        if not kind.is_narrowed_integer:
+            return kind.range
+        limit = self.inputs.get(argument, NOMINAL - 1)
+        return kind.narrow.clipped(kind.range).clipped(bound_by_use(argument)).clipped(Range(-limit, limit))
+
+    def block(self, block: Block) -> None:
+        """Follows the ranges through a block."""
+        for step in self.facts.steps[block]:
+            op = step.op
+            if isinstance(op, AtenOp):
+                self._aten(op, step)
+            elif op.regions:
+                self._nested(op)
+            elif op.name == "coreai.cast":
+                source, target = Value(op.operands[0]), step.results[0]
+                cast = converted(self.range(source), source.dtype, target.dtype)
+                self.known[target.ssa] = self._settled(op, target, cast)
+            else:
+                for result in op.results:  # what the user lowers is taken to fit, as inputs are
+                    if self.facts.kind(result).is_narrowed_integer:
+                        self.known[result] = self.facts.nominal(result)
+
+    def _aten(self, op: AtenOp, step: Step) -> None:
+        found = step.function(Call(op.name, step.given, step.results, self.range)) if step.function else ()
+        ranges = [found] if isinstance(found, Range) else found
+        for index, result in enumerate(step.results):
+            each = ranges[index] if index < len(ranges) else self.facts.kind(result.ssa).range
+            self.known[result.ssa] = self._settled(op, result, each)
+        if step.has_floats:
+            self._floats(op, step)
+
+    def _settled(self, op: Operation, result: Value, found: Range) -> Range:
+        """The range of a result, after what does not fit its type wrapped, and what may not fit 32 bits was noted."""
+        kind = self.facts.kind(result.ssa)
+        if kind.name[0] in "fbc":
+            clipped = found.clipped(kind.range)
+            return clipped if clipped.rounded == found.rounded else replace(clipped, rounded=found.rounded)
+        if not found.within(kind.range):  # it wraps; a cast of floats that are too large is undefined
+            found = found.clipped(kind.range) if found.saturated else kind.range
+        if not kind.narrowed or found.within(kind.narrow):
+            return found
+        found = found.clipped(bound_by_use(result.ssa))
+        if not found.within(kind.narrow) and self._is_seen(result.ssa, found.saturated):
+            self.findings.setdefault((op, False), Finding(op, False, found))
+            return self.facts.nominal(result.ssa)
+        return found
+
+    # ---- who sees that a number did not fit -------------------------------------------------------
+
+    def _is_seen(self, value: SSAValue, saturated: bool) -> bool:
+        """Whether an op needs more of a number that may not fit than 32 bits have of it."""
+        key = (value, saturated)
+        if key not in self.seen:
+            self.seen[key] = any(self._sees(use.operation, use.index, value, saturated) for use in value.uses)
+        return self.seen[key]
+
+    def _sees(self, op: Operation, index: int, value: SSAValue, saturated: bool) -> bool:
+        if isinstance(op, RegionOp):
+            return self._is_seen(op.regions[0].block.args[index], saturated)
+        if op.name == "coreai.yield":
+            parent = op.parent_op()
+            assert parent is not None
+            return parent.name == "coreai.while" or self._is_seen(parent.results[index], saturated)
+        if op.name == "coreai.cast" or op.name == "aten._to_copy":
+            target = Value(op.results[0]).dtype
+            if target in ("si64", "ui64"):
+                return self._is_seen(op.results[0], saturated)
+            return target[:2] not in ("si", "ui") or saturated
+        if not isinstance(op, AtenOp):
+            return True
+        for name, argument in op.arguments_by_name().items():
+            if not holds(argument, value) or name in POSITIONS or self._is_never_chosen(op, name):
+                continue
+            if op.name in MOVES:
+                if any(self._is_seen(result, saturated) for result in op.results):
+                    return True
+            elif op.name not in (LIMITING if saturated else MODULAR):
+                return True
+        return False
+
+    def _is_never_chosen(self, op: AtenOp, name: str) -> bool:
+        """Whether an argument of a `where` is the one that a condition known by now leaves out."""
+        if not op.name.startswith("aten.where.") or name == "condition":
+            return False
+        condition = self.known.get(op.operands[0])
+        return condition is not None and condition.point == (0 if name == "self" else 1)
+
+    # ---- ops with blocks --------------------------------------------------------------------------
+
+    def _nested(self, op: Operation) -> None:
+        blocks = [region.block for region in op.regions]
+        if op.name == "coreai.while":
+            self._loop(op, *blocks)
+            return
+        if isinstance(op, RegionOp):
+            for argument, operand in zip(blocks[0].args, op.operands, strict=True):
+                self.known[argument] = self.range(Value(operand))
+        for block in blocks:
+            self.block(block)
+        ends = [block.last_op for block in blocks]
+        for index, result in enumerate(op.results):
+            self.known[result] = hull(self.range(Value(end.operands[index])) for end in ends if end is not None)
+
+    def _loop(self, op: Operation, before: Block, after: Block) -> None:
+        """A loop: what it carries is taken to be what it was before, or as large as an input."""
+        for index, operand in enumerate(op.operands):
+            kind = self.facts.kind(operand)
+            nominal = self.facts.nominal(operand)
+            carried = hull([self.range(Value(operand)), nominal]) if kind.is_narrowed_integer else kind.range
+            places: list[SSAValue] = [before.args[index], after.args[index], op.results[index]]
+            for value in places:
+                self.known[value] = carried
+        self.block(before)
+        self.block(after)
+        end = after.last_op
+        assert end is not None
+        for argument, value in zip(after.args, end.operands, strict=True):
+            carried, found = self.known[argument], self.range(Value(value))
+            grows = not found.within(Range(carried.low - STEP, carried.high + STEP))
+            if grows and self.facts.kind(argument).is_narrowed_integer:
+                made_by = value.owner if isinstance(value.owner, Operation) else op
+                self.findings.setdefault((made_by, False), Finding(made_by, False, found))
+
+    # ---- floats -----------------------------------------------------------------------------------
+
+    def _floats(self, op: AtenOp, step: Step) -> None:
+        differs, rounded = rounded_beyond_result(op, step.given, self.range)
+        if differs:
+            self.findings.setdefault((op, True), Finding(op, True, self.known[op.results[0]]))
+        for result in op.results:
+            if self.facts.kind(result).name == "f64":
+                self.known[result] = replace(self.known[result], rounded=rounded)

@@ -1,0 +1,120 @@
+"""What the user is told of narrowing: one warning for integers and one for floats, or an error with all places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from patcomp.errors import Problem, UnsupportedError
+from patcomp.ir.custom import CustomOp
+from patcomp.ir.extents import argument_notes
+from patcomp.ir.locations import origins
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.xdsl import SSAValue, StringAttr
+from patcomp.rewrites.narrowing import Facts, Finding, Ranges
+from patcomp.rewrites.ranges import Number
+from patcomp.rewrites.widths import Widths
+
+SHOWN = 3
+"""How many places a warning names."""
+
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What is to be said of a module whose 64-bit numbers become 32-bit."""
+
+    diagnostics: tuple[Problem, ...] = ()
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How large the numbers of int64 inputs may be, by graph and run-time name, where less than 32 bits have."""
+
+
+def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
+    """Finds the 64-bit numbers of a module that may change in 32 bits.
+
+    Raises:
+        UnsupportedError: there are some, and they were asked to be errors; all of them listed.
+    """
+    if widths.int64 == widths.float64 == "keep":
+        return Narrowed()
+    facts = Facts(module, widths)
+    inputs = facts.free_inputs()
+    analysis = Ranges(facts, inputs)
+    found: dict[bool, dict[tuple[str, str, str], Problem]] = {False: {}, True: {}}
+    for finding in analysis.findings.values():
+        problem = _problem(finding)  # a decomposed node may have several
+        found[finding.is_float].setdefault((problem.node, problem.module_path, problem.source), problem)
+    errors = {False: widths.int64 == "error", True: widths.float64 == "error"}
+    if refused := [
+        problem for is_float, problems in found.items() if errors[is_float] for problem in problems.values()
+    ]:
+        raise UnsupportedError("64-bit numbers may change when they are computed in 32 bits:", refused)
+    return Narrowed(
+        tuple(_summary(list(problems.values())) for problems in found.values() if problems),
+        _limits(facts, analysis, inputs),
+    )
+
+
+def _problem(finding: Finding) -> Problem:
+    origin = next(iter(origins(finding.op.location)), None)
+    place = (origin.node, origin.module_path, origin.source) if origin else ("", "", "")
+    op = finding.op.target.data if isinstance(finding.op, CustomOp) else finding.op.name
+    if finding.is_float:
+        message = "this float64 result may differ in float32 by more than its rounding"
+        return Problem(message, op, *place, "convert with float64='keep' to compute in 64 bits")
+    largest = max(finding.range.low, finding.range.high, key=abs)
+    message = f"this int64 result may not fit 32 bits, in which it is computed: it may be {_shown(largest)}"
+    return Problem(message, op, *place, "convert with int64='keep' to compute in 64 bits")
+
+
+def _shown(value: Number) -> str:
+    if not math.isfinite(value) or abs(value) >= 2**63 - 1:
+        return "any number"
+    return str(value) if abs(value) < 10**7 else f"about {value:.1e}"
+
+
+def _summary(problems: list[Problem]) -> Problem:
+    """One problem for several places: the first, and where the others are."""
+    first, *others = problems
+    if not others:
+        return first
+    where = [str(Problem("", each.op, each.node, each.module_path, each.source)).strip(" ()") for each in others]
+    listed = "\n".join(f"  {place}" for place in where[: SHOWN - 1])
+    more = f"\n  and {len(where) - SHOWN + 1} more" if len(where) >= SHOWN else ""
+    return Problem(
+        first.message, first.op, first.node, first.module_path, first.source,
+        f"{len(others)} more such {'places' if len(others) > 1 else 'place'}:\n{listed}{more}\n{first.advice}",
+    )  # fmt: skip
+
+
+# ---- how large inputs may be ----------------------------------------------------------------------
+
+
+def _limits(facts: Facts, analysis: Ranges, inputs: Mapping[SSAValue, int]) -> dict[str, dict[str, int]]:
+    """The largest numbers of the free inputs for which nothing else may overflow."""
+
+    def holds(limits: Mapping[SSAValue, int]) -> bool:
+        return Ranges(facts, limits).findings.keys() == analysis.findings.keys()
+
+    if not inputs or holds(_at_least(_LARGEST + 1, inputs, inputs)):
+        return {}
+    low, high = 1, _LARGEST + 1  # it holds for low, not for high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(_at_least(middle, inputs, inputs)) else (low, middle)
+    common = _at_least(low, inputs, inputs)
+    limited = {each for each in inputs if not holds({**common, **_at_least(_LARGEST + 1, inputs, [each])})}
+    found: dict[str, dict[str, int]] = {}
+    for graph in facts.module.graphs:
+        for argument, notes in zip(graph.regions[0].block.args, argument_notes(graph), strict=True):
+            name = notes.get("coreai.name")
+            if argument in limited and isinstance(name, StringAttr):
+                found.setdefault(graph_name(graph), {})[name.data] = common[argument]
+    return found
+
+
+def _at_least(limit: int, inputs: Mapping[SSAValue, int], chosen: Iterable[Any]) -> dict[SSAValue, int]:
+    return {each: max(limit, inputs[each]) for each in chosen}

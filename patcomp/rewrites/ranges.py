@@ -1,0 +1,221 @@
+"""Ranges: the smallest and the largest number that each integer or float of a program can be.
+
+`TRANSFER` has a function for each op of the `aten` dialect: from the ranges of its arguments to those of its results.
+An op without a function has results of unknown range. To teach the analysis an op, add it to the list of a function
+that fits, or write one:
+
+    @transfer("abs")
+    def _abs(call: Call) -> Range:
+        x = call.range("self")
+        ...
+
+Ranges of floats hold for finite values only: a cast of infinities and NaN to integers is undefined in PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.types import BIT_WIDTHS, element_name
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, TensorType
+
+LONGEST = 1 << 23
+"""A dynamic dimension is taken to be at most this long."""
+MOST_ELEMENTS = 1 << 30
+"""A product of several dynamic dimensions is taken to be at most this."""
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers from `low` to `high`, both included."""
+
+    low: Number
+    high: Number
+    rounded: bool = False
+    """Numbers of float64 that float32 holds only rounded."""
+    saturated: bool = False
+    """Integers cast from floats: after narrowing, those that do not fit are the nearest number that does."""
+    size: bool = False
+    """A dynamic dimension, or a product of some."""
+
+    @property
+    def point(self) -> Number | None:
+        """The only number; None where there are several."""
+        return self.low if self.low == self.high else None
+
+    def within(self, other: Range) -> bool:
+        """Whether the other range has all numbers of this one."""
+        return other.low <= self.low and self.high <= other.high
+
+    def clipped(self, other: Range) -> Range:
+        """The numbers of this range that the other one has; the other one where there are none."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return replace(self, low=low, high=high) if low <= high else other
+
+
+UNKNOWN = Range(-math.inf, math.inf)
+BOOL = Range(0, 1)
+FALSE, TRUE = Range(0, 0), Range(1, 1)
+EXACT_FLOATS = Range(-(2**24), 2**24)
+"""The integers that float32 holds exactly."""
+_LARGEST = {"f16": 65504.0, "bf16": 3.4e38, "f32": 3.4028235e38, "f64": math.inf}
+
+
+def number(value: bool | int | float) -> Range:
+    """The range of one number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return UNKNOWN
+    exact = abs(value) <= _LARGEST["f32"] and float(np.float32(value)) == value
+    value = int(value) if isinstance(value, bool) else value
+    return Range(value, value, not exact)
+
+
+def hull(ranges: Iterable[Range]) -> Range:
+    """The smallest range with all numbers of some ranges."""
+    listed = list(ranges)
+    if not listed:
+        return FALSE
+    return Range(
+        min(each.low for each in listed),
+        max(each.high for each in listed),
+        any(each.rounded for each in listed),
+        any(each.saturated for each in listed),
+        any(each.size for each in listed),
+    )
+
+
+def range_of_type(type_: Attribute) -> Range:
+    """All finite numbers of a tensor type's elements."""
+    name = element_name(type_.element_type) if isinstance(type_, TensorType) else ""
+    if name == "i1":
+        return BOOL
+    if name[:2] in ("si", "ui"):
+        bits = BIT_WIDTHS[name]
+        return Range(-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name[0] == "s" else Range(0, (1 << bits) - 1)
+    largest = _LARGEST.get(name, math.inf)
+    return Range(-largest, largest, rounded=name == "f64")
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op as a transfer function sees it: its arguments by name, and their ranges."""
+
+    op: str
+    given: Mapping[str, Any]
+    results: Sequence[Value]
+    ranges: Callable[[Value], Range]
+
+    def range(self, argument: Any) -> Range:
+        """The range of an argument, by name; or of a value, number, or list of these."""
+        if isinstance(argument, str):
+            argument = self.given[argument]
+        if isinstance(argument, Value):
+            return self.ranges(argument)
+        if isinstance(argument, list | tuple):
+            return hull(map(self.range, argument))
+        return number(argument) if isinstance(argument, bool | int | float) else UNKNOWN
+
+    @property
+    def of_floats(self) -> bool:
+        """Whether the first result is of floats."""
+        return self.results[0].dtype[0] in "fb"
+
+    def length(self, dims: Any, name: str = "self") -> int:
+        """The largest number of elements along the dimensions of an argument; all dimensions by None or an empty list.
+
+        At least 1.
+        """
+        shape = self.given[name].shape
+        axes = range(len(shape)) if dims is None or dims == [] else dims if isinstance(dims, list) else [dims]
+        sizes = [shape[axis % len(shape)] for axis in axes] if shape else []
+        known = math.prod(size for size in sizes if size is not None)
+        dynamic = sizes.count(None)
+        return max(1, known * (1 if not dynamic else LONGEST if dynamic == 1 else MOST_ELEMENTS))
+
+
+Transfer = Callable[[Call], Range | Sequence[Range]]
+
+TRANSFER: dict[str, Transfer] = {}
+"""The ranges of an op's results, by the op's name."""
+
+
+def transfer(*ops: str) -> Callable[[Transfer], Transfer]:
+    """Decorator that registers the transfer function of some ops."""
+
+    def register(function: Transfer) -> Transfer:
+        for op in ops:
+            assert f"aten.{op}" not in TRANSFER, op
+            TRANSFER[f"aten.{op}"] = function
+        return function
+
+    return register
+
+
+def span(candidates: Iterable[Number], like: Iterable[Range] = ()) -> Range:
+    """The range of some numbers; unknown where one is NaN. `rounded` if one of the ranges `like` is."""
+    listed = list(candidates)
+    rounded = any(each.rounded for each in like)
+    if any(each != each for each in listed):
+        return replace(UNKNOWN, rounded=rounded)
+    return Range(min(listed), max(listed), rounded)
+
+
+def _times(a: Number, b: Number) -> Number:
+    return 0 if a == 0 or b == 0 else a * b  # an infinite bound only means that there is none
+
+
+def product(a: Range, b: Range) -> Range:
+    """The products of numbers of two ranges."""
+    return span((_times(x, y) for x in (a.low, a.high) for y in (b.low, b.high)), (a, b))
+
+
+def total(a: Range, b: Range) -> Range:
+    """The sums of numbers of two ranges."""
+    return span((a.low + b.low, a.high + b.high), (a, b))
+
+
+def negative(a: Range) -> Range:
+    """The negated numbers of a range."""
+    return replace(a, low=-a.high, high=-a.low)
+
+
+def magnitude(a: Range) -> Range:
+    """The absolute values of the numbers of a range."""
+    return replace(a, low=max(0, a.low, -a.high), high=max(a.high, -a.low))
+
+
+def repeated(a: Range, count: int) -> Range:
+    """Sums of 1 to `count` numbers of a range."""
+    return replace(a, low=min(a.low, _times(a.low, count)), high=max(a.high, _times(a.high, count)))
+
+
+def bits(a: Range) -> Number:
+    """A power of two that is larger than all numbers of a range, negative ones by magnitude."""
+    largest = max(a.high, -a.low - 1, 0)
+    return 1 << int(largest).bit_length() if math.isfinite(largest) else math.inf
+
+
+def _integer(bound: Number) -> Number:
+    return int(bound) if math.isfinite(bound) else bound
+
+
+def converted(x: Range, source: str, target: str) -> Range:
+    """The numbers of a range after a cast between element types."""
+    if target == "i1":
+        return FALSE if x.point == 0 else TRUE if x.low > 0 or x.high < 0 else BOOL
+    if target[:2] in ("si", "ui"):
+        if source[0] in "fb":  # float32 may have rounded up what the range was computed from
+            slack = [abs(bound) * 2**-18 for bound in (x.low, x.high)]
+            whole = Range(_integer(x.low - slack[0]), _integer(x.high + slack[1]))
+            return replace(whole, saturated=BIT_WIDTHS[target] == 64)
+        return x
+    rounded = x.rounded if source == "f64" else source[:2] in ("si", "ui") and not x.within(EXACT_FLOATS)
+    return Range(x.low, x.high, rounded and target == "f64")
