@@ -47,6 +47,7 @@ each_model = pytest.mark.parametrize("name", in_one_worker(MODELS))
 def test_agrees_with_eager_on_evaluator_and_runtime(name: str, native: Native) -> None:
     example, _ = exported(name)
     program = converted(name)
+    assert program.diagnostics == ()
     verification = program.verify_against(example.model, example.args, backends=["evaluator"])
     assert verification.passed, verification
     (output,) = program.output_names()
