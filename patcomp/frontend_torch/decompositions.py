@@ -20,6 +20,7 @@ PRESERVED = (
     "aten::replication_pad2d",
     "aten::replication_pad3d",
     "aten::scaled_dot_product_attention",
+    "aten::select_scatter",  # PyTorch's decomposition compares and copies the whole tensor
     "aten::silu",
     "aten::upsample_bicubic2d.vec",  # PyTorch's decomposition of it rounds bytes other than eager
 )

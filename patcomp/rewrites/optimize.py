@@ -31,6 +31,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
     for graph in module.graphs:
         dead_code(graph.regions[0])
         _fold(graph, module, statistics)
+        common_subexpressions(graph)  # so that a rule can tell from the values that two bounds are equal
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
         common_subexpressions(graph)
         dead_code(graph.regions[0])

@@ -12,6 +12,7 @@ from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.combining import combine, filled
 from patterns_catalog.lowering.indexing import as_index
+from patterns_catalog.lowering.ranges import put_range
 from patterns_catalog.lowering.shapes import expanded
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import broadcast_sizes, product, size_of, sizes_of, typed
@@ -68,15 +69,20 @@ def scatter_reduce(op: OpView, c: Any) -> Value:
     return _along(op, c, op.src, op.reduce, include_self=op.include_self)
 
 
+def _consecutive(torch: Any, x: Any, start: Any, values: Any) -> Any:
+    return x.index_put([None, torch.arange(2) + start], values)
+
+
 @lowering("aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put", examples=[
     example("4x5xf32", ["2x1xsi64[-4,-4]", "2xsi64[0,4]"], "f32"),
     example("4x5xf32", [None, "1xsi64[-5,4]"], "4x1xf32"),
     example("2x3x4xf32", ["1xsi64[0,1]", None, "1xsi64[0,3]"], "3xf32"),
     example("4x5xf32", ["6xsi64[-4,3]"], "6x5xf32", True), example("4xsi32", ["6xsi64[0,3]"], "6xsi32", True),
     example("4x5xf32", ["4x5xi1"], "f32"), example("4x5xf32", ["4xi1"], "5xf32", True),
+    example("4x5xf32", "si64[0,3]", "4x2xf32", program=_consecutive),
 ])  # fmt: skip
 def index_put(op: OpView, c: Any) -> Value:
-    """`x[i, :, j] = values`, or `+=`, with integer tensors or one mask.
+    """`x[i, :, j] = values`, or `+=`, with integer tensors or one mask; an update of a slice where `i` is a range.
 
     Which of several values for one place stays PyTorch leaves open; here it is the last.
     """
@@ -107,6 +113,8 @@ def _put(op: OpView, c: Any, x: Value, axes: list[int], tensors: list[Value], va
     if values.shape != target:
         around = [size_of(c, x, axis) for axis in rest]
         values = typed(c, expanded(c, values, target, [*around[:first], *counts, *around[first:]]), target)
+    if len(axes) == 1 and not op.accumulate and (written := put_range(c, x, axes[0], tensors[0], values)):
+        return written
     values = c.transpose(
         values, [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(target))]
     )

@@ -11,6 +11,7 @@ from patterns_catalog.normalize import (
     repeats,
     scalars,
     statistics,
+    updates,
     views,
 )
 
@@ -25,5 +26,6 @@ FAMILIES = (
     repeats,
     scalars,
     statistics,
+    updates,
     views,
 )

@@ -7,13 +7,8 @@ from typing import Any
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, optimization
-
-
-def _producer(value: Value, *names: str) -> Operation | None:
-    owner = value.ssa.owner
-    return owner if isinstance(owner, Operation) and owner.name in names else None
+from patterns_catalog.optimize.bounds import RESHAPES, producer
 
 
 @optimization("coreai.cast")
@@ -22,15 +17,12 @@ def drop_identity_cast(op: OpView, c: Any) -> Value | None:
     return op.input if op.input.type == op.result else None
 
 
-_RESHAPES = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
-
-
-@optimization(*_RESHAPES)
+@optimization(*RESHAPES)
 def merge_reshapes(op: OpView, c: Any) -> Value | None:
     "one reshape for a chain of static reshapes, expand_dims and shrink_dims; none where the shape stays"
     op.ignore(*op.arguments[1:], because="the result type has the shape")
     x = op.input
-    while (before := _producer(x, *_RESHAPES)) is not None:
+    while (before := producer(x, *RESHAPES)) is not None:
         x = Value(before.operands[0])
     if x.type == op.result and x.is_static:
         return x
@@ -47,7 +39,7 @@ def merge_transposes(op: OpView, c: Any) -> Value | None:
         return None
     if list(permutation) == sorted(permutation):
         return op.input
-    before = _producer(op.input, "coreai.transpose")
+    before = producer(op.input, "coreai.transpose")
     first = constant_integers(before.operands[1]) if before is not None else None
     if before is None or first is None:
         return None
@@ -87,7 +79,7 @@ def drop_broadcast_before_broadcast(op: OpView, c: Any) -> Value | None:
     sides = [op.input, op.other]
     shortened = []
     for side in sides:
-        before = _producer(side, "coreai.broadcast_to")
+        before = producer(side, "coreai.broadcast_to")
         shortened.append(Value(before.operands[0]) if before is not None else side)
     if shortened == sides or None in op.result.shape:
         return None

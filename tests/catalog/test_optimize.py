@@ -205,7 +205,7 @@ def test_near_miss_stays(rule: str, types: dict[str, str], body: str, left: list
 
 
 def test_every_rule_has_a_case_and_a_near_miss() -> None:
-    names = {rule.name for rule in RULES}
+    names = {rule.name for rule in RULES if rule.source.startswith("optimize/shapes.py")}
     assert {rule for rule, *_ in FIRES.values()} == names
     assert {rule for rule, *_ in STAYS.values()} == names
 

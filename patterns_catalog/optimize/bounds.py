@@ -1,0 +1,184 @@
+"""What a slice takes of a tensor, as bounds of each dimension, followed through other slices and through reshapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from patcomp.ir.constants import constant_integers
+from patcomp.ir.types import Shape
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+from patterns_catalog.sizes import END, Size
+
+RESHAPES = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
+
+
+def producer(value: Value, *names: str) -> Operation | None:
+    """The op that computes a value, where it is one of these."""
+    owner = value.ssa.owner
+    return owner if isinstance(owner, Operation) and owner.name in names else None
+
+
+class Bounds(NamedTuple):
+    """The positions `start:end:step` of one dimension. Equal bounds are the same positions on every run."""
+
+    start: Size
+    end: Size
+    step: Size
+
+    @property
+    def known(self) -> bool:
+        return all(isinstance(bound, int) for bound in self)
+
+
+ALL = Bounds(0, END, 1)
+
+
+def bounds_of(op: Operation) -> list[Bounds] | None:
+    """The bounds of a `slice` or `slice_update` in each dimension; None where they are not understood."""
+    x, *vectors = map(Value, op.operands[:4])
+    columns = [_entries(vector) for vector in vectors]
+    if any(column is None or len(column) != x.rank for column in columns):
+        return None
+    starts, ends, strides = columns
+    return [_resolved(Bounds(*entry), size) for *entry, size in zip(starts, ends, strides, x.shape, strict=True)]  # type: ignore[arg-type]
+
+
+def _entries(vector: Value) -> list[Size] | None:
+    """The elements of a vector of indices: numbers, and values of one element."""
+    if (numbers := constant_integers(vector.ssa)) is not None:
+        return list(numbers)
+    if (joined := producer(vector, "coreai.concat")) is not None:
+        parts = [_entries(Value(part)) for part in joined.operands[1:]]
+        return None if None in parts else [entry for part in parts for entry in part or ()]
+    if vector.shape != (1,):
+        return None
+    while (before := producer(vector, *RESHAPES)) is not None:
+        vector = Value(before.operands[0])
+    return [vector]
+
+
+def _resolved(bounds: Bounds, size: int | None) -> Bounds:
+    """Known bounds counted from the front where the size is known, and `ALL` where they cut nothing off."""
+    if not bounds.known or size is None or bounds.step < 0:  # type: ignore[operator]
+        return bounds
+    start, end, step = slice(*bounds).indices(size)  # type: ignore[misc]
+    return ALL if (start, step) == (0, 1) and end >= size else Bounds(start, max(start, end), step)
+
+
+def combined(c: Any, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:
+    """The bounds of `x[outer][inner]` in `x`, where `x[outer]` has a shape; None where they are not known."""
+    found = []
+    for of_x, of_part, size in zip(outer, inner, shape, strict=True):
+        if (bounds := _combined(c, of_x, of_part, size)) is None:
+            return None
+        found.append(bounds)
+    return found
+
+
+def _combined(c: Any, outer: Bounds, inner: Bounds, size: int | None) -> Bounds | None:
+    if outer == ALL:
+        return inner
+    if inner == ALL:
+        return outer
+    if size is None or not inner.known or not isinstance(outer.step, int) or outer.step < 0:
+        return None
+    taken = range(size)[slice(*inner)]  # type: ignore[arg-type]
+    if not taken or taken.step < 0:
+        return None
+    start = _plus(c, outer.start, outer.step * taken[0])
+    # the outer end is right for bounds that count from the end of `x` too, where the last position is -1
+    end = outer.end if taken[-1] == size - 1 else _plus(c, outer.start, outer.step * taken[-1] + 1)
+    return Bounds(start, end, outer.step * taken.step)
+
+
+def _plus(c: Any, position: Size, distance: int) -> Size:
+    if isinstance(position, int):
+        return position + distance
+    return c.broadcasting_add(position, distance) if distance else position
+
+
+def taken_from(c: Any, part: Value, x: Value) -> list[Bounds] | None:
+    """The bounds in `x` of a value that slices, one after the other, took of it; None where `part` is no such value."""
+    if part == x:
+        return [ALL] * x.rank
+    cut = producer(part, "coreai.slice")
+    if cut is None or (inner := bounds_of(cut)) is None:
+        return None
+    before = Value(cut.operands[0])
+    outer = taken_from(c, before, x)
+    return None if outer is None else combined(c, outer, inner, before.shape)
+
+
+def columns(bounds: Sequence[Bounds]) -> list[list[Size]]:
+    """Bounds as the operands of a slice."""
+    return [list(column) for column in zip(*bounds, strict=True)]
+
+
+# ---- reshapes ------------------------------------------------------------------------------------
+
+
+def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | None:
+    """Which dimensions become which in a reshape, without those of size 1; None where it cannot be told."""
+    from_, to = ([axis for axis, size in enumerate(shape) if size != 1] for shape in (before, after))
+    groups: list[tuple[list[int], list[int]]] = []
+    while from_ and to:
+        left, right = [from_.pop(0)], [to.pop(0)]
+        while (a := _size(before, left)) != (b := _size(after, right)):
+            if a is None or b is None or not (from_ if a < b else to):
+                return None
+            if a < b:
+                left.append(from_.pop(0))
+            else:
+                right.append(to.pop(0))
+        groups.append((left, right))
+    return None if from_ or to else groups
+
+
+def _size(shape: Shape, axes: list[int]) -> int | None:
+    sizes = [shape[axis] for axis in axes]
+    return None if None in sizes else math.prod(sizes)  # type: ignore[arg-type]
+
+
+def reshaped(
+    bounds: Sequence[Bounds], part: Shape, before: Shape, after: Shape
+) -> tuple[list[Bounds], list[int | None]] | None:
+    """The same elements after a reshape of the tensor that a slice is taken of.
+
+    Args:
+        bounds: what is taken before the reshape.
+        part: the shape of what is taken.
+        before: the shape of the tensor.
+        after: its shape after the reshape.
+
+    Returns:
+        The bounds after the reshape and the shape of what is taken then; None where no bounds take these elements.
+    """
+    groups = _groups(before, after)
+    units = [(bounds[axis], part[axis]) for axis, size in enumerate(before) if size == 1]
+    if groups is None or any(unit != (ALL, 1) for unit in units):
+        return None
+    found, shape = [ALL] * len(after), list(after)
+    for left, right in groups:
+        first, *rest = [bounds[axis] for axis in left]
+        if len(left) == len(right) == 1:
+            found[right[0]], shape[right[0]] = first, part[left[0]]
+        elif first != ALL or any(bound != ALL for bound in rest):
+            # whole rows of the other dimensions
+            times, per = _size(before, left[1:]), _size(after, right[1:])
+            if (
+                times is None
+                or per is None
+                or min(len(left), len(right)) > 1
+                or not first.known
+                or first.step != 1
+                or rest != [ALL] * len(rest)
+            ):
+                return None
+            start, end = (bound * times for bound in first[:2])  # type: ignore[operator]
+            if start % per or end % per:
+                return None
+            found[right[0]], shape[right[0]] = Bounds(start // per, end // per, 1), (end - start) // per
+    return found, shape

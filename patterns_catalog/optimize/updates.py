@@ -1,0 +1,135 @@
+"""Slices of slices as one slice, and writes into a slice of a view as one update of the tensor that is viewed.
+
+PyTorch makes a write in place, `cache[1].narrow(2, i, n).copy_(new)`, functional with one update for each view: of the
+rows in the layer, then of the layer in the cache. Each copies its whole base. One update of the cache only touches the
+new rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from patcomp.ir.constants import constant_integers
+from patcomp.ir.types import Shape, tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns import OpView, optimization
+from patterns_catalog.optimize.bounds import (
+    ALL,
+    RESHAPES,
+    bounds_of,
+    columns,
+    combined,
+    producer,
+    reshaped,
+    taken_from,
+)
+
+_BOUNDS = ("start_indices", "end_indices", "strides")
+
+
+@optimization("coreai.slice_update")
+def merge_updates(op: OpView, c: Any) -> Value | None:
+    "update(x, update(x[a], v, b), a) is update(x, v, a of b); the update of everything is the new value"
+    op.ignore(*_BOUNDS, because="bounds_of reads them")
+    x, update = op.input, op.update
+    outer = bounds_of(op.operation)
+    if outer is not None and all(bounds == ALL for bounds in outer) and update.type == x.type:
+        return update
+    inside = producer(update, "coreai.slice_update")
+    if inside is None or outer is None or (inner := bounds_of(inside)) is None:
+        return None
+    base, value = Value(inside.operands[0]), Value(inside.operands[4])
+    if taken_from(c, base, x) != outer or (both := combined(c, outer, inner, base.shape)) is None:
+        return None
+    return c.slice_update(x, *columns(both), value)
+
+
+@optimization("coreai.slice_update")
+def drop_overwritten_update(op: OpView, c: Any) -> Value | None:
+    "update(update(x, v, a), w, a) is update(x, w, a)"
+    before, outer = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
+    if before is None or outer is None or bounds_of(before) != outer:
+        return None
+    return c.slice_update(Value(before.operands[0]), op.start_indices, op.end_indices, op.strides, op.update)
+
+
+@optimization("coreai.slice")
+def slice_of_update(op: OpView, c: Any) -> Value | None:
+    "update(x, v, a)[a] is v"
+    op.ignore(*_BOUNDS, because="they are those of the update")
+    before, taken = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
+    if before is None or taken is None or bounds_of(before) != taken:
+        return None
+    value = Value(before.operands[4])
+    return value if value.type == op.result else None
+
+
+@optimization("coreai.slice")
+def merge_slices(op: OpView, c: Any) -> Value | None:
+    "x[a][b] is x[a of b], also where a reshape stands between that keeps dimensions and adds or drops ones of size 1"
+    op.ignore(*_BOUNDS, because="bounds_of reads them")
+    part, inner, shape = op.input, bounds_of(op.operation), op.result.shape
+    view = producer(part, *RESHAPES)
+    source = part if view is None else Value(view.operands[0])
+    before = producer(source, "coreai.slice")
+    if before is None or inner is None or (outer := bounds_of(before)) is None:
+        return None
+    if view is not None:
+        moved = reshaped(inner, shape, part.shape, source.shape) if _certain(view) else None
+        if moved is None:
+            return None
+        inner, shape = moved[0], tuple(moved[1])
+    if (both := combined(c, outer, inner, source.shape)) is None:
+        return None
+    x = Value(before.operands[0])
+    cut = c.slice_(x, *columns(both), result_type=tensor(shape, x.element_type))
+    return cut if view is None else _viewed(c, view, cut, op.result.shape)
+
+
+@optimization(*RESHAPES)
+def reshape_of_update(op: OpView, c: Any) -> Value | None:
+    "the reshape of update(y, v, b) is update(x, the reshape of v, b), where y is x in another shape"
+    op.ignore(*op.arguments[1:], because="the result type has the shape")
+    update = producer(op.input, "coreai.slice_update")
+    if update is None or (bounds := bounds_of(update)) is None:
+        return None
+    y, value = Value(update.operands[0]), Value(update.operands[4])
+    x, back = y, op.operation
+    while _certain(back) and (view := producer(x, *RESHAPES)) is not None:
+        x, back = Value(view.operands[0]), view
+        if x.type == op.result and _certain(back):
+            moved = reshaped(bounds, value.shape, y.shape, x.shape)
+            return moved and c.slice_update(x, *columns(moved[0]), _viewed(c, op.operation, value, tuple(moved[1])))
+    return None
+
+
+def _certain(view: Operation) -> bool:
+    """Whether the types of a reshape tell which dimensions become which: at most one is dynamic, or axes say it."""
+    return view.name != "coreai.reshape" or Value(view.results[0]).shape.count(None) <= 1
+
+
+def _viewed(c: Any, view: Operation, x: Value, shape: Shape) -> Value | None:
+    """A part of the tensor that a view reshapes, reshaped likewise; None where several of its sizes are dynamic."""
+    if view.name != "coreai.reshape":
+        made: Value = getattr(c, view.name.removeprefix("coreai."))(x, Value(view.operands[1]))
+        return made
+    if shape.count(None) > 1:
+        return None
+    return c.reshape(x, [-1 if size is None else size for size in shape], result_type=tensor(shape, x.element_type))
+
+
+@optimization("coreai.transpose")
+def transpose_of_update(op: OpView, c: Any) -> Value | None:
+    "the transpose of update(y, v, b) is update(x, the transpose of v, b), where y is x transposed the other way"
+    permutation, update = constant_integers(op.permutation.ssa), producer(op.input, "coreai.slice_update")
+    if update is None or permutation is None or (bounds := bounds_of(update)) is None:
+        return None
+    transposed = producer(Value(update.operands[0]), "coreai.transpose")
+    if transposed is None or constant_integers(transposed.operands[1]) != tuple(np.argsort(permutation).tolist()):
+        return None
+    moved = [bounds[axis] for axis in permutation]
+    value = c.transpose(Value(update.operands[4]), list(permutation))
+    return c.slice_update(Value(transposed.operands[0]), *columns(moved), value)
