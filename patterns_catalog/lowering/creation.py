@@ -61,7 +61,7 @@ def arange(op: OpView, c: Any) -> Value:
         numbers = (start, end, step)
         whole = all(is_integer(n.element_type) if isinstance(n, Value) else isinstance(n, int) for n in numbers)
         op.expect(is_integer(element) or whole, "a range of fractions with bounds known only when the program runs")
-        made = c.range(*(c.reshape(c.cast(number, "si32"), []) for number in (start, end, step)))
+        made = c.range(*(c.reshape(c.cast(n, "si32"), []) if isinstance(n, Value) else n for n in numbers))
         return c.cast(made, element)
     op.expect(None not in op.result.shape, "a range whose length is known only at run time")
     if is_integer(element):

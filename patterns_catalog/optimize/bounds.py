@@ -100,12 +100,27 @@ def _plus(c: Any, position: Size, distance: int) -> Size:
     return c.broadcasting_add(position, distance) if distance else position
 
 
+def _bounds_of_section(split: Operation, section: Value) -> list[Bounds] | None:
+    """The bounds of a result of a split into parts of known sizes."""
+    x, sizes, axis = Value(split.operands[0]), *map(constant_integers, split.operands[1:3])
+    sections = [Value(result) for result in split.results]
+    if sizes is None or axis is None or len(sizes) != len(sections):
+        return None
+    number = sections.index(section)
+    bounds = [ALL] * x.rank
+    bounds[axis[0]] = _resolved(Bounds(sum(sizes[:number]), sum(sizes[: number + 1]), 1), x.shape[axis[0]])
+    return bounds
+
+
 def taken_from(c: Any, part: Value, x: Value) -> list[Bounds] | None:
-    """The bounds in `x` of a value that slices, one after the other, took of it; None where `part` is no such value."""
+    """The bounds in `x` of a value that slices and splits, one after the other, took of it; None for another value."""
     if part == x:
         return [ALL] * x.rank
-    cut = producer(part, "coreai.slice")
-    if cut is None or (inner := bounds_of(cut)) is None:
+    cut = producer(part, "coreai.slice", "coreai.split")
+    if (
+        cut is None
+        or (inner := bounds_of(cut) if cut.name == "coreai.slice" else _bounds_of_section(cut, part)) is None
+    ):
         return None
     before = Value(cut.operands[0])
     outer = taken_from(c, before, x)

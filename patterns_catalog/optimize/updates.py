@@ -97,6 +97,8 @@ def reshape_of_update(op: OpView, c: Any) -> Value | None:
     if update is None or (bounds := bounds_of(update)) is None:
         return None
     y, value = Value(update.operands[0]), Value(update.operands[4])
+    if _is_nested(value):
+        return None
     x, back = y, op.operation
     while _certain(back) and (view := producer(x, *RESHAPES)) is not None:
         x, back = Value(view.operands[0]), view
@@ -104,6 +106,14 @@ def reshape_of_update(op: OpView, c: Any) -> Value | None:
             moved = reshaped(bounds, value.shape, y.shape, x.shape)
             return moved and c.slice_update(x, *columns(moved[0]), _viewed(c, op.operation, value, tuple(moved[1])))
     return None
+
+
+def _is_nested(value: Value) -> bool:
+    """Whether a new value is itself an update. It has to become one with the outer update first, while both still
+    write to the same view."""
+    while (view := producer(value, *RESHAPES, "coreai.transpose")) is not None:
+        value = Value(view.operands[0])
+    return producer(value, "coreai.slice_update") is not None
 
 
 def _certain(view: Operation) -> bool:
@@ -126,6 +136,8 @@ def transpose_of_update(op: OpView, c: Any) -> Value | None:
     "the transpose of update(y, v, b) is update(x, the transpose of v, b), where y is x transposed the other way"
     permutation, update = constant_integers(op.permutation.ssa), producer(op.input, "coreai.slice_update")
     if update is None or permutation is None or (bounds := bounds_of(update)) is None:
+        return None
+    if _is_nested(Value(update.operands[4])):
         return None
     transposed = producer(Value(update.operands[0]), "coreai.transpose")
     if transposed is None or constant_integers(transposed.operands[1]) != tuple(np.argsort(permutation).tolist()):
