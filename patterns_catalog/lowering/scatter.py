@@ -70,7 +70,7 @@ def scatter_reduce(op: OpView, c: Any) -> Value:
 
 
 def _consecutive(torch: Any, x: Any, start: Any, values: Any) -> Any:
-    return x.index_put([None, torch.arange(2) + start], values)
+    return torch.ops.aten.index_put(x, [None, torch.arange(2) + start], values)
 
 
 @lowering("aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put", examples=[

@@ -15,7 +15,7 @@ from patcomp.ir.constants import constant_integers
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import OpView, optimization
+from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.optimize.bounds import (
     ALL,
     RESHAPES,
@@ -30,7 +30,9 @@ from patterns_catalog.optimize.bounds import (
 _BOUNDS = ("start_indices", "end_indices", "strides")
 
 
-@optimization("coreai.slice_update")
+@op_rule("optimize", "coreai.slice_update", size=2, examples=[
+    example("4x6x5xf32", "2x5xf32", program=lambda _, x, v: x.select_scatter(x[1].slice_scatter(v, 0, 2, 4), 0, 1)),
+])  # fmt: skip
 def merge_updates(op: OpView, c: Any) -> Value | None:
     "update(x, update(x[a], v, b), a) is update(x, v, a of b); the update of everything is the new value"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
@@ -47,7 +49,9 @@ def merge_updates(op: OpView, c: Any) -> Value | None:
     return c.slice_update(x, *columns(both), value)
 
 
-@optimization("coreai.slice_update")
+@op_rule("optimize", "coreai.slice_update", size=2, examples=[
+    example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(-v, 0, 2, 4).slice_scatter(v, 0, 2, 4)),
+])  # fmt: skip
 def drop_overwritten_update(op: OpView, c: Any) -> Value | None:
     "update(update(x, v, a), w, a) is update(x, w, a)"
     before, outer = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
@@ -56,7 +60,9 @@ def drop_overwritten_update(op: OpView, c: Any) -> Value | None:
     return c.slice_update(Value(before.operands[0]), op.start_indices, op.end_indices, op.strides, op.update)
 
 
-@optimization("coreai.slice")
+@op_rule("optimize", "coreai.slice", size=2, examples=[
+    example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(v, 0, 2, 4)[2:4]),
+])  # fmt: skip
 def slice_of_update(op: OpView, c: Any) -> Value | None:
     "update(x, v, a)[a] is v"
     op.ignore(*_BOUNDS, because="they are those of the update")
@@ -67,7 +73,9 @@ def slice_of_update(op: OpView, c: Any) -> Value | None:
     return value if value.type == op.result else None
 
 
-@optimization("coreai.slice")
+@op_rule("optimize", "coreai.slice", size=2, examples=[
+    example("4x6x5xf32", program=lambda _, x: x[1][2:4]), example("9x5xf32", program=lambda _, x: x[1:8:2][1:]),
+])  # fmt: skip
 def merge_slices(op: OpView, c: Any) -> Value | None:
     "x[a][b] is x[a of b], also where a reshape stands between that keeps dimensions and adds or drops ones of size 1"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
@@ -89,7 +97,9 @@ def merge_slices(op: OpView, c: Any) -> Value | None:
     return cut if view is None else _viewed(c, view, cut, op.result.shape)
 
 
-@optimization(*RESHAPES)
+@op_rule("optimize", *RESHAPES, size=2, examples=[
+    example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
+])  # fmt: skip
 def reshape_of_update(op: OpView, c: Any) -> Value | None:
     "the reshape of update(y, v, b) is update(x, the reshape of v, b), where y is x in another shape"
     op.ignore(*op.arguments[1:], because="the result type has the shape")
@@ -131,7 +141,9 @@ def _viewed(c: Any, view: Operation, x: Value, shape: Shape) -> Value | None:
     return c.reshape(x, [-1 if size is None else size for size in shape], result_type=tensor(shape, x.element_type))
 
 
-@optimization("coreai.transpose")
+@op_rule("optimize", "coreai.transpose", size=2, examples=[
+    example("6x5xf32", "6x2xf32", program=lambda _, x, v: x.t().slice_scatter(v.t(), 0, 1, 3).t()),
+])  # fmt: skip
 def transpose_of_update(op: OpView, c: Any) -> Value | None:
     "the transpose of update(y, v, b) is update(x, the transpose of v, b), where y is x transposed the other way"
     permutation, update = constant_integers(op.permutation.ssa), producer(op.input, "coreai.slice_update")

@@ -39,7 +39,12 @@ EXAMPLES = [
     for example in rule.examples
     if example.program is None
 ]
-PROGRAMS = [pytest.param(rule, example, id=rule.name) for rule in RULES for example in rule.examples if example.program]
+PROGRAMS = [
+    pytest.param(rule, example, id=rule.name)
+    for rule in default_rules().procedural()
+    for example in rule.examples
+    if example.program
+]
 
 
 def test_every_rule_has_an_example() -> None:
