@@ -86,6 +86,19 @@ def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
     region.erase()
 
 
+def _order_constants(block: Block) -> None:
+    """Puts each constant of a block before its first user, so that equal computations have one text."""
+    constants = {op.results[0]: op for op in block.ops if op.name == "coreai.constant"}
+    for op in constants.values():
+        op.detach()
+    for op in list(block.ops):
+        for operand in (operand for inner in op.walk() for operand in inner.operands):
+            if (constant := constants.pop(operand, None)) is not None:
+                block.insert_op_before(constant, op)
+    for op in constants.values():
+        op.erase()
+
+
 def _has_branch(block: Block) -> bool:
     return any(op.name == "coreai.if" for op in block.walk())
 
@@ -99,6 +112,7 @@ def _graph_of(region: RegionOp) -> Operation:
     output.location = terminator.location
     block.insert_op_after(output, terminator)
     block.erase_op(terminator)
+    _order_constants(block)
     # the loader cannot infer the open sizes that come out of a branch in a graph that it must not inline
     inlined = (
         region.public is not None and _has_branch(block) and not all(is_static(value.type) for value in output.operands)

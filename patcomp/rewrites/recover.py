@@ -15,6 +15,7 @@ from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.rule import target_calls
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.sizes_as_data import sizes_as_data
 
 
 def recover(
@@ -38,6 +39,7 @@ def recover(
     """
     statistics = Statistics()
     for graph in module.graphs:
+        sizes_as_data(graph, module)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed))
         _inline_others(graph, module, wanted)
         dead_code(graph.regions[0])

@@ -1,0 +1,58 @@
+"""Numbers computed from sizes that the ops of a called graph take as data.
+
+Of two calls, one of which depends on the other, the runtime stops with "Expected operands to be tensors" where both
+graphs compute a number from a dynamic size, `n - 1`, give it to an op on data, and need the size for a shape as well.
+It keeps such numbers apart from tensors, and loses them between the calls. The only element of a range is a tensor.
+"""
+
+from __future__ import annotations
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.locations import fused
+from patcomp.ir.module import IRModule
+from patcomp.ir.region import RegionOp
+from patcomp.ir.types import is_integer, tensor
+from patcomp.ir.value import Value, set_name
+from patcomp.ir.xdsl import Operation
+
+
+def sizes_as_data(graph: Operation, module: IRModule) -> None:
+    """Makes the numbers that the regions of a graph compute from sizes, and use as data, elements of ranges."""
+    for region in list(graph.walk()):
+        if not isinstance(region, RegionOp):
+            continue
+        numbers: set[Value] = set()
+        for op in list(region.body.block.ops):
+            if op.name == "aten.sym_size.int":
+                numbers.add(Value(op.results[0]))
+            elif isinstance(op, aten.AtenOp) and any(Value(operand) in numbers for operand in op.operands):
+                result = Value(op.results[0])
+                if result.rank == 0 and is_integer(result.element_type):
+                    numbers.add(result)
+                    _make_data(op, result, module)
+
+
+def _make_data(op: Operation, number: Value, module: IRModule) -> None:
+    """Gives the uses of a number as data the only element of the range that starts with it."""
+    uses = [use for use in number.ssa.uses if _is_data(use.operation, number)]
+    if not uses:
+        return
+    block, element = op.parent, number.element_type
+    assert block is not None
+    with Builder(block, before=op.next_op, blobs=module.blobs, location=fused("a size as data", [op])):
+        following = aten.build("aten.add.Tensor", number.type, self=number, other=coreai.constant(1, element))
+        single = aten.build("aten.arange.start_step", tensor((1,), element), start=number, end=following, step=1)
+        made = aten.build("aten.view", number.type, self=single, size=[])
+    set_name(made.ssa, number.ssa.name_hint)
+    for use in uses:
+        use.operation.operands[use.index] = made.ssa
+
+
+def _is_data(user: Operation, number: Value) -> bool:
+    """Whether an op takes a number as a tensor of data, not as a size or to compute another size."""
+    if not isinstance(user, aten.AtenOp) or not any(value == number for value in user.arguments_by_name().values()):
+        return not isinstance(user, aten.AtenOp)
+    result = Value(user.results[0])
+    is_size = result.rank == 0 and is_integer(result.element_type)
+    return not is_size and user.name not in ("aten.arange.start_step", "aten.slice.Tensor", "aten.select.int")
