@@ -308,7 +308,7 @@ class TorchConverter:
         It comes before every rule and decomposition, in all parts of a program, and stays over `clear()`. What it is
         called with: the values of the node's inputs by their names, the node, and the location of what it builds with
         `patcomp.ir.coreai`. It returns the node's value or the list of its values; these are checked against what
-        export recorded. Its exceptions pass through.
+        export recorded. Its exceptions pass through, but for those of ops of coreai-core, which cannot take its values.
 
         Args:
             qualified_name: `namespace::op` for all overloads of an op, or `namespace::op.overload`, which comes first.

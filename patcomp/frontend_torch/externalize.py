@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
 from types import MethodType
 from typing import Any
@@ -38,7 +39,8 @@ class ExternalizeSpec:
         target_class: an `nn.Module` class, subclasses included, or a pattern of module paths as `fnmatch` has them,
             `"layers.*.mlp"`, where `*` may stand for several names.
         composite_op_name: the composite op that they are; without it each is a plain public graph.
-        composite_attrs: attributes of the instances to record as attributes of the composite.
+        composite_attrs: attributes of the instances to record as attributes of the composite; a member of an
+            enumeration is recorded by its value.
         recover: whether other composites are looked for inside.
 
     Raises:
@@ -220,11 +222,13 @@ def _described(module: nn.Module, path: str, spec: ExternalizeSpec, names: dict[
 
 
 def _plain(value: Any) -> Any:
-    """A value with numpy's scalars as Python's, and tuples as lists.
+    """A value with members of enumerations and numpy's scalars as Python's values, and tuples as lists.
 
     Raises:
         TypeError: a dict whose keys are not strings, or empty.
     """
+    if isinstance(value, Enum):
+        return _plain(value.value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from patcomp.frontend_torch.nodes import ASSERTIONS
+from patcomp.frontend_torch.nodes import ASSERTIONS, operator_name
 from patcomp.ir import coreai
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value
@@ -109,7 +110,22 @@ class _ValuesMap(dict[str, Value]):
 def _lower(function: Lowering, node: Node, values: dict[str, Value], location: LocationAttr) -> Any:
     several = [source for source in node.all_input_nodes if source.target is operator.getitem]
     numbered = {f"{source.args[0]}#{source.args[1]}": values[source.name] for source in several}
-    return function(_ValuesMap(values | numbered, node), node, location)
+    try:
+        return function(_ValuesMap(values | numbered, node), node, location)
+    except Exception as error:
+        if _is_of_native_compiler(error):
+            raise TypeError(
+                f"the lowering of {operator_name(node)} (node %{node.name}) passes patcomp's values to coreai-core, "
+                f"which fails: {error}; build the ops with patcomp.ir.coreai, for example "
+                "coreai.broadcasting_add(x, y, loc=loc)"
+            ) from error
+        raise
+
+
+def _is_of_native_compiler(error: BaseException) -> bool:
+    """Whether an exception was raised inside of coreai-core."""
+    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).startswith("coreai.")
 
 
 def get_operand(values_map: Mapping[str, Value], node: Node, index: int, loc: LocationAttr | None = None) -> Any:

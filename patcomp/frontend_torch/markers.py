@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
@@ -123,6 +124,7 @@ def _arguments(node: Node) -> dict[str, Any]:
 
 def scalar_text(name: str, value: Any) -> str:
     """An argument of a call that is not a tensor, as the begin marker carries it."""
+    value = value.value if isinstance(value, Enum) else value
     if isinstance(value, torch.Size):
         value = tuple(value)
     if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):

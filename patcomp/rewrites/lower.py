@@ -243,7 +243,9 @@ def _mismatch(value: object, wanted: Attribute) -> str:
     """Why something cannot stand for a result of a type; empty where it can."""
     assert isinstance(wanted, TensorType)
     if not isinstance(value, Value):
-        return f"{value!r}, which is no value, for {wanted}"
+        native = type(value).__module__.startswith("coreai.")
+        what = "an object of coreai-core (build it with patcomp.ir.coreai)" if native else "no value"
+        return f"{value!r}, which is {what}, for {wanted}"
     given = value.ssa.type
     if not isinstance(given, TensorType):
         return f"{given} for {wanted}"

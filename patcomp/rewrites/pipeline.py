@@ -22,6 +22,7 @@ from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
 from patcomp.rewrites.state import state
+from patcomp.rewrites.stored_size import grown_weights
 from patcomp.rewrites.widths import Widths
 
 
@@ -161,7 +162,8 @@ def run_pipeline(
             )
             call(stage.name, module)
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
-    return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics), narrowed.limits)
+    grown = tuple(grown_weights(module)) if only_before is None else ()
+    return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics, *grown), narrowed.limits)
 
 
 @contextmanager

@@ -552,3 +552,31 @@ def test_a_lowering_in_a_model_that_writes_in_place() -> None:
     converted = converter_with(softsum=lower).add_exported_program(program).to_coreai()
     assert calls == ["softsum"]
     assert converted.verify_against(InPlace(), PAIR[:1], backends=["evaluator"]).passed
+
+
+def test_ops_of_the_native_compiler() -> None:
+    """They take no values of ours, and theirs cannot stand in a program of ours."""
+    pytest.importorskip("coreai.authoring")  # first: the dialects cannot be imported before it
+    native = pytest.importorskip("coreai._compiler.dialects.coreai")
+    ir = pytest.importorskip("coreai._compiler.ir")
+
+    def builds(values_map: Any, node: Any, loc: Any) -> Any:
+        x, y = get_operands(values_map, node, [0, 1], loc)
+        return native.broadcasting_add(x, y, loc=loc)
+
+    program = exported(Adds(), *PAIR)
+    with pytest.raises(TypeError, match=r"my_lib.scaled_add \(node %scaled_add\) .* with patcomp\.ir\.coreai"):
+        converter_with(scaled_add=builds).add_exported_program(program).to_coreai()
+
+    def returns(values_map: Any, node: Any, loc: Any) -> Any:
+        with ir.Context():
+            return ir.F32Type.get()
+
+    with pytest.raises(UnsupportedError, match=r"an object of coreai-core \(build it with patcomp\.ir\.coreai\)"):
+        converter_with(scaled_add=returns).add_exported_program(program).to_coreai()
+
+    def fails(values_map: Any, node: Any, loc: Any) -> Any:
+        raise AttributeError("the user's own")
+
+    with pytest.raises(AttributeError, match="the user's own"):
+        converter_with(scaled_add=fails).add_exported_program(program).to_coreai()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,21 @@ def test_attributes_of_other_kinds_are_refused(value: Any) -> None:
     with pytest.raises((TypeError, OverflowError), match=r"Attributes\.strange of submodule 'inner'"):
         TorchConverter().add_pytorch_module(model, exporter(X), [ExternalizeSpec(Attributes, "op", ["strange"])])
     assert state_of(model) == before
+
+
+def test_members_of_enumerations_are_recorded_by_their_values(native: Native) -> None:
+    class Mode(Enum):
+        tanh = "tanh"
+        sizes = (1, 2)
+
+    listed = {"mode": Mode.tanh, "sizes": Mode.sizes, "modes": [Mode.tanh]}
+    program = convert(Around(Attributes(**listed)), [ExternalizeSpec(Attributes, "op", list(listed))])
+    found = declared(program, "inner")
+    assert [found[name] for name in listed] == ["tanh", [1, 2], ["tanh"]]
+    program = convert(model := Normalized(), [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps", "version"])])
+    (path,) = calls(program)
+    assert declared(program, path)["version"] == 1
+    check(program, model, native)
 
 
 @pytest.mark.parametrize("version", [True, 1.0, "1"])
