@@ -71,8 +71,6 @@ class Dims:
     """The size of each dynamic dimension of the inputs and states, and what inputs are that are numbers."""
     guards: tuple[Guard, ...] = ()
     """Conditions on the named dimensions that the ranges do not imply: at other sizes the program would be wrong."""
-    unreadable: tuple[str, ...] = ()
-    """Conditions in PyTorch's words that have no form as a `Guard`, so that nothing checks them."""
 
     def given(self, sizes: Mapping[str, int]) -> Dims:
         """The same with some dimensions fixed."""
@@ -80,7 +78,6 @@ class Dims:
             {name: limits for name, limits in self.ranges.items() if name not in sizes},
             {place: extent.given(sizes) for place, extent in self.extents.items()},
             tuple(guard for each in self.guards if (guard := each.given(sizes)).names),
-            self.unreadable,
         )
 
     def sizes(self, found: Mapping[Place, int]) -> dict[str, int]:

@@ -241,7 +241,7 @@ class TorchConverter:
             if signature is None or not all(map(is_of_custom_op, problems)):
                 raise UnsupportedError(headline(problems), problems)
             names = names_for(signature, input_names, output_names, state_names)
-            dims = dims_of(current, signature, names, program if program is not current else None)
+            dims, of_sizes = dims_of(current, signature, names, program if program is not current else None)
             return Staged(
                 name,
                 current,
@@ -252,7 +252,7 @@ class TorchConverter:
                 is_module,
                 marking.labels if marking else (),
                 dims,
-                diagnostics(current, signature, marking, dims),
+                diagnostics(current, signature, marking, of_sizes),
                 tuple(problems),
                 tuple(converter.lowerings),
                 prepare=prepare,

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import getitem
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from patcomp.emit.dims import Dims
 from patcomp.errors import Problem
 from patcomp.frontend_torch.aliases import same_examples
-from patcomp.frontend_torch.dims import guard_problems
 from patcomp.frontend_torch.externalize import Marking
 from patcomp.frontend_torch.nodes import operator_name
 from patcomp.frontend_torch.signature import Signature
 
 
 def diagnostics(
-    program: ExportedProgram, signature: Signature, marking: Marking | None, dims: Dims
+    program: ExportedProgram, signature: Signature, marking: Marking | None, of_sizes: Sequence[Problem]
 ) -> tuple[Problem, ...]:
-    """The warnings of a staged program, in a fixed order."""
+    """The warnings of a staged program, in a fixed order.
+
+    Args:
+        of_sizes: those about its dynamic dimensions, which `dims_of` found.
+    """
     texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
     return (
         *map(Problem, texts),
-        *guard_problems(dims),
+        *of_sizes,
         *_training(program, signature),
         *_unread_compression(program, signature),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -12,16 +13,20 @@ import torch
 from torch.export import ExportedProgram
 
 from patcomp.emit.dims import Dims, Extent, Place, Range
+from patcomp.emit.guards import Guard
 from patcomp.errors import Problem
 from patcomp.frontend_torch.guards import guards_of
 from patcomp.frontend_torch.names import Names
+from patcomp.frontend_torch.nodes import operator_name
+from patcomp.frontend_torch.provenance import origins_of
 from patcomp.frontend_torch.signature import Signature
 from patcomp.frontend_torch.sizes import known
+from patcomp.frontend_torch.small_sizes import failures
 
 
 def dims_of(
     program: ExportedProgram, signature: Signature, names: Names, original: ExportedProgram | None = None
-) -> Dims:
+) -> tuple[Dims, list[Problem]]:
     """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
 
     A dimension that has no name, because it was exported with `Dim.AUTO` or `Dim.DYNAMIC`, is named `s0`, `s1` and so
@@ -29,6 +34,9 @@ def dims_of(
 
     Args:
         original: what the program was decomposed from; some of its guards may be lost in the program.
+
+    Returns:
+        The dimensions, and what to warn of: an asset cannot check the guards.
     """
     own = dict(zip(signature.inputs, names.inputs, strict=True))
     own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
@@ -56,9 +64,9 @@ def dims_of(
     called = {symbol: name for symbol, name in called.items() if name in used}
     ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
     guards, unreadable = guards_of([p for p in (original, program) if p is not None], called, ranges)
-    return Dims(
-        {called[symbol]: limits for symbol, limits in ranges.items()}, extents, tuple(guards), tuple(unreadable)
-    )
+    more, problems = _small_sizes(program, called, ranges, guards)
+    limits = {called[symbol]: limits for symbol, limits in ranges.items()}
+    return Dims(limits, extents, (*guards, *more)), [*_problems(guards, unreadable), *problems]
 
 
 def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
@@ -102,15 +110,14 @@ def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[symp
     )
 
 
-def guard_problems(dims: Dims) -> list[Problem]:
+def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> list[Problem]:
     """What to warn of, where a program is right only for some of the sizes in the ranges of its dimensions."""
-    guards, unreadable = (", and ".join(map(str, conditions)) for conditions in (dims.guards, dims.unreadable))
     problems = []
     if guards:
         problems.append(
             Problem(
-                f"the model was exported for sizes where {guards}; program.run checks this, but an asset cannot, and "
-                "may be wrong at other sizes",
+                f"the model was exported for sizes where {', and '.join(map(str, guards))}; program.run checks this, "
+                "but an asset cannot, and may be wrong at other sizes",
                 advice="check the sizes before calling the asset, or export with dimensions that say it, such as "
                 "2 * Dim('half') or Dim('n', min=4)",
             )
@@ -118,9 +125,46 @@ def guard_problems(dims: Dims) -> list[Problem]:
     if unreadable:
         problems.append(
             Problem(
-                f"the model was exported for sizes where {unreadable}; patcomp cannot check this, and the program may "
-                "be wrong at other sizes",
+                f"the model was exported for sizes where {', and '.join(unreadable)}; patcomp cannot check this, and "
+                "the program may be wrong at other sizes",
                 advice="check the sizes before calling the program",
             )
         )
     return problems
+
+
+def _small_sizes(
+    program: ExportedProgram, called: Mapping[sympy.Symbol, str], ranges: Mapping[sympy.Symbol, Range],
+    guards: Sequence[Guard],
+) -> tuple[list[Guard], list[Problem]]:  # fmt: skip
+    """Guards that exclude the sizes of 0 and 1 at which the recorded shapes are wrong, and what to warn of.
+
+    There is nothing to warn of where PyTorch itself fails at such a size, nor for tensors without elements: ranges
+    begin at 0 when their user says nothing.
+    """
+
+    def holds(case: Mapping[sympy.Symbol, int]) -> bool:
+        sizes = {called[symbol]: size for symbol, size in case.items()}
+        return all(guard.value(sizes) for guard in guards)
+
+    found: list[Guard] = []
+    problems: list[Problem] = []
+    for failure in failures(program, ranges, holds):
+        excluded = [Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes]
+        found.append(reduce(lambda left, right: Guard("or", (left, right)), excluded))
+        if failure.error or 0 in dict(failure.sizes).values():
+            continue
+        where = " and ".join(f"{called[symbol]} is {size}" for symbol, size in failure.sizes)
+        origin = origins_of(program.graph)[failure.node]
+        problems.append(
+            Problem(
+                f"export recorded another shape than the model has where {where}; program.run refuses this size, but "
+                "an asset cannot, and may be wrong",
+                operator_name(failure.node),
+                origin.node,
+                origin.module_path,
+                origin.source,
+                "begin the range of the dimension at 2, Dim('name', min=2), or export once more with this size fixed",
+            )
+        )
+    return found, problems

@@ -1,0 +1,168 @@
+"""Sizes of 0 and 1, which export takes no dimension to have.
+
+PyTorch records shapes as if each dynamic dimension were 2 or more, also where its range begins lower: `x.flatten()[:3]`
+of `2*n` values is 3 long, which is wrong at `n = 1`, and no guard says so. Here each node is tried at the small sizes
+by PyTorch itself, on tensors without data.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from sympy.logic.boolalg import BooleanAtom
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from patcomp.emit.dims import Range
+from patcomp.frontend_torch.nodes import is_assertion, is_size
+from patcomp.frontend_torch.sizes import SYMBOLIC, known
+
+Case = Mapping[sympy.Symbol, int]
+"""A size for each symbol."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Small sizes at which a node is not what export recorded."""
+
+    sizes: tuple[tuple[sympy.Symbol, int], ...]
+    """The symbols that are smaller than export took them to be."""
+    node: Node
+    error: str
+    """What PyTorch says of these sizes; empty if it computes a result of another shape."""
+
+
+def failures(
+    program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool]
+) -> list[Failure]:
+    """The small sizes in the ranges of dimensions at which the recorded shapes are wrong, each with its first node.
+
+    Args:
+        ranges: the ranges of the symbols of inputs.
+        holds: whether sizes fulfil what is checked already.
+    """
+    small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
+    cases = [case for case in _cases(ranges) if holds(case)]
+    found: list[Failure] = []
+    if not small or not cases:
+        return found
+    nodes = [node for node in _nodes(program) if _depends_on(node, small)]
+    for case in cases:
+        sizes = tuple((symbol, size) for symbol, size in case.items() if size < _USUAL)
+        if any(set(failure.sizes) <= set(sizes) for failure in found):
+            continue
+        for node in nodes:
+            try:
+                wrong = _result_at(node, case)
+            except Exception as error:  # whatever PyTorch raises
+                wrong = str(error).partition("\n")[0] or type(error).__name__
+            if wrong is not None and _works(node, {symbol: max(size, _USUAL) for symbol, size in case.items()}):
+                found.append(Failure(sizes, node, wrong))
+                break
+    return found
+
+
+_USUAL = 2
+"""The smallest size that export takes a dimension to have."""
+_MANY = 16
+
+
+def _cases(ranges: Mapping[sympy.Symbol, Range]) -> Iterator[Case]:
+    """Sizes to try: one small dimension, then more of them; the others are as small as export took them to be."""
+    usual = {symbol: max(low, _USUAL) for symbol, (low, _) in ranges.items()}
+    small = {symbol: range(low, _USUAL) for symbol, (low, _) in ranges.items() if low < _USUAL}
+    for count in range(1, len(small) + 1):
+        combinations = itertools.combinations(small, count)
+        for symbols in itertools.islice(combinations, _MANY):
+            for sizes in itertools.islice(itertools.product(*(reversed(small[symbol]) for symbol in symbols)), _MANY):
+                yield usual | dict(zip(symbols, sizes, strict=True))
+
+
+def _nodes(program: ExportedProgram) -> Iterator[Node]:
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            if isinstance(node.target, torch._ops.OpOverload) and not is_assertion(node) and not is_size(node):
+                yield node
+
+
+def _shapes(node: Node) -> list[tuple[Any, ...]]:
+    """The shape of each tensor that export recorded for a node."""
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _depends_on(node: Node, symbols: set[sympy.Symbol]) -> bool:
+    """Whether the result of a node may depend on some sizes in another way than by having the shape of its inputs."""
+    before = [shape for source in node.all_input_nodes for shape in _shapes(source)]
+    sizes = [known(size) for shape in before for size in shape]
+    sizes += [known(source.meta["val"]) for source in node.all_input_nodes if is_size(source)]
+    if not any(isinstance(size, SYMBOLIC) and size.node.expr.free_symbols & symbols for size in sizes):
+        return False
+    pointwise = torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+    return not (pointwise and len({str(shape) for shape in (*before, *_shapes(node))}) == 1)
+
+
+def _result_at(node: Node, case: Case) -> str | None:
+    """None if a node has the recorded shapes at some sizes; raises what PyTorch raises at these sizes."""
+    values: dict[Any, Any] = {}
+    numbers = {symbol: sympy.Integer(size) for symbol, size in case.items()}
+
+    def number(size: Any) -> Any:
+        size = known(size)
+        if not isinstance(size, SYMBOLIC):
+            return size
+        value = _number(size.node.expr.xreplace(numbers))
+        if value is None:
+            raise _UnknownError
+        return value
+
+    def at(leaf: Any) -> Any:
+        if isinstance(leaf, SYMBOLIC):
+            return number(leaf)
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return torch.empty_strided(
+            [number(size) for size in leaf.shape], [number(step) for step in leaf.stride()],
+            dtype=leaf.dtype, device="meta",
+        )  # fmt: skip
+
+    try:
+        for source in node.all_input_nodes:
+            values[source] = pytree.tree_map(at, source.meta.get("val"))
+        expected = [[number(size) for size in shape] for shape in _shapes(node)]
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
+        args, kwargs = pytree.tree_map(at, (args, kwargs))
+    except _UnknownError:
+        return None
+    kwargs = {name: "meta" if name == "device" else value for name, value in kwargs.items()}
+    result = node.target(*args, **kwargs)  # type: ignore[operator]
+    shapes = [list(leaf.shape) for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return None if shapes == expected else ""
+
+
+class _UnknownError(Exception):
+    """A size depends on values."""
+
+
+def _number(expression: Any) -> Any:
+    """The number that an expression is, if it is one."""
+    if isinstance(expression, BooleanAtom):
+        return bool(expression)
+    if not isinstance(expression, sympy.Number):
+        return None
+    return int(expression) if expression.is_Integer else float(expression)
+
+
+def _works(node: Node, case: Case) -> bool:
+    """Whether a node has the recorded shapes at sizes that export took into account."""
+    try:
+        return _result_at(node, case) is None
+    except Exception:  # the op needs data, or cannot be tried on tensors without
+        return False
