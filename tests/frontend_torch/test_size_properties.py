@@ -103,7 +103,7 @@ def check(model: nn.Module, program: AIProgram, size: int, run: Callable[[Tensor
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=2), st.sampled_from(sorted(RANGES)))
-@drawn(40)
+@drawn(30)
 def test_equal_or_refused(names: list[str], kind: str) -> None:
     dim, sizes = RANGES[kind]
     model = Chain([STEPS[name] for name in names])
@@ -113,7 +113,7 @@ def test_equal_or_refused(names: list[str], kind: str) -> None:
 
 
 @given(st.sampled_from(sorted(STEPS)), st.sampled_from(["even", "from 1", "from 3"]))
-@drawn(8)
+@drawn(6)
 def test_the_runtime_agrees_at_the_ends(native: Native, name: str, kind: str) -> None:
     dim, sizes = RANGES[kind]
     model = Chain([STEPS[name]])
