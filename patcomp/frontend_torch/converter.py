@@ -16,6 +16,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from patcomp.emit.program import AIProgram, Stages
+from patcomp.emit.replacement import check_writable
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.calls import initial_state, model_call
 from patcomp.frontend_torch.completeness import check_complete
@@ -399,6 +400,8 @@ class TorchConverter:
         initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
+        if dumps is not None:
+            check_writable(dumps.path("import"))
         if dumps is not None:
             dumps.clear()
         conversion = Conversion(staged, self.rules, copy(self.lowerings), options)

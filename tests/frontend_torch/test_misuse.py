@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,6 +121,13 @@ def test_unknown_stages_ops_and_rules(program: AIProgram) -> None:
         program.why_not("rms_nrm")
     with pytest.raises(TypeError, match=r"^why_not takes the name of a rule .*, got 3$"):
         program.why_not(3)  # type: ignore[arg-type]
+
+
+def test_dumps_into_a_file(tmp_path: Path) -> None:
+    (file := tmp_path / "stages").write_text("mine")
+    converter = TorchConverter().add_exported_program(torch.export.export(Net(), (X,)))
+    with pytest.raises(NotADirectoryError, match=r"^cannot write .*: .*stages is a file, not a folder$"):
+        converter.to_coreai(dump_ir=file)
 
 
 def test_public_names_are_documented() -> None:
