@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from patcomp.commands.common import Catalogs, UsageError, counted, load_catalogs, rules_with, say, wide_console
+from patcomp.commands.common import (
+    Catalogs,
+    UsageError,
+    counted,
+    load_catalogs,
+    rule_count,
+    rules_with,
+    say,
+    wide_console,
+)
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ def list_rules(
     for rule in rules:
         table.add_row(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule))
     wide_console().print(table, markup=False)
-    print(counted(len(rules), "rule"))
+    print(rule_count(list(rules)))
 
 
 def show_rule(
@@ -67,20 +76,21 @@ def show_rule(
 
 
 def check_catalog(catalog: Catalogs = None) -> None:
-    """Checks the declarations: unique names, targets that exist, and that rules match their own examples."""
+    """Checks the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
     from patcomp.patterns import Rule, collect, self_tests
-    from patterns_catalog import default_rules
+    from patcomp.rewrites.reach import check_reach
 
-    rules = collect(*load_catalogs(catalog)) if catalog else default_rules()
+    everything = rules_with(catalog)  # it loads patcomp's composites, too, which rules of users may build
+    rules = collect(*load_catalogs(catalog)) if catalog else everything
     findings: list[str] = []
     for rule in rules:
-        if not isinstance(rule, Rule):
-            continue
         try:
-            self_tests(rule)[0].run()
+            check_reach(rule)
+            if isinstance(rule, Rule):
+                self_tests(rule)[0].run()
         except (PatcompError, AssertionError) as error:
             findings.append(str(error))
-    print("\n".join([*findings, f"{counted(len(rules), 'rule')}, {counted(len(findings), 'finding')}"]))
+    print("\n".join([*findings, f"{rule_count(list(rules))}, {counted(len(findings), 'finding')}"]))
     if findings:
         sys.exit(1)
 

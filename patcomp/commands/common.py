@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from importlib import import_module
@@ -20,11 +20,21 @@ from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
     from patcomp.patterns import RuleSet
+    from patcomp.patterns.rule import Entry
 
 
 def counted(count: int, thing: str) -> str:
     """A number of things in words: `1 rule`, `2 rules`, `no rules`."""
     return f"{count or 'no'} {thing}{'s' * (count != 1)}"
+
+
+def rule_count(entries: Collection[Entry]) -> str:
+    """How many rules and decompositions there are, in words."""
+    from patcomp.patterns import Decomposition
+
+    decompositions = sum(isinstance(entry, Decomposition) for entry in entries)
+    counts = [(len(entries) - decompositions, "rule"), (decompositions, "decomposition")]
+    return " and ".join(counted(count, thing) for count, thing in counts if count) or "no rules"
 
 
 class UsageError(PatcompError, ValueError):

@@ -16,6 +16,7 @@ from patcomp.commands.common import (
     counted,
     import_modules,
     load_catalogs,
+    rule_count,
     rules_with,
     wide_console,
 )
@@ -57,7 +58,7 @@ def lint_catalog(
             table.add_row(finding.kind, finding.rule, finding.message)
         wide_console().print(table, markup=False)
     known = f", {len(findings) - len(open_findings)} more are explained" if len(findings) > len(open_findings) else ""
-    print(f"{counted(len(rules), 'rule')}, {counted(len(open_findings), 'finding')}{known}")
+    print(f"{rule_count(list(rules))}, {counted(len(open_findings), 'finding')}{known}")
     if open_findings:
         sys.exit(1)
 

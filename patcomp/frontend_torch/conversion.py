@@ -91,6 +91,10 @@ class Conversion:
         texts["emit"] = compilation.module.text()
         return texts
 
+    def module_before(self, stage: str) -> IRModule:
+        """The program as a stage finds it, of a conversion that is done for this."""
+        return run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
+
     def imported(self) -> IRModule:
         """The programs in one module, as the stages get it.
 

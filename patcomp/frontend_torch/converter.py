@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from enum import Enum
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -418,6 +418,7 @@ class TorchConverter:
         for each in found:
             warnings.warn(str(each), ConversionWarning, stacklevel=2)
         rules, module, stages = self.rules, compilation.module, Stages(conversion.texts)
+        module_before = cache(conversion.module_before)
 
         def specialized(module: IRModule, *variants: Any) -> tuple[IRModule, Callable[[str], str]]:
             made = specialize(module, rules, *variants)
@@ -433,7 +434,7 @@ class TorchConverter:
             diagnostics=found,
             limits=compilation.limits,
             _explain=lambda what: explain(module, rules, what),
-            _why_not=lambda name: why_not(rules, stages, name, assumed),
+            _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _specialize=specialized,
         )
 

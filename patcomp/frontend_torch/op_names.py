@@ -6,18 +6,15 @@ from difflib import get_close_matches
 
 import torch
 
+from patcomp.errors import UnknownNameError
 from patcomp.ir import aten
-
-
-class OpNameError(LookupError):
-    """No operator has the name."""
 
 
 def overloads_of(name: str) -> list[str]:
     """The ops in the `aten` dialect's spelling that a name stands for: one overload, or all that return new tensors.
 
     Raises:
-        OpNameError: there is none; the message has names like it.
+        UnknownNameError: there is none; the message has names like it.
     """
     spelled = name.replace("::", ".").removeprefix("torch.ops.")
     if "." not in spelled:
@@ -26,12 +23,12 @@ def overloads_of(name: str) -> list[str]:
     packet = f"{namespace}.{op}"
     known = _functional().get(packet) or _registered(namespace, op)
     if not known:
-        raise OpNameError(_unknown(name, packet))
+        raise UnknownNameError(_unknown(name, packet))
     if not overload:
         return known
     wanted = aten.op_name(spelled)
     if wanted not in known and wanted not in _registered(namespace, op):
-        raise OpNameError(f"{packet} has no overload {overload[0]!r}; there are {', '.join(known)}")
+        raise UnknownNameError(f"{packet} has no overload {overload[0]!r}; there are {', '.join(known)}")
     return [wanted]
 
 

@@ -79,7 +79,7 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
 
     Raises:
         TypeError: something else was given.
-        LookupError: PyTorch has no operator of the name; the message has names like it.
+        UnknownNameError: PyTorch has no operator of the name; the message has names like it. It is a `KeyError`.
     """
     if isinstance(what, ExportedProgram):
         try:

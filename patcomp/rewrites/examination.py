@@ -21,6 +21,7 @@ from patcomp.patterns.selftest import variants
 from patcomp.patterns.variations import OpDrawing
 from patcomp.rewrites.equivalence import attempt, drawn_trials
 from patcomp.rewrites.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
+from patcomp.rewrites.reach import check_reach
 from patcomp.rewrites.trials import Runner, Trial, WrongRuleError
 
 DRAWS = 40
@@ -51,6 +52,10 @@ def examine(rule: Entry, catalog: RuleSet, runtime: Runner | None = None) -> lis
         catalog: the rules that compile the test programs with it.
         runtime: runs compiled programs on the Core AI runtime too.
     """
+    try:
+        check_reach(rule)
+    except RuleError as error:
+        return [Check("can fire", failure=error)]
     tests = _declared(rule, catalog, runtime) if isinstance(rule, Rule) else _of_ops(rule, catalog, runtime)
     checks: dict[str, Check] = {}
     try:

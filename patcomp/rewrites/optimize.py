@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
@@ -15,7 +16,7 @@ from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
-from patcomp.patterns.statistics import Statistics
+from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites.loops import own_values
 
 _NOT_FOLDED = {
@@ -29,14 +30,32 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
     """Cleans every graph of the module up."""
     statistics = Statistics()
     for graph in module.graphs:
-        dead_code(graph.regions[0])
+        _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
         _fold(graph, module, statistics)
         common_subexpressions(graph)  # so that a rule can tell from the values that two bounds are equal
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
-        common_subexpressions(graph)
-        dead_code(graph.regions[0])
+        _removing("common subexpressions", graph, statistics, common_subexpressions)
+        _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
     own_values(module, statistics)
     return statistics
+
+
+def _removing(name: str, graph: Operation, statistics: Statistics, work: Callable[[Operation], object]) -> None:
+    """Does work that removes ops, and counts them."""
+    started, before = time.perf_counter(), _op_count(graph)
+    work(graph)
+    _record(statistics, name, before - _op_count(graph), started)
+
+
+def _op_count(graph: Operation) -> int:
+    return sum(1 for _ in graph.walk())
+
+
+def _record(statistics: Statistics, name: str, rewrites: int, started: float) -> None:
+    """Adds work that no rule did, if it changed something."""
+    if rewrites:
+        seconds = time.perf_counter() - started
+        statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
 
 
 def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
@@ -45,9 +64,7 @@ def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
     for op in list(graph.walk()):
         if foldable(op):
             count += bool(fold(op, module))
-    if count:
-        statistics.record("constant folding", True, time.perf_counter() - started)
-        statistics.rules["constant folding"].rewrites = count
+    _record(statistics, "constant folding", count, started)
 
 
 def _small(type_: object, limit: int) -> bool:

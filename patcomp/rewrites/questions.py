@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 
-from patcomp.errors import UnknownNameError
+from patcomp.errors import RuleError, UnknownNameError
 from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
-from patcomp.ir.text import parse_module
 from patcomp.patterns import Decomposition, RuleSet, find
 from patcomp.patterns import explain as explain_op
 from patcomp.patterns import why_not as why_rule_not
-from patcomp.rewrites.pipeline import STAGES
+from patcomp.rewrites.reach import check_reach
 
 
 def explain(module: IRModule, rules: RuleSet, what: str) -> str:
@@ -34,12 +33,12 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
     return "\n".join(explain_op(op, rules) for op in found)
 
 
-def why_not(rules: RuleSet, stages: Mapping[str, str], name: str, assumed: Collection[str] = ()) -> str:
+def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()) -> str:
     """Why a rule applied nowhere in a program: where it came closest, and what was missing there.
 
     Args:
         rules: the rules of the conversion.
-        stages: the program's text after each stage.
+        module_before: gives the program as a stage finds it, with the locations of its ops.
         name: the rule.
         assumed: the names of the assumptions of the conversion.
 
@@ -49,7 +48,9 @@ def why_not(rules: RuleSet, stages: Mapping[str, str], name: str, assumed: Colle
     rule = rules[name]
     if isinstance(rule, Decomposition):
         return f"{name} takes {', '.join(rule.ops)} apart on import; the IR never has them"
-    order = ["import", *(stage.name for stage in STAGES)]
-    before = order[order.index(rule.stage) - 1]
+    try:
+        check_reach(rule)
+    except RuleError as error:
+        return str(error)
     target = aten if rule.stage == "normalize" else coreai
-    return why_rule_not(rule, parse_module(stages[before]), target=target, assumed=assumed)
+    return why_rule_not(rule, module_before(rule.stage).op, target=target, assumed=assumed)

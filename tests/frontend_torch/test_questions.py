@@ -59,7 +59,25 @@ def test_why_not_quotes_the_nearest_miss() -> None:
 
 def test_why_not_of_a_rule_that_matched_or_does_not_exist() -> None:
     program = converted(eps_inside=True)
-    assert "it matches at" in program.why_not("rms_norm")
+    line = Norm.forward.__code__.co_firstlineno + 3
+    assert f"it matches at %mul_1 = aten.mul.Tensor (%mul_1 in 0 at test_questions.py:{line})" in " ".join(
+        program.why_not("rms_norm").replace("tests/frontend_torch/", "").split()
+    )
     assert "there is no aten.pixel_shuffle" in program.why_not("pixel_shuffle")
     with pytest.raises(KeyError, match="no_such_rule"):
         program.why_not("no_such_rule")
+
+
+def test_statistics_say_what_changed_the_program_without_a_rule() -> None:
+    """Folding, common subexpressions and dead ops are counted like the rewrites of rules."""
+
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) + torch.sin(x) * torch.arange(3).float()
+
+    program = TorchConverter().add_exported_program(export(repeated, torch.randn(2, 3))).to_coreai()
+    (optimize,) = (report for report in program.reports if report.name == "optimize")
+    assert optimize.ops_after < optimize.ops_before
+    assert optimize.statistics.fired["common subexpressions"] >= 1
+    assert optimize.statistics.fired["constant folding"] >= 1
+    for report in program.reports:
+        assert report.ops_before == report.ops_after or report.statistics.fired
