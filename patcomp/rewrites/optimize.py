@@ -32,7 +32,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
     for graph in module.graphs:
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
         _fold(graph, module, statistics)
-        common_subexpressions(graph)  # so that a rule can tell from the values that two bounds are equal
+        # before the rules, so that one can tell from the values that two bounds are equal
+        _removing("common subexpressions", graph, statistics, common_subexpressions)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
         _removing("common subexpressions", graph, statistics, common_subexpressions)
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
