@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -12,13 +14,19 @@ from patcomp.patterns import decomposition, example
 def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     """log(cumsum(exp(x))) without overflow, in float32 for half precision.
 
-    By doubling: after step k each element has 2 ** k neighbours in it (Hillis, Steele: Data parallel algorithms).
+    By doubling: after step k each element has 2 ** k neighbours in it (Hillis, Steele: Data parallel algorithms). The
+    number of steps follows from the size; with a dynamic one, each element sums all before it.
     """
     if self.dim() == 0:
         return self.clone()
     half = self.dtype in (torch.float16, torch.bfloat16)
     total = self.float() if half else self
     size, distance = self.size(dim), 1
+    if isinstance(size, torch.SymInt):
+        positions = torch.arange(size, device=self.device)
+        before = positions[:, None] >= positions
+        terms = torch.where(before, total.movedim(dim, -1).unsqueeze(-2), -math.inf)
+        return torch.logsumexp(terms, -1).movedim(-1, dim).to(self.dtype)
     while distance < size:
         rest = total.narrow(dim, distance, size - distance)
         joined = torch.logaddexp(rest, total.narrow(dim, 0, size - distance))

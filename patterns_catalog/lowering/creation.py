@@ -11,6 +11,7 @@ from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.rounding import rounded_down
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import sizes_of, wanted_sizes
 
@@ -60,7 +61,8 @@ def arange(op: OpView, c: Any) -> Value:
     if any(isinstance(number, Value) for number in (start, end, step)):
         numbers = (start, end, step)
         whole = all(is_integer(n.element_type) if isinstance(n, Value) else isinstance(n, int) for n in numbers)
-        op.expect(is_integer(element) or whole, "a range of fractions with bounds known only when the program runs")
+        if not whole and not is_integer(element):
+            return _fractions(op, c, *numbers)
         made = c.range(*(c.reshape(c.cast(n, "si32"), []) if isinstance(n, Value) else n for n in numbers))
         return c.cast(made, element)
     op.expect(None not in op.result.shape, "a range whose length is known only at run time")
@@ -72,6 +74,23 @@ def arange(op: OpView, c: Any) -> Value:
         op.expect(dtype is not None, f"a range of {element_name(element)}")
         values = values.astype(dtype)
     return c.constant(values, element)
+
+
+def _fractions(op: OpView, c: Any, *numbers: Any) -> Value:
+    """A range of fractions whose length follows from integers that only the run tells, in 64 bits like PyTorch's."""
+    sizes = [number for number in numbers if isinstance(number, Value)]
+    op.expect(
+        all(is_integer(size.element_type) for size in sizes),
+        "arange: a bound is a fraction that only the run tells; compute the bounds from integers, or fix the sizes",
+    )
+    start, end, step = (
+        c.cast(c.reshape(number, []), "f64") if isinstance(number, Value) else c.constant(float(number), "f64")
+        for number in numbers
+    )
+    below = rounded_down(c, c.broadcasting_divide(c.broadcasting_sub(start, end), step))
+    count = c.cast(c.broadcasting_mul(below, -1.0), "si32")
+    places = c.cast(c.range(0, count, 1), "f64")
+    return c.cast(c.broadcasting_add(start, c.broadcasting_mul(places, step)), op.result.element_type)
 
 
 @lowering("aten.tril_indices", "aten.triu_indices", examples=[

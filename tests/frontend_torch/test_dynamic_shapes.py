@@ -107,3 +107,23 @@ def test_refusals_name_the_open_dimension(name: str) -> None:
     exported = export(function, torch.randn(4, 6), {1: Dim("n", min=4, max=64)})
     with pytest.raises(UnsupportedError, match=message):
         TorchConverter().add_exported_program(exported).to_coreai()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (torch.arange(0, x.shape[0], 0.3),),
+        lambda x: (torch.arange(0.5, x.shape[0]), torch.arange(x.shape[0], 0, -0.7, dtype=torch.float64).float()),
+        lambda x: (torch.logcumsumexp(x, 0), torch.logcumsumexp(-100 * x, -2)),
+    ],
+    ids=["a range of fractions", "ranges from a fraction and downwards", "logcumsumexp"],
+)
+def test_ops_of_a_dynamic_length(function: Callable[..., Any], native: Native) -> None:
+    calls = [(torch.randn(size, 2),) for size in (4, 1, 9)]
+    check_sizes(Function(function), {"x": {0: Dim("n", min=1, max=64)}}, calls, native)
+
+
+def test_a_range_whose_bound_is_a_computed_fraction_is_refused() -> None:
+    exported = export(lambda x: torch.arange(0, x.shape[0] * 0.3), torch.randn(4), {0: Dim("n", min=4, max=64)})
+    with pytest.raises(UnsupportedError, match="a bound is a fraction that only the run tells; compute the bounds"):
+        TorchConverter().add_exported_program(exported).to_coreai()
