@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from patcomp.ir.aten import AtenOp
@@ -18,6 +19,8 @@ POSITIONS = frozenset(
     }
 )  # fmt: skip
 """The arguments that are indices or sizes, by their names in PyTorch's schemas."""
+
+_SIZES = ("size", "repeats", "split_sizes")
 
 _SAME_ELEMENTS = frozenset(
     f"aten.{op}"
@@ -37,7 +40,7 @@ def holds(argument: Any, value: SSAValue) -> bool:
 
 
 def bound_by_use(value: SSAValue) -> Range:
-    """The range of an integer value whose elements, perhaps plus a constant, are all used as indices."""
+    """The range of an integer value whose elements, perhaps plus a constant, are all used as indices or sizes."""
     bound = UNKNOWN
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
     pending: list[tuple[SSAValue, int, Block | None]] = [(value, 0, block)]
@@ -55,6 +58,7 @@ def bound_by_use(value: SSAValue) -> Range:
                 pending.append((op.results[0], offset + added, block))
             elif (valid := _valid(op, current)) is not None:
                 bound = bound.clipped(Range(valid.low - offset, valid.high - offset))
+                bound = replace(bound, size=bound.size or (valid.size and not offset))
     return bound
 
 
@@ -72,10 +76,12 @@ def _added(op: Operation, value: SSAValue) -> int | None:
 
 
 def _valid(op: Operation, value: SSAValue) -> Range | None:
-    """The valid indices of an op that a value has; None where it is something else of the op."""
+    """The valid indices or sizes of an op that a value has; None where it is something else of the op."""
     if not isinstance(op, AtenOp):
         return None
     given = op.arguments_by_name()
+    if any(holds(given.get(name), value) for name in _SIZES):
+        return Range(0, LONGEST, size=True)
     if op.name == "aten.embedding" and holds(given["indices"], value):
         return _below(given["weight"], 0)
     if op.name in ("aten.gather", "aten.index_select") and holds(given["index"], value):
@@ -83,8 +89,9 @@ def _valid(op: Operation, value: SSAValue) -> Range | None:
     if op.name in ("aten.scatter.src", "aten.scatter.value", "aten.scatter_add") and holds(given["index"], value):
         return _below(given["self"], given["dim"])
     if op.name in ("aten.index.Tensor", "aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put"):
+        masks = any(isinstance(index, Value) and index.dtype == "i1" for index in given["indices"])
         for axis, index in enumerate(given["indices"]):
-            if holds(index, value):
+            if holds(index, value) and not masks:  # a mask may stand for several axes
                 positions = _below(given["self"], axis)
                 return Range(-1 - positions.high, positions.high)
     return None

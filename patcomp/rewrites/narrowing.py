@@ -222,7 +222,7 @@ class Ranges:
         if not kind.is_narrowed_integer:
             return kind.range
         limit = self.inputs.get(argument, NOMINAL - 1)
-        return kind.narrow.clipped(kind.range).clipped(bound_by_use(argument)).clipped(Range(-limit, limit))
+        return bound_by_use(argument).clipped(kind.range).clipped(kind.narrow).clipped(Range(-limit, limit))
 
     def block(self, block: Block) -> None:
         """Follows the ranges through a block."""
