@@ -60,7 +60,7 @@ class Row:
 
 def measure(name: str, attention: str) -> Row:
     """Converts and runs one architecture."""
-    _prepare()
+    prepare()
     from models.architectures import FORMS, build, export
     from models.expected import expected, recovered
 
@@ -116,7 +116,7 @@ def with_attentions_compared(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """The models and the runtime's child process are those of the tests; their warnings are their own."""
     if str(ROOT / "tests") not in sys.path:
         sys.path.insert(0, str(ROOT / "tests"))
@@ -170,7 +170,7 @@ def _near_miss(program: AIProgram, composite: str) -> str:
 
 def columns() -> dict[str, tuple[str, ...]]:
     """The columns of the table and what each of them sums."""
-    _prepare()
+    prepare()
     from models.expected import KINDS
 
     return KINDS
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these architectures")
     parser.add_argument("--jobs", type=int, default=2, help="processes that measure at the same time")
     options = parser.parse_args()
-    _prepare()
+    prepare()
     from models.architectures import VARIANTS
 
     variants = [variant for variant in VARIANTS if not options.only or variant[0] in options.only]

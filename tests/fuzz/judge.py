@@ -151,7 +151,7 @@ class _Runs:
             arguments, before = self.program.arguments(sizes, call), copy.deepcopy(self.models)
             try:
                 wanted = {kind: self._eager(kind, arguments) for kind in self.models}
-            except RuntimeError:  # a size that the model itself does not take
+            except (RuntimeError, IndexError, ValueError):  # sizes that the model itself does not take
                 if not self.program.symbols:
                     raise
                 self.models = before
@@ -223,7 +223,7 @@ class _Runs:
             return True
         try:
             copy.deepcopy(self.exported).module()(*copy.deepcopy(arguments))
-        except (RuntimeError, AssertionError):
+        except (RuntimeError, AssertionError, IndexError, ValueError):
             return False
         return True
 

@@ -71,7 +71,7 @@ def _as_input(before: Program, name: str) -> Given | None:
                     {name: symbol.example + step for name, symbol in before.symbols.items()} for step in (0, 1)
                 )
             ]
-    except RuntimeError:
+    except (RuntimeError, IndexError, ValueError):
         return None
     tensor, other = tensors
     by_size = {symbol.example: name for name, symbol in before.symbols.items()}
