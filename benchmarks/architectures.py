@@ -220,7 +220,7 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
         "resnet18 with a feature pyramid": _pyramid,
         "raft_small": _raft,
         "r3d_18": _vision("r3d_18", 8, 32, 32, num_classes=10),
-        "s3d": _vision("s3d", 16, 64, 64, num_classes=10),
+        "s3d": _vision("s3d", 14, 224, 224, num_classes=10),
         "mvit_v2_s": _vision("mvit_v2_s", 16, 224, 224, num_classes=10),
         "swin3d_t": _vision("swin3d_t", 4, 32, 32, num_classes=10),
     },
@@ -396,7 +396,9 @@ def measure(source: str, name: str) -> Row:
     from native import NativeError, ProcessDied
 
     from patcomp import PatcompError, TorchConverter, UnsupportedError
+    from patcomp.commands.torchvision import declare_operators
 
+    declare_operators()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     try:
