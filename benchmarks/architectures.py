@@ -383,6 +383,7 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
 def measure(source: str, name: str) -> Row:
     """Builds, exports, converts and runs one architecture."""
     prepare()
+    import faster_export  # noqa: F401
     import torch
     from native import NativeError, ProcessDied
 

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,6 +29,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from models.zoo import Example
+    from native import Native
     from torch.export import ExportedProgram
 
     from patcomp import AIProgram
@@ -128,17 +130,20 @@ def prepare() -> None:
 def run_error(program: AIProgram, example: Example, backend: str) -> float | None:
     """The error of a program's only output; None where the backend is not installed."""
     from models.expected import relative_error
-    from native import Native
 
     if backend == "evaluator":
         return relative_error(program, example, lambda inputs: program.run(inputs))
     if find_spec("coreai") is None:
         return None
-    native = Native()
-    try:
-        return relative_error(program, example, lambda inputs: native.run(program.module, inputs))
-    finally:
-        native.close()
+    return relative_error(program, example, lambda inputs: native().run(program.module, inputs))
+
+
+@cache
+def native() -> Native:
+    """The runtime in a child process, for all models that this process measures."""
+    from native import Native
+
+    return Native()
 
 
 def _misses(

@@ -197,6 +197,17 @@ def indexing(g: Draw) -> None:
     g.add(g.choice(options))
 
 
+@TEMPLATES.register()
+def selecting(g: Draw) -> None:
+    x = g.value(is_number, has_rank(1))
+    g.add(
+        g.choice([
+            f"{x}[{x} > 0.3125]", f"torch.masked_select({x}, {x} < 0.4375)", f"({x} > 0.3125).nonzero()",
+            f"{x}[{x} > 0.3125].sum()", f"{x}[torch.argwhere({x}.flatten(1).sum(-1) > 0.0625).flatten()]",
+        ])
+    )  # fmt: skip
+
+
 @TEMPLATES.register(2)
 def gathering(g: Draw) -> None:
     x = g.value(has_rank(1), lambda x: x.is_static)

@@ -101,6 +101,12 @@ def unary(g: Draw) -> None:
     g.add(g.choice(UNARY).format(g.value(is_float)))
 
 
+@TEMPLATES.register()
+def undefined_somewhere(g: Draw) -> None:
+    g.add(g.choice(("torch.log({})", "torch.sqrt({})", "torch.rsqrt({})", "1 / {}", "{} / {}.relu()", "torch.acos({})",
+                    "torch.nan_to_num({} / 0, 7.0)")).replace("{}", str(g.value(is_float))))  # fmt: skip
+
+
 @TEMPLATES.register(2)
 def any_unary(g: Draw) -> None:
     x = g.value(is_number)
