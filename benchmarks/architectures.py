@@ -431,7 +431,7 @@ def measure(source: str, name: str) -> Row:
 
 def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
 
 
 # ---- the table -------------------------------------------------------------------------------------
