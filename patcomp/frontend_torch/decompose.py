@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch._decomp import global_decomposition_table
+from torch._ops import OperatorBase
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -61,9 +62,27 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgra
     try:
         return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
     except Exception as error:  # whatever PyTorch's passes raise
-        problems = shared_tensors(program) or [Problem(str(error).partition("\n")[0] or type(error).__name__)]
+        problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
         what = "take the program's tensor subclasses apart" if wraps else "replace what the program writes in place"
         raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
+
+
+def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
+    """An error of PyTorch's passes, with the place of the first op that may have caused it.
+
+    The error has no place of its own. Where it names an op, as in `cond_true might be aliasing the input`, it is about
+    one of those.
+    """
+    message = str(error).partition("\n")[0] or type(error).__name__
+    origins = origins_of(program.graph)
+    left = [node for node in origins if _is_left_to_pytorch(node) and isinstance(node.target, OperatorBase)]
+    nodes = [node for node in left if operator_name(node) in message] or left
+    if not nodes:
+        return Problem(message)
+    if len(nodes) > 1:
+        message += f"; this is the first of {len(nodes)} ops that it may be about"
+    origin = origins[nodes[0]]
+    return Problem(message, operator_name(nodes[0]), origin.node, origin.module_path, origin.source)
 
 
 def _is_left_to_pytorch(node: Node) -> bool:

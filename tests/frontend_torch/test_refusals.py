@@ -203,3 +203,21 @@ def test_inputs_and_writes_in_place_are_reported_together() -> None:
 class Multiply(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.mm(x, y)
+
+
+def test_what_pytorch_cannot_decompose_has_a_place() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def square(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+                return (a @ a.mT).contiguous()  # export takes `a.mT` for another input of the branch
+
+            return torch.cond(x.sum() > 0, square, lambda a, b: a * b, (x, x))
+
+    with torch.no_grad():
+        exported = torch.export.export(Branch(), (torch.randn(3, 3),))
+    with pytest.raises(UnsupportedError, match="PyTorch cannot replace") as raised:
+        TorchConverter().add_exported_program(exported)
+    (problem,) = raised.value.problems
+    assert "might be aliasing the input" in problem.message
+    assert (problem.op, problem.node) == ("cond", "cond")
+    assert "test_refusals.py:" in problem.source

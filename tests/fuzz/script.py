@@ -49,6 +49,7 @@ def script(program: Program, outcome: Outcome, seed: str) -> str:
         "",
         *(f"{inspect.getsource(helper)}\n" for helper in helpers),
         f"{model_source}\n",
+        "torch.set_grad_enabled(False)",
         "calls = [",
         *(f"    {_arguments(program, sizes, call)}," for sizes, call in calls(program)),
         "]",
