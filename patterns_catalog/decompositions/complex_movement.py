@@ -151,3 +151,10 @@ def as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset:
     return torch.complex(
         torch.as_strided(real, size, stride, storage_offset), torch.as_strided(imag, size, stride, storage_offset)
     )
+
+
+@decomposition("prims.copy_strided", examples=[example(_Z, [1, 3])], of_complex=True)
+def copy_strided(a: Tensor, stride: list[int]) -> Tensor:
+    "a copy of both parts; a value has no order in memory"
+    real, imag = (part.clone(memory_format=torch.contiguous_format) for part in parts(a))  # type: ignore[union-attr]
+    return torch.complex(real, imag)

@@ -45,3 +45,9 @@ def as_strided_copy(self: Tensor, size: list[int], stride: list[int], storage_of
 def convert_element_type(a: Tensor, dtype: torch.dtype) -> Tensor:
     "a cast, as PyTorch's own decompositions end in"
     return torch.ops.aten._to_copy(a, dtype=dtype)
+
+
+@decomposition("prims.copy_strided", examples=[example("2x3xf32", [1, 2])])
+def copy_strided(a: Tensor, stride: list[int]) -> Tensor:
+    "a copy: PyTorch's own decompositions choose an order in memory by it, and a value has none"
+    return a.clone(memory_format=torch.contiguous_format)

@@ -17,6 +17,7 @@ from patcomp.ir.evaluate.element_types import to_tensor
 HALF, INTEGERS = torch.tensor([60000.0, -60000.0, 1.0]).half(), torch.tensor([2**30 + 1, -(2**30) - 1, 5]).int()
 X, NUMBER = torch.tensor([0.5, -2.0, 3.0]), torch.tensor(2.5)
 COMPLEX = torch.tensor([1 + 2j, 3 - 1j, 0.5j])
+FIRST = torch.tensor([0])
 
 CASES: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "a small factor of halves": (lambda x: x * 1e-9, HALF),
@@ -27,6 +28,12 @@ CASES: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "products and sums of bools": (lambda x: ((x > 0) * (x > 1), (x > 0) + (x > 1)), X),
     "isfinite and logaddexp": (lambda x: (torch.isfinite(x), torch.logaddexp(x, x)), X),
     "reductions of a number": (lambda x: (x.sum(), x.mean(), x.max(), x.any(), x.softmax(0)), NUMBER),
+    "a fill of windows that share memory": (lambda x: x.unfold(-2, 1, 1).index_fill(-1, FIRST, 0.5), torch.randn(1, 5)),
+    "a fill of a transposed view": (lambda x: x.t().index_fill(0, FIRST, 0.5), torch.randn(2, 3)),
+    "a fill of transposed complex numbers": (
+        lambda x: torch.view_as_real(torch.complex(x, -x).t().index_fill(0, FIRST, 0.5)),
+        torch.randn(2, 3),
+    ),
     "a complex constant": (lambda x: torch.view_as_real(torch.view_as_complex(x) * COMPLEX), torch.randn(3, 2)),
 }
 
