@@ -77,6 +77,6 @@ def campaign(seed: int, numbers: list[int], jobs: int) -> Iterator[Row]:
 
 def _chunk(seed: int, numbers: list[int]) -> list[Row]:
     warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     torch.set_num_threads(1)
     return [run(seed, number) for number in numbers]
