@@ -72,6 +72,7 @@ def convolution(op: OpView, c: Any) -> Value:
     op.expect(spatial in (1, 2, 3), f"a convolution of a rank-{x.rank} tensor")
     op.expect(is_float(x.element_type), "a convolution of integers")
     op.expect(weight.rank == x.rank, "a convolution without batch dimension")
+    op.expect(0 not in weight.shape, "a convolution whose weight is empty")
     stride, padding, dilation, output_padding = (
         values * spatial if len(values) == 1 else list(values)
         for values in (op.stride, op.padding, op.dilation, op.output_padding)

@@ -221,3 +221,14 @@ def test_what_pytorch_cannot_decompose_has_a_place() -> None:
     assert "might be aliasing the input" in problem.message
     assert (problem.op, problem.node) == ("cond", "cond")
     assert "test_refusals.py:" in problem.source
+
+
+def test_a_convolution_without_channels_of_a_dynamic_size_is_refused() -> None:
+    def convolve(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x, torch.zeros(2, 0, 3, 3))  # PyTorch gives no channels, not two
+
+    exported = torch.export.export(
+        Function(convolve), (torch.zeros(4, 0, 5, 5),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),)
+    )
+    with pytest.raises(UnsupportedError, match=r"a convolution whose weight is empty .*aten.convolution"):
+        TorchConverter().add_exported_program(exported).to_coreai()

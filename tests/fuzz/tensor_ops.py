@@ -29,6 +29,11 @@ def is_bool(x: Value) -> bool:
     return x.dtype == torch.bool
 
 
+def is_finite(x: Value) -> bool:
+    """Whether no number is infinite or NaN: eager PyTorch leaves to its kernels what a sum makes of 0 * infinity."""
+    return all(bool(tensor.isfinite().all()) for tensor in (x.tensor, x.other))
+
+
 def has_rank(low: int, high: int = 9) -> Callable[[Value], bool]:
     """The condition that a value has a rank in a range."""
     return lambda x: low <= x.rank <= high
@@ -316,7 +321,7 @@ def product(g: Draw) -> None:
 
 @TEMPLATES.register(3)
 def convolution(g: Draw) -> None:
-    x = g.value(is_float, has_rank(3, 4), lambda x: not x.is_open(1))
+    x = g.value(is_float, is_finite, has_rank(3, 4), lambda x: not x.is_open(1))
     channels, dims = x.shape[1], x.rank - 2
     groups = channels if g.chance(0.3) else 1
     kernel = [g.integer(1, 3) for _ in range(dims)]
@@ -331,7 +336,7 @@ def convolution(g: Draw) -> None:
 
 @TEMPLATES.register(2)
 def pooling(g: Draw) -> None:
-    x = g.value(is_float, has_rank(3, 4))
+    x = g.value(is_float, is_finite, has_rank(3, 4))
     dims = x.rank - 2
     linear = "linear" if dims == 1 else "bilinear"
     kernel = g.integer(1, 3)
