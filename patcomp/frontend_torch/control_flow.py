@@ -18,17 +18,17 @@ import torch
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.types import TensorType, element_type, static_shape, tensor
+from patcomp.ir.types import element_type, tensor
 from patcomp.ir.value import Value
 
 Graph = Callable[..., list[Any]]
 """Imports a nested graph: values and Python numbers to values and Python numbers."""
 
-Types = Sequence[TensorType]
-"""The types of an operator's results."""
+Zeros = Sequence[Callable[[], Value]]
+"""For each result of an operator: builds zeros of its type and sizes at the insertion point."""
 
 
-def cond(types: Types, predicate: Any, then: Graph, otherwise: Graph, operands: Sequence[Any]) -> list[Any]:
+def cond(results: Zeros, predicate: Any, then: Graph, otherwise: Graph, operands: Sequence[Any]) -> list[Any]:
     """`torch.cond`: one of two graphs; the chosen one alone where export knows the predicate.
 
     Raises:
@@ -42,7 +42,7 @@ def cond(types: Types, predicate: Any, then: Graph, otherwise: Graph, operands: 
 
 
 def while_loop(
-    types: Types, condition: Graph, body: Graph, carried: Sequence[Any], additional: Sequence[Any]
+    results: Zeros, condition: Graph, body: Graph, carried: Sequence[Any], additional: Sequence[Any]
 ) -> list[Value]:
     """`while_loop`: carried integers are 0-d values.
 
@@ -57,27 +57,27 @@ def while_loop(
 
 
 def scan(
-    types: Types, combine: Graph, init: Sequence[Any], xs: Sequence[Value], additional: Sequence[Any]
+    results: Zeros, combine: Graph, init: Sequence[Any], xs: Sequence[Value], additional: Sequence[Any]
 ) -> list[Value]:
     """`scan`: `combine(*carried, *rows, *additional)` gives the next carried values and a row of each result."""
     carried = _values(init)
-    stacked = [_zeros(type_) for type_ in types[len(carried) :]]
+    stacked = [zeros() for zeros in results[len(carried) :]]
     return _loop(0, carried, stacked, xs, lambda state, rows: combine(*state, *rows, *additional))
 
 
-def map_(types: Types, body: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
+def map_(results: Zeros, body: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
     """`map`: `body(*rows, *additional)` gives a row of each result."""
-    return scan(types, body, (), xs, additional)
+    return scan(results, body, (), xs, additional)
 
 
-def associative_scan(types: Types, combine: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
+def associative_scan(results: Zeros, combine: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
     """`associative_scan`, row by row: the first rows stay, and each is combined with what came before it."""
 
     def step(before: list[Value], rows: list[Value]) -> list[Any]:
         after = combine(*before, *rows, *additional)
         return [*after, *after]
 
-    first = [_row(x, Builder.current().constant(np.array(0, np.int32), element_type("si32"))) for x in xs]
+    first = [_row(x, _position(0)) for x in xs]
     return _loop(1, first, xs, xs, step)[len(xs) :]
 
 
@@ -90,7 +90,7 @@ CONTROL_FLOW: dict[Any, Callable[..., list[Any]]] = {
     torch.ops.higher_order.map_impl: map_,
     torch.ops.higher_order.associative_scan: associative_scan,
 }
-"""The function for each higher-order operator; its arguments follow the types of the results."""
+"""The function for each higher-order operator; its arguments follow the zeros of the results."""
 
 
 def _loop(
@@ -104,8 +104,8 @@ def _loop(
 
     The counter has 32 bits, so that it is outside of the choices for 64-bit numbers.
     """
-    counter, flag = tensor((), "si32"), tensor((), "i1")
-    length, count = xs[0].static_shape[0], len(carried)
+    counter, flag, count = tensor((), "si32"), tensor((), "i1"), len(carried)
+    length = _length(xs[0])
 
     def body(position: Value, *values: Value) -> list[Value]:
         results = _values(step(list(values[:count]), [_row(x, position) for x in xs]))
@@ -113,10 +113,23 @@ def _loop(
         return [aten.build("aten.add.Scalar", counter, self=position, other=1), *results[:count], *filled]
 
     def condition(position: Value, *values: Value) -> Value:
-        return aten.build("aten.lt.Scalar", flag, self=position, other=length)  # type: ignore[no-any-return]
+        return aten.build("aten.lt.Tensor", flag, self=position, other=length)  # type: ignore[no-any-return]
 
-    first = Builder.current().constant(np.array(start, np.int32), element_type("si32"))
-    return coreai.while_([first, *carried, *stacked], condition, body)[1:]
+    return coreai.while_([_position(start), *carried, *stacked], condition, body)[1:]
+
+
+def _position(number: int) -> Value:
+    return Builder.current().constant(np.array(number, np.int32), element_type("si32"))
+
+
+def _length(x: Value) -> Value:
+    """How many rows a tensor has."""
+    if (known := x.shape[0]) is not None:
+        return _position(known)
+    size = aten.build("aten.sym_size.int", tensor((), "si64"), self=x, dim=0)
+    return aten.build(  # type: ignore[no-any-return]
+        "aten._to_copy", tensor((), "si32"), self=size, dtype=element_type("si32")
+    )
 
 
 def _row(x: Value, position: Value) -> Value:
@@ -126,12 +139,6 @@ def _row(x: Value, position: Value) -> Value:
 
 def _with_row(x: Value, position: Value, row: Value) -> Value:
     return aten.build("aten.index_put", x.type, self=x, indices=[position], values=row)  # type: ignore[no-any-return]
-
-
-def _zeros(type_: TensorType) -> Value:
-    return aten.build(  # type: ignore[no-any-return]
-        "aten.full", type_, size=list(static_shape(type_)), fill_value=0, dtype=type_.element_type
-    )
 
 
 def _values(items: Sequence[Any]) -> list[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -344,7 +344,8 @@ class _Importer:
     def _control_flow(self, node: Node, function: Callable[..., list[Any]]) -> None:
         self.builder.location = origin_location(self._origin(node))
         types = [_type_of(value) for value in node.meta["val"]]
-        results = function(types, *self._argument(node.args, None), **node.kwargs)
+        zeros = [partial(self._zeros, value) for value in node.meta["val"]]
+        results = function(zeros, *self._argument(node.args, None), **node.kwargs)
         for index, (value, type_) in enumerate(zip(results, types, strict=True)):
             if value.ssa.type != type_:
                 raise TypeError(f"result {index} is {value.type}, but export recorded {type_}")
@@ -352,6 +353,12 @@ class _Importer:
                 set_name(value.ssa, f"{self._name(node)}_{index}")
             self._told(value, node.meta["val"][index])
         self.values[node] = results
+
+    def _zeros(self, like: torch.Tensor) -> Value:
+        size, element = self._argument(like.shape, None), element_of(like.dtype)
+        return aten.build(  # type: ignore[no-any-return]
+            "aten.full", type_of(like), size=size, fill_value=0, dtype=element
+        )
 
     def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
         self.builder.location = origin_location(self._origin(node))
