@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch._decomp import global_decomposition_table
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OperatorBase
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
@@ -219,7 +220,9 @@ class Decomposer:
         def trace(function: Callable[..., Any]) -> GraphModule:
             return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
 
-        with fakes[0].fake_mode, torch.no_grad(), _without_guards(fakes[0].fake_mode):
+        # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
+        # turn symbolic sizes into numbers
+        with fakes[0].fake_mode, torch.no_grad(), _without_guards(fakes[0].fake_mode), enable_python_dispatcher():
             samples = [_resolved(source.meta["val"]) for source in inputs]
             traced = trace(call)
             if any(

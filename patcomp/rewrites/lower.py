@@ -53,7 +53,7 @@ def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statisti
     return lowering.statistics
 
 
-COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag"})
+COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_size.int"})
 """The ops with complex tensors that the lower stage has: at the borders of the program."""
 
 

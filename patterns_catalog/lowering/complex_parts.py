@@ -6,13 +6,16 @@ from typing import Any
 
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.sizes import broadcast_sizes
 
 
 @lowering("aten.complex", examples=[example("2x3xf32", "3xf32"), example("f32", "f32")])
 def complex_(op: OpView, c: Any) -> Value:
     "real + i imag, broadcast"
-    shape = list(op.result.shape)
-    parts = [part if list(part.shape) == shape else c.broadcast_to(part, shape) for part in (op.real, op.imag)]
+    parts = (op.real, op.imag)
+    if any(part.shape != op.result.shape for part in parts):
+        sizes = broadcast_sizes(c, parts)
+        parts = tuple(part if part.shape == op.result.shape else c.broadcast_to(part, sizes) for part in parts)
     return c.create_complex(*parts)
 
 

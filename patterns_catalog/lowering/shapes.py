@@ -38,7 +38,9 @@ def view(op: OpView, c: Any) -> Value:
 @lowering("aten.sym_size.int", examples=[example("2x3xf32", 1), example("2x3xf32", -1)])
 def sym_size(op: OpView, c: Any) -> Value:
     "the size of one axis"
-    return c.cast(size_of(c, op["self"], op.dim), op.result.element_type)
+    x = op["self"]
+    x = c.real_part(x) if x.dtype == "complex<f32>" else x
+    return c.cast(size_of(c, x, op.dim), op.result.element_type)
 
 
 @lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])

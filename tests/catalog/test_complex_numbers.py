@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from native import Native
@@ -65,6 +68,39 @@ def test_half_precision_is_refused() -> None:
     half = real(3).half()
     assert "complex32 has no Core AI element type" in refusal(lambda x: torch.complex(x, x).abs(), half)
     assert "complex32 has no Core AI element type" in refusal(torch.view_as_real, half.to(torch.complex32))
+
+
+# ---- sizes that only the run knows -----------------------------------------------------------------
+
+
+def rows_of_complex(size: int) -> torch.Tensor:
+    return torch.complex(real(size, 3), real(3))
+
+
+def rows(size: int) -> torch.Tensor:
+    return real(size, 3)
+
+
+OF_OPEN_SIZES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]]] = {
+    "polar": (lambda x: torch.polar(x.abs(), x), rows),
+    "polar with broadcasting": (lambda x: torch.view_as_real(torch.polar(x.abs(), x[0])), rows),
+    "complex with broadcasting": (lambda x: torch.complex(x, x[0]), rows),
+    "a real and an imaginary number": (lambda x: x + 1j, rows),
+    "product and exponential": (lambda z: (z * z.conj() + 2).exp() / 100, rows_of_complex),
+    "matrices": (lambda z: z @ z.mT, rows_of_complex),
+    "einsum": (lambda z: torch.einsum("ni,mi->nm", z, z), rows_of_complex),
+    "transform": (lambda z: torch.fft.fft(z, dim=1), rows_of_complex),
+}
+
+
+@pytest.mark.parametrize("name", OF_OPEN_SIZES)
+def test_open_sizes(name: str) -> None:
+    function, made = OF_OPEN_SIZES[name]
+    model = Calling(function)
+    exported = torch.export.export(model, (made(4),), dynamic_shapes=(({0: torch.export.Dim("n", min=2, max=16)},),))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    for size in (4, 7):
+        program.verify_against(model, (made(size),)).check()
 
 
 # ---- Fourier transforms ----------------------------------------------------------------------------
