@@ -18,7 +18,8 @@ import torch
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.types import element_type, tensor
+from patcomp.ir.infer import InferenceError
+from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
 
 Graph = Callable[..., list[Any]]
@@ -32,13 +33,15 @@ def cond(results: Zeros, predicate: Any, then: Graph, otherwise: Graph, operands
     """`torch.cond`: one of two graphs; the chosen one alone where export knows the predicate.
 
     Raises:
-        InferenceError: the results of the graphs have different types.
+        TypeError: the results of the graphs have different types.
     """
     if not isinstance(predicate, Value):
         return _values((then if predicate else otherwise)(*operands))
-    return coreai.if_(
-        _boolean(predicate), lambda: _values(then(*operands)), lambda: _values(otherwise(*operands))
-    )  # fmt: skip
+    flag = _boolean(predicate)
+    try:
+        return coreai.if_(flag, lambda: _values(then(*operands)), lambda: _values(otherwise(*operands)))
+    except InferenceError as error:
+        raise TypeError(f"{error}; give the results of both branches the same sizes, as by padding") from error
 
 
 def while_loop(
@@ -47,9 +50,11 @@ def while_loop(
     """`while_loop`: carried integers are 0-d values.
 
     Raises:
-        InferenceError: the body gives values of other types than it takes.
+        TypeError: a value is carried that is a Python bool, or whose type changes.
     """
-    return coreai.while_(
+    if any(isinstance(value, bool) for value in carried):
+        raise TypeError("a loop that carries a Python bool cannot be converted; carry a tensor, torch.tensor(True)")
+    return _while(
         _values(carried),
         lambda *values: _boolean(_values(condition(*values, *additional))[0]),
         lambda *values: _values(body(*values, *additional)),
@@ -90,7 +95,19 @@ CONTROL_FLOW: dict[Any, Callable[..., list[Any]]] = {
     torch.ops.higher_order.map_impl: map_,
     torch.ops.higher_order.associative_scan: associative_scan,
 }
-"""The function for each higher-order operator; its arguments follow the zeros of the results."""
+"""The function for each higher-order operator; its arguments follow what builds zeros like its results."""
+
+
+def _while(carried: Sequence[Value], condition: Callable[..., Value], body: Callable[..., list[Value]]) -> list[Value]:
+    """`coreai.while`.
+
+    Raises:
+        TypeError: the body gives values of other types than it takes.
+    """
+    try:
+        return coreai.while_(carried, condition, body)
+    except InferenceError as error:
+        raise TypeError(f"{error}; carry values whose sizes and element types stay the same") from error
 
 
 def _loop(
@@ -104,6 +121,10 @@ def _loop(
 
     The counter has 32 bits, so that it is outside of the choices for 64-bit numbers.
     """
+    if any(element_name(value.element_type).startswith("complex") for value in (*stacked, *xs)):
+        raise TypeError(
+            "a loop over rows of complex numbers cannot be converted; loop over their parts, torch.view_as_real(x)"
+        )
     counter, flag, count = tensor((), "si32"), tensor((), "i1"), len(carried)
     length = _length(xs[0])
 
@@ -115,7 +136,7 @@ def _loop(
     def condition(position: Value, *values: Value) -> Value:
         return aten.build("aten.lt.Tensor", flag, self=position, other=length)  # type: ignore[no-any-return]
 
-    return coreai.while_([_position(start), *carried, *stacked], condition, body)[1:]
+    return _while([_position(start), *carried, *stacked], condition, body)[1:]
 
 
 def _position(number: int) -> Value:

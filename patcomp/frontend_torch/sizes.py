@@ -32,9 +32,9 @@ _INTEGER = tensor((), "si64")
 
 def scalar_type(size: Any) -> TensorType:
     """The type of the 0-d tensor that holds a size or a condition on sizes."""
-    if isinstance(size, torch.SymInt):
-        return _INTEGER
-    return tensor((), "i1" if isinstance(size, torch.SymBool) else "f64")
+    if isinstance(size, torch.SymBool | bool):
+        return tensor((), "i1")
+    return _INTEGER if isinstance(size, torch.SymInt | int) else tensor((), "f64")
 
 
 class SizeError(TypeError):

@@ -8,12 +8,13 @@ from typing import Any, get_type_hints
 
 import pytest
 import torch
+from native import Native
 from rich.console import Console
 from torch import nn
 
 import patcomp
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
-from patcomp.ir.evaluate import compare
+from patcomp.ir.evaluate import compare, verify_outputs
 
 X = torch.tensor([[1.0, -2.0, 3.0]])
 
@@ -145,3 +146,24 @@ class _Adds(nn.Module):
 def test_keywords_are_paired_by_name() -> None:
     program = TorchConverter().add_exported_program(torch.export.export(_Adds(), (X, X + 1))).to_coreai()
     assert verified(program, _Adds(), {"b": X, "a": X + 2})
+
+
+def test_outputs_of_the_runtime_in_types_that_numpy_lacks(native: Native) -> None:
+    """The runtime gives bfloat16 as an array of `ml_dtypes`, which PyTorch does not take."""
+
+    class Narrowed(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x.bfloat16() * self.scale, x.bfloat16().sum()
+
+    program = TorchConverter().add_exported_program(torch.export.export(Narrowed(2.0), (X,))).to_coreai()
+
+    def run(inputs: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        return native.run(program.module, inputs)
+
+    for scale, passes in ((2.0, True), (3.0, False)):
+        verification = verify_outputs(Narrowed(scale), (X,), {"runtime": run}, program.signature(), 1e-4)
+        assert verification.passed is passes

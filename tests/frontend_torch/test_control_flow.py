@@ -62,6 +62,11 @@ def several_results(m: Captures, x: torch.Tensor, p: torch.Tensor) -> Any:
     return torch.cond(p, lambda x: (x + 1, {"at": x.argmax(-1)}), lambda x: (x * 2, {"at": x.argmin(-1)}), (x,))
 
 
+def integer_of_both_branches(m: Captures, x: torch.Tensor) -> Any:
+    """Export knows what the second result is."""
+    return torch.cond(x.sum() > 0, lambda x: (x + 1, 3), lambda x: (x * 2, 3), (x,))[0]
+
+
 def predicate_of_one_element(m: Captures, x: torch.Tensor) -> Any:
     return torch.cond((x > 0).all(0, keepdim=True).all(1), lambda x: x + 1, lambda x: x - 1, (x,))
 
@@ -206,6 +211,7 @@ EACH_BRANCH: list[tuple[Any, ...]] = [(X,), (-X,)]
 CASES: dict[str, Case] = {
     "cond": (branches, EACH_BRANCH),
     "cond with several results": (several_results, [(X, predicate(True)), (X, predicate(False))]),
+    "cond with an integer": (integer_of_both_branches, EACH_BRANCH),
     "cond of one element": (predicate_of_one_element, EACH_BRANCH),
     "conds alike": (alike, [(X, 3 * X), (-X, 3 * X)]),
     "cond of what is taken apart": (taken_apart, EACH_BRANCH),

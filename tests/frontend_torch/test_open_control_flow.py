@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch.export import Dim
 
-from patcomp import TorchConverter
+from patcomp import TorchConverter, UnsupportedError
 
 N, K = Dim("n", min=4, max=9), Dim("k", min=4, max=9)
 ROWS: Any = ({0: N},)
@@ -106,3 +107,34 @@ def test_agrees_with_eager_at_every_size(name: str, native: Native) -> None:
     assert "coreai.while" in str(program)
     for n, k in ((4, 4), (5, 9), (9, 5)):
         assert_agrees(model, program, inputs(n, k), native)
+
+
+def branches_of_other_sizes(m: Captures, x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x[:2] * 2, lambda x: x + 1, (x,))
+
+
+def loop_with_a_bool(m: Captures, x: torch.Tensor) -> Any:
+    return while_loop(lambda again, x: again, lambda again, x: (False, x * 2), (True, x * 1))
+
+
+def scan_of_complex_rows(m: Captures, x: torch.Tensor) -> Any:
+    z = torch.complex(x, x)
+    return torch.view_as_real(scan(lambda c, x: (c * 1j + x, c * 1), z[0] * 1, z)[1])
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "branches of other sizes": (branches_of_other_sizes, "cond", "give the results of both branches the same sizes"),
+    "bool": (loop_with_a_bool, "while_loop", r"carries a Python bool .*; carry a tensor, torch\.tensor\(True\)"),
+    "complex rows": (scan_of_complex_rows, "scan", r"loop over their parts, torch\.view_as_real\(x\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_tell_place_and_way_out(name: str) -> None:
+    function, op, message = REFUSED[name]
+    exported = torch.export.export(Captures(function).eval(), (torch.randn(5, 3),))
+    with pytest.raises(UnsupportedError, match=message) as raised:
+        TorchConverter().add_exported_program(exported).to_coreai()
+    problem = raised.value.problems[0]
+    assert (problem.op, problem.node) == (op, op)
+    assert re.search(r"test_control_flow\.py:\d+$", problem.source)  # where `Captures` calls the function

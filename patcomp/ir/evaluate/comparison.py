@@ -241,7 +241,7 @@ def verify_outputs(
         outputs = {**run(given, contents), **contents}
         for name, reference in references:
             value = outputs[name]
-            value = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+            value = value if isinstance(value, torch.Tensor) else to_tensor(np.array(value))
             errors.append(compare(name, backend, reference, value))
     return Verification(tuple(errors), tolerance)
 
