@@ -42,7 +42,7 @@ def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistic
     for holder in (loop, body.last_op):
         for index, operand in enumerate(holder.operands):
             if not _is_own(operand, holder) and isinstance(operand.type, TensorType):
-                holder.operands[index] = _copy(operand, holder, module)
+                holder.operands[index] = copied(operand, holder, module)
                 statistics.record("own carried value", True, 0.0)
 
 
@@ -57,9 +57,9 @@ def _own_branch_results(branches: Operation, module: IRModule, statistics: Stati
     for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
         if isinstance(one.type, TensorType) and not _is_made(one, first) and not _is_made(other, second):
             if not is_constant(one):
-                first.operands[index] = _copy(one, first, module)
+                first.operands[index] = copied(one, first, module)
             elif not is_constant(other):
-                second.operands[index] = _copy(other, second, module)
+                second.operands[index] = copied(other, second, module)
             else:
                 first.operands[index] = _chosen(branches.operands[0], one, other, first, module)
             statistics.record("own branch result", True, 0.0)
@@ -72,7 +72,7 @@ def _own_captured_states(op: Operation, users: Sequence[Operation], module: IRMo
         for index, operand in enumerate(user.operands):
             if _is_state(operand) and not _is_inside(operand, op):
                 if operand not in copies:
-                    copies[operand] = _copy(operand, op, module)
+                    copies[operand] = copied(operand, op, module)
                     statistics.record("own captured state", True, 0.0)
                 user.operands[index] = copies[operand]
 
@@ -126,8 +126,8 @@ def _chosen(condition: SSAValue, constant: SSAValue, other: SSAValue, holder: Op
         return coreai.broadcasting_where(Value(condition), Value(constant), Value(again.results[0])).ssa  # type: ignore[no-any-return]
 
 
-def _copy(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
-    """The larger of a value and itself, which the runtime computes; it would drop a product with one."""
+def copied(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
+    """A copy of a value before an op: the larger of the value and itself, which the toolchain does not drop."""
     assert holder.parent is not None
     assert isinstance(value.type, TensorType)
     given = Value(value)

@@ -15,6 +15,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.casts import keep_casts
 from patcomp.rewrites.lower import lower
 from patcomp.rewrites.narrowing_report import Narrowed, check_narrowing
 from patcomp.rewrites.normalize import normalize
@@ -152,6 +153,8 @@ def run_pipeline(
                 if stage.name == "lower":
                     narrowed = check_narrowing(module, options.widths)
                 statistics = stage.run(module, rules.stage(stage.name), options)
+                if stage.lowered:
+                    keep_casts(module, statistics)
                 verify(module, runtime=stage.lowered)
             except UnsupportedError:
                 raise

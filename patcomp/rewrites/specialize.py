@@ -26,6 +26,7 @@ from patcomp.ir.value import Value, set_name
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, StringAttr, TensorType
 from patcomp.patterns import RuleSet
+from patcomp.rewrites.casts import keep_casts
 from patcomp.rewrites.optimize import fold, foldable, optimize
 from patcomp.rewrites.outline import Symbols
 from patcomp.rewrites.pipeline import Options
@@ -59,7 +60,7 @@ def specialize(
     graph.detach()
     graph.erase()
     _drop_uncalled(module)
-    optimize(module, rules.stage("optimize"), strict=Options().strict)
+    keep_casts(module, optimize(module, rules.stage("optimize"), strict=Options().strict))
     verify(module, runtime=True)
     return module
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from patcomp.ir.attributes import EnumerationAttr
+from patcomp.ir.casts import is_dropped
 from patcomp.ir.constants import constant_integers, constant_values, is_constant
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import names_of
@@ -122,6 +123,12 @@ def _reduce(op: CoreaiOp, report: Report) -> Iterator[str]:
 @_hazard("coreaix.cast", "coreaix.view")
 def _no_serialised_form(op: CoreaiOp, report: Report) -> Iterator[str]:
     yield "an asset has no form for this op, so it cannot be saved"
+
+
+@_hazard("cast")
+def _cast(op: CoreaiOp, report: Report) -> Iterator[str]:
+    if is_dropped(op._operands[0]):
+        yield "the toolchain drops the cast of its operand, which changes numbers; compute a copy in between"
 
 
 @_hazard("if")

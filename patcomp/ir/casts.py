@@ -1,0 +1,57 @@
+"""Casts that the toolchain drops, although they change numbers.
+
+It takes a cast of a cast for one, wherever the type in between has at least as many bits as the one before: for
+`x.int().float()` the runtime computes `x`. Observed with coreai-core 1.0.0b3.
+"""
+
+from __future__ import annotations
+
+from patcomp.ir.types import BIT_WIDTHS, element_name
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
+
+_FLOATS = {"f8E5M2": (3, 5), "f8E4M3FN": (4, 4), "f16": (11, 5), "bf16": (8, 8), "f32": (24, 8), "f64": (53, 11)}
+"""The bits of the significand and of the exponent."""
+
+
+def holds(wide: Attribute, narrow: Attribute) -> bool:
+    """Whether an element type has every number of another."""
+    outer, inner = element_name(wide), element_name(narrow)
+    if inner in (outer, "i1"):
+        return True
+    if inner in _FLOATS:
+        return outer in _FLOATS and all(o >= i for o, i in zip(_FLOATS[outer], _FLOATS[inner], strict=True))
+    if not (signed := inner.startswith("si")) and not inner.startswith("ui"):
+        return False
+    digits = BIT_WIDTHS[inner] - signed
+    if outer in _FLOATS:
+        return _FLOATS[outer][0] >= digits
+    if outer.startswith("si"):
+        return BIT_WIDTHS[outer] - 1 >= digits
+    return outer.startswith("ui") and not signed and BIT_WIDTHS[outer] >= digits
+
+
+def is_dropped(value: SSAValue) -> bool:
+    """Whether the toolchain drops the cast that made a value, where the value is cast again, and numbers change."""
+    cast = _cast_of(value)
+    if cast is None or holds(_element(value), _element(cast.operands[0])):
+        return False
+    widths = []
+    while cast is not None:  # casts before it become one first
+        widths.append(_width(cast.operands[0]))
+        cast = _cast_of(cast.operands[0])
+    return _width(value) >= min(widths)
+
+
+def _cast_of(value: SSAValue) -> Operation | None:
+    """The cast that made a value, if one did."""
+    owner = value.owner
+    return owner if isinstance(owner, Operation) and owner.name == "coreai.cast" else None
+
+
+def _element(value: SSAValue) -> Attribute:
+    assert isinstance(value.type, TensorType)
+    return value.type.element_type
+
+
+def _width(value: SSAValue) -> int:
+    return BIT_WIDTHS[element_name(_element(value))]
