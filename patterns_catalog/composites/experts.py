@@ -11,6 +11,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import ANY, Attr, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.indexing import as_index
+from patterns_catalog.sizes import positions, size_of
 
 
 @composites.define
@@ -214,6 +215,51 @@ def grouped(a: Any, c: Any, x: Any, w: Any, scores: Any, flat: Attr, count: Attr
             bins == w.shape[0],
             counts.dtype == "f32",  # half precision would not tell all experts apart
             last == bins - 1,
+        ],
+    )
+
+
+@composites.define
+def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_types: Any = None) -> Value:
+    """Row r of `x` times the matrix of the group that r is in: `w[g]` for `ends[g - 1] <= r < ends[g]`, or its
+    transpose. A row after the last group is zero."""
+    count = w.shape[0]
+    assert count is not None
+    row = coreai.expand_dims(positions(coreai, size_of(coreai, x, 0)), [1])
+    ended = coreai.not_(coreai.broadcasting_greater(coreai.expand_dims(as_index(coreai, ends), [0]), row))
+    group = coreai.shrink_dims(coreai.reduce_sum(coreai.cast(ended, "si32"), [1]), [1])
+    product = grouped_product(x, w, coreai.broadcasting_minimum(group, count - 1), stored=stored)
+    inside = coreai.expand_dims(coreai.broadcasting_greater(count, group), [1])
+    return coreai.broadcasting_where(inside, product, coreai.constant(0.0, x.element_type))
+
+
+@rule(name="gather_mm of groups by their ends", example={"x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[2,6]"})
+def grouped_by_ends(a: Any, c: Any, x: Any, w: Any, ends: Any) -> Rewrite:
+    """Rows times the matrix of the group that each is in, the groups given by where they end.
+
+    The experts of transformers by default, wherever "gather_mm of groups" does not know the expert of each row: with
+    sizes that only the run knows, or experts chosen otherwise. The ends must not decrease, as both ops demand; rows
+    after the last end are zero (`_grouped_mm` leaves them undefined).
+    """
+
+    def has_a_known_count(match: Match) -> bool:
+        stack = match.value_of(w)
+        return stack is not None and stack.shape[0] not in (None, 0)
+
+    matrices = any_of(a.permute(w, dims=[0, 2, 1]), w, tag="stored", tags=["transposed", "plain"])
+    fallback = a.op("transformers.grouped_mm_fallback", x, matrices, ends)
+    grouped_mm = a.op("_grouped_mm", x, matrices, ends, bias=None, out_dtype=None)
+    return Rewrite(
+        any_of(fallback, grouped_mm),
+        to=c.product_of_groups(x, w, ends, stored=tag("stored")),
+        where=[
+            x.rank == 2,
+            w.rank == 3,
+            ends.rank == 1,
+            x.dtype.is_in("f32", "f16", "bf16"),
+            x.dtype == w.dtype,
+            ends.dtype.is_in("si32", "si64"),
+            check("the number of matrices is known and not 0", has_a_known_count),
         ],
     )
 

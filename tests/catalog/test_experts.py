@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from native import Native
 from thorough import examples
 
-from catalog.recovering import convert
+from catalog.recovering import Calling, convert
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.composite_ops import GatherMM
 from patcomp.emit.program import AIProgram
-from patcomp.errors import UnsupportedError
 
 
 def products(program: AIProgram) -> int:
@@ -202,10 +201,43 @@ def test_groups_of_rows(dtype: torch.dtype, native: Native) -> None:
     assert declared(program)[0] == ("lhs", f"tensor<3x6x4x{name}>"), "the weights as they are stored"
 
 
-def test_groups_of_experts_without_a_matrix_are_refused() -> None:
-    """Four experts may be chosen, and there are three matrices: the rows of the fourth would be zero."""
-    with pytest.raises(UnsupportedError, match=r"transformers\.grouped_mm_fallback"):
-        convert(grouped, *_grouped_inputs(experts=4))
+def test_rows_of_experts_without_a_matrix_are_zero(native: Native) -> None:
+    """Four experts may be chosen, and there are three matrices: the rows of the fourth come after the last group."""
+    program = convert(grouped, *_grouped_inputs(experts=4), native=native)
+    assert products(program) == 1
+
+
+def by_ends(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    import transformers.integrations.moe  # noqa: F401  (it registers the operator)
+
+    return torch.ops.transformers.grouped_mm_fallback(x, w.transpose(-2, -1), ends)
+
+
+def by_ends_of_pytorch(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """PyTorch exports this one in bf16 alone."""
+    return torch.nn.functional.grouped_mm(x.bfloat16(), w.bfloat16().transpose(-2, -1), offs=ends).float()
+
+
+@pytest.mark.parametrize("function", [by_ends, by_ends_of_pytorch])
+def test_groups_given_by_their_ends(function: Callable[..., Any]) -> None:
+    """An empty group at the start and in the middle, and a number of rows that only the run knows."""
+    model, generator = Calling(function), torch.Generator().manual_seed(0)
+    weights = torch.randn(4, 8, 16, generator=generator)
+
+    def inputs(*ends: int) -> tuple[torch.Tensor, ...]:
+        return torch.randn(ends[-1], 16, generator=generator), weights, torch.tensor(ends, dtype=torch.int32)
+
+    sizes = {0: torch.export.Dim("rows", min=2, max=32)}
+    exported = torch.export.export(model, inputs(0, 3, 3, 5), dynamic_shapes=((sizes, None, None),))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert products(program) == 1
+    for ends in ((0, 3, 3, 5), (1, 1, 9, 11)):
+        program.verify_against(model, inputs(*ends)).check()
+
+
+def test_rows_after_the_last_group_are_zero(native: Native) -> None:
+    _, x, w = _grouped_inputs()
+    assert products(convert(by_ends, x, w, torch.tensor([2, 2, 7], dtype=torch.int32), native=native)) == 1
 
 
 def test_order_is_undone_by_sorting(native: Native) -> None:
@@ -221,7 +253,7 @@ def test_order_is_undone_by_sorting(native: Native) -> None:
 # ---- real models ------------------------------------------------------------------------------------
 
 
-def experts_model(name: str, implementation: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+def experts_model(name: str, implementation: str | None) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """A small Mixture-of-Experts model of transformers with four experts, two for each token."""
     import transformers
 
@@ -258,3 +290,14 @@ def test_both_products_of_each_layer_are_found(name: str, implementation: str, n
     run = native.run(program.module, {name_of_input: inputs[0].to(torch.int32)})[name_of_output]
     torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.from_numpy(run), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe", "GptOss"])
+def test_default_experts_of_open_length(name: str) -> None:
+    model, inputs = experts_model(name, None)
+    sizes = {1: torch.export.Dim("length", min=2, max=16)}
+    exported = torch.export.export(model, inputs, dynamic_shapes=(sizes,))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert program.composites["gather_mm"] == 4
+    for length in (6, 9):
+        program.verify_against(model, (torch.randint(0, 64, (1, length)),)).check()
