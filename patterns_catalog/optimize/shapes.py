@@ -47,6 +47,26 @@ def merge_transposes(op: OpView, c: Any) -> Value | None:
     return source if combined == sorted(combined) else c.transpose(source, combined)
 
 
+@optimization("coreai.slice")
+def size_of_transposed(op: OpView, c: Any) -> Value | None:
+    """a size of a transposed tensor is a size of the tensor
+
+    The runtime loses a tensor where a size is read of a transposed state that is written to and transposed again.
+    """
+    starts, ends, strides = (constant_integers(bounds.ssa) for bounds in (op.start_indices, op.end_indices, op.strides))
+    cast = producer(op.input, "coreai.cast")
+    read = producer(op.input if cast is None else Value(cast.operands[0]), "coreai.get_shape")
+    transpose = None if read is None else producer(Value(read.operands[0]), "coreai.transpose")
+    permutation = None if transpose is None else constant_integers(transpose.operands[1])
+    if transpose is None or permutation is None or starts is None or ends is None or strides is None:
+        return None
+    if starts[0] < 0 or ends[0] != starts[0] + 1:
+        return None  # more sizes than one
+    axis = permutation[starts[0]]
+    sizes = c.cast(c.get_shape(Value(transpose.operands[0])), op.result.element_type)
+    return c.slice(sizes, [axis], [axis + 1], [1])
+
+
 @optimization("coreai.transpose")
 def transpose_of_unit_dims(op: OpView, c: Any) -> Value | None:
     "a transpose that only moves dimensions of size 1 is a reshape"

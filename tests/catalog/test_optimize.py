@@ -71,6 +71,19 @@ FIRES: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
         %y = coreai.transpose %t, %q : (tensor<3x4x2xf32>, tensor<3xui32>) -> tensor<2x3x4xf32>
         """, [],
     ),
+    "a size of a transpose": (
+        "size_of_transposed", {"x": "2x3x4xf32", "y": "1xsi32"},
+        """
+        %p = coreai.constant dense<[1, 2, 0]> : tensor<3xui32>
+        %t = coreai.transpose %x, %p : (tensor<2x3x4xf32>, tensor<3xui32>) -> tensor<3x4x2xf32>
+        %g = coreai.get_shape %t : tensor<3x4x2xf32> -> tensor<3xui32>
+        %c = coreai.cast %g : tensor<3xui32> to tensor<3xsi32>
+        %a = coreai.constant dense<[1]> : tensor<1xsi32>
+        %b = coreai.constant dense<[2]> : tensor<1xsi32>
+        %y = coreai.slice %c, %a, %b, %a
+            : (tensor<3xsi32>, tensor<1xsi32>, tensor<1xsi32>, tensor<1xsi32>) -> tensor<1xsi32>
+        """, ["get_shape", "cast", "slice"],
+    ),
     "a transpose of a dimension of 1": (
         "transpose_of_unit_dims", {"x": "2x1x3xf32", "y": "1x2x3xf32"},
         """
@@ -107,6 +120,19 @@ FIRES: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
 """By name: the rule, types of %x, %z (as %x by default) and %y, the body, and the ops left beside constants."""
 
 STAYS: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
+    "two sizes of a transpose": (
+        "size_of_transposed", {"x": "2x3x4xf32", "y": "2xsi32"},
+        """
+        %p = coreai.constant dense<[1, 2, 0]> : tensor<3xui32>
+        %t = coreai.transpose %x, %p : (tensor<2x3x4xf32>, tensor<3xui32>) -> tensor<3x4x2xf32>
+        %g = coreai.get_shape %t : tensor<3x4x2xf32> -> tensor<3xui32>
+        %c = coreai.cast %g : tensor<3xui32> to tensor<3xsi32>
+        %a = coreai.constant dense<[1]> : tensor<1xsi32>
+        %b = coreai.constant dense<[3]> : tensor<1xsi32>
+        %y = coreai.slice %c, %a, %b, %a
+            : (tensor<3xsi32>, tensor<1xsi32>, tensor<1xsi32>, tensor<1xsi32>) -> tensor<2xsi32>
+        """, ["transpose", "get_shape", "cast", "slice"],
+    ),
     "a cast to another type": (
         "drop_identity_cast", {"x": "2x3xf32", "y": "2x3xf16"},
         """

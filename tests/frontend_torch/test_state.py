@@ -483,6 +483,24 @@ def documented(**names: Any) -> AIProgram:
     return TorchConverter().add_exported_program(export(Documented(), X, Y, X + 1), **names).to_coreai()
 
 
+def test_a_write_from_the_end_of_a_transposed_input(native: Native) -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            turned = x.transpose(0, 1)
+            turned[:, -2] = turned[:, -2] * 2  # the runtime lost the tensor that it read the size of
+            return turned + 1
+
+    example, rows = torch.randn(3, 4, 2), torch.export.Dim("rows", min=2, max=9)
+    exported = torch.export.export(Doubled(), (example.clone(),), dynamic_shapes=({0: rows},))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    for x in (example, torch.randn(2, 4, 2), torch.randn(9, 4, 2)):
+        state = {"x": x.numpy().copy()}
+        (output,) = native.run(program.module, {}, state).values()
+        after = x.clone()
+        np.testing.assert_array_equal(output, Doubled()(after))
+        np.testing.assert_array_equal(state["x"], after)
+
+
 def test_default_names() -> None:
     signature = documented().signature()
     assert [state.name for state in signature.states] == ["b_kv_cache", "b_pos_idx", "y"]
