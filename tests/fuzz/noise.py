@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 SINGLE, HALF = 2.0**-20, 2.0**-9
 """Relative size of the changes, for programs in float32 and for those with float16."""
-GRID, LARGEST = 1024.0, 2.0**12
-"""Multiples of 1 / GRID up to LARGEST count as exact."""
+EXACT = {SINGLE: (1024.0, 2.0**12), HALF: (64.0, 32.0)}
+"""Which numbers count as exact: the multiples of 1 / the first number, up to the second one."""
 
 
 class Noise(TorchDispatchMode):
-    """Changes every inexact float64 result of an operator at random, by a relative `size` at most."""
+    """Changes every inexact float64 result of an operator at random, by a relative `size`: `SINGLE` or `HALF`."""
 
     def __init__(self, size: float, seed: int):
         super().__init__()
@@ -41,7 +41,8 @@ class Noise(TorchDispatchMode):
         return result
 
     def _change(self, tensor: torch.Tensor) -> None:
-        exact = ((tensor * GRID).frac() == 0) & (tensor.abs() <= LARGEST) | ~tensor.isfinite()
+        grid, largest = EXACT[self.size]
+        exact = ((tensor * grid).frac() == 0) & (tensor.abs() <= largest) | ~tensor.isfinite()
         if exact.all():
             return
         sign = torch.randint(0, 2, tensor.shape, generator=self.generator).double() * 2 - 1

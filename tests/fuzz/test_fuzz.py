@@ -13,7 +13,7 @@ from native import Native, NativeError, ProcessDied
 from fuzz import judge as judging
 from fuzz.generator import generate
 from fuzz.judge import judge
-from fuzz.noise import Noise
+from fuzz.noise import HALF, Noise
 from fuzz.program import Given, Program, Statement, Symbol
 from fuzz.script import script
 from fuzz.shrink import shrunk
@@ -86,10 +86,10 @@ def test_what_rounding_decides_is_not_judged() -> None:
 
 def test_exact_numbers_have_no_noise() -> None:
     exact, inexact = torch.arange(8, dtype=torch.float64) / 8, torch.full((8,), 0.1, dtype=torch.float64)
-    with Noise(0.01, 0):
+    with Noise(HALF, 0):
         assert torch.equal(exact * 2, exact + exact)
         moved = inexact * 2
-    assert set(moved.tolist()) == {0.2 * 1.01, 0.2 * 0.99}
+    assert set(moved.tolist()) == {0.2 * (1 + HALF), 0.2 * (1 - HALF)}
 
 
 def test_open_sizes_run_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from workers import in_one_worker
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.commands.torchvision import declare_operators
 
+declare_operators()  # the models are imported below, where they are made
+
 BATCH, LENGTH = Dim("batch", min=1, max=16), Dim("length", min=2, max=64)
 LENGTHS = [(2, 7), (3, 5), (1, 12), (4, 2), (5, 33)]
 
@@ -54,7 +56,6 @@ class Llama(nn.Module):
 
 class ResNet(nn.Module):
     def __init__(self) -> None:
-        declare_operators()
         from torchvision.models.resnet import BasicBlock, ResNet
 
         super().__init__()
