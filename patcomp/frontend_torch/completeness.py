@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.diagnostics import listed
-from patcomp.frontend_torch.nodes import is_untyped, operator_name
+from patcomp.frontend_torch.nodes import is_untyped, operator_name, writes_in_place
 from patcomp.frontend_torch.provenance import origins_of
 
 
@@ -46,15 +46,20 @@ def check_complete(program: ExportedProgram) -> None:
 
 
 def _without_values(program: ExportedProgram) -> Iterator[Problem]:
-    """The weights whose numbers are not in memory: on the meta device, or stand-ins of `FakeTensorMode`."""
+    """The weights whose numbers are not in memory: on the meta device, or stand-ins of `FakeTensorMode`.
+
+    A constant that the model writes to is fake, too. PyTorch's own error about the write says more.
+    """
     kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-    used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
+    users = {node.name: tuple(node.users) for node in program.graph.find_nodes(op="placeholder")}
     tensors = {**program.constants, **program.state_dict}
     meta: list[str] = []
     fake: list[str] = []
     for spec in program.graph_signature.input_specs:
-        value = tensors.get(spec.target) if spec.kind in kinds and spec.arg.name in used else None
+        value = tensors.get(spec.target) if spec.kind in kinds and users[spec.arg.name] else None
         if isinstance(value, FakeTensor):
+            if spec.kind is InputKind.CONSTANT_TENSOR and any(map(writes_in_place, users[spec.arg.name])):
+                continue
             fake.append(str(spec.target))
         elif isinstance(value, torch.Tensor) and value.is_meta:
             meta.append(str(spec.target))

@@ -35,7 +35,14 @@ from patcomp.frontend_torch.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.decompositions import get_decomp_table
 from patcomp.frontend_torch.lowerings import Lowerings
 from patcomp.frontend_torch.markers import is_marker
-from patcomp.frontend_torch.nodes import draws_random_numbers, is_assertion, is_size, is_untyped, operator_name
+from patcomp.frontend_torch.nodes import (
+    draws_random_numbers,
+    is_assertion,
+    is_size,
+    is_untyped,
+    operator_name,
+    writes_in_place,
+)
 from patcomp.frontend_torch.provenance import origins_of
 from patcomp.frontend_torch.skeleton import advice_for, is_of_custom_op
 from patcomp.ir import aten
@@ -90,7 +97,7 @@ def _is_left_to_pytorch(node: Node) -> bool:
     """Whether a node writes in place or nests graphs."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
-    return not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable
+    return not isinstance(node.target, torch._ops.OpOverload) or writes_in_place(node)
 
 
 def _without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:
@@ -225,9 +232,7 @@ class Decomposer:
         with fakes[0].fake_mode, torch.no_grad(), _without_guards(fakes[0].fake_mode), enable_python_dispatcher():
             samples = [_resolved(source.meta["val"]) for source in inputs]
             traced = trace(call)
-            if any(
-                isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable for n in traced.graph.nodes
-            ):
+            if any(map(writes_in_place, traced.graph.nodes)):
                 traced = trace(traced)  # PyTorch's decompositions write in place, below what the first trace replaces
         _drop_unused_results(traced, _used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced

@@ -40,6 +40,11 @@ _RANDOM_IN_TRAINING = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_
 """Ops that PyTorch marks as random because they can have dropout."""
 
 
+def writes_in_place(node: Node) -> bool:
+    """Whether a node calls an operator that writes to one of its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def draws_random_numbers(node: Node) -> bool:
     """Whether what a node computes is random."""
     target = node.target

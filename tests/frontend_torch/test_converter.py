@@ -294,7 +294,8 @@ def test_get_decomp_table_is_fresh_and_keeps_the_composites() -> None:
         "aten.pixel_shuffle.default",
         "aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default",
         "aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default",
-        "aten.scaled_dot_product_attention.default", "aten.silu.default", "aten.upsample_bicubic2d.vec",
+        "aten.scaled_dot_product_attention.default", "aten.select_scatter.default", "aten.silu.default",
+        "aten.upsample_bicubic2d.vec",
     ]  # fmt: skip
     table.clear()
     assert get_decomp_table()
