@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.constants import constant_integers
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import TypeView, Value
-from patcomp.ir.xdsl import Operation
 
 Size = int | Value
 
@@ -23,20 +21,11 @@ END = 2**31 - 1
 
 
 def size_of(c: Any, x: Value, axis: int) -> Size:
-    """The size of one axis of `x`; a 0-d si32 value where it is dynamic.
-
-    The size of a transposed value is read off what was transposed. (The runtime loses its operand where the shape of a
-    transposed state is read, and the state is transposed once more after a write.)
-    """
+    """The size of one axis of `x`; a 0-d si32 value where it is dynamic."""
     known = x.shape[axis]
     if known is not None:
         return known
     axis %= x.rank
-    while isinstance(owner := x.ssa.owner, Operation) and owner.name == "coreai.transpose":
-        permutation = constant_integers(owner.operands[1])
-        if permutation is None:
-            break
-        x, axis = Value(owner.operands[0]), permutation[axis]
     return c.reshape(c.slice_(c.cast(c.get_shape(x), "si32"), [axis], [axis + 1], [1]), [])
 
 

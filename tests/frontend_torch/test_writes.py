@@ -197,23 +197,6 @@ def test_write_at_an_item(native: Native) -> None:
     assert_runs_alike(program, model, steps, native)
 
 
-def test_transposed_state_of_dynamic_size(native: Native) -> None:
-    """The runtime lost an operand where the size of the transposed state was read off the transpose."""
-
-    class Model(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            turned = x.movedim(-2, -3)
-            turned[:, -2] = turned[:, -2] * 2
-            return turned != 1.0
-
-    model, sizes = Model(), ({0: torch.export.Dim("m", min=2, max=5)},)
-    program = converted(model, (torch.ones(3, 4, 2),), dynamic_shapes=sizes)
-    for size in (2, 5):
-        x = torch.arange(size * 8.0).reshape(size, 4, 2)
-        (result,) = native.run(program.module, {}, {"x": x.clone()}).values()
-        torch.testing.assert_close(torch.from_numpy(result), model(x.clone()))
-
-
 def test_choice_that_multiplies_stays() -> None:
     """x * (1 - mask) + row * mask is NaN where x is infinite, and a write is not."""
     mask = lambda at: (torch.arange(6) == at)[:, None].float()  # noqa: E731
