@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import INLINE_LIMIT, constant_attribute
+from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, constant_values
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
@@ -32,6 +32,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
     for graph in module.graphs:
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
         _fold(graph, module, statistics)
+        while _take_known_branches(graph, module, statistics):
+            _fold(graph, module, statistics)  # what computed with the result of a branch
         # before the rules, so that one can tell from the values that two bounds are equal
         _removing("common subexpressions", graph, statistics, common_subexpressions)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
@@ -66,6 +68,27 @@ def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
         if foldable(op):
             count += bool(fold(op, module))
     _record(statistics, "constant folding", count, started)
+
+
+def _take_known_branches(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
+    """Replaces each `coreai.if` of a constant condition by the ops of its branch; the runtime dies of some."""
+    started, count = time.perf_counter(), 0
+    for op in list(graph.walk()):
+        condition = constant_values(op.operands[0], module.blobs) if op.name == "coreai.if" else None
+        if condition is None or op.parent is None:
+            continue
+        taken = op.regions[0 if condition.all() else 1].block
+        for inner in list(taken.ops)[:-1]:
+            inner.detach()
+            op.parent.insert_op_before(inner, op)
+        assert taken.last_op is not None
+        for result, value in zip(op.results, taken.last_op.operands, strict=True):
+            result.replace_all_uses_with(value)
+        op.detach()
+        op.erase()
+        count += 1
+    _record(statistics, "known branches", count, started)
+    return bool(count)
 
 
 def _small(type_: object, limit: int) -> bool:

@@ -404,3 +404,18 @@ def test_early_exit(native: Native) -> None:
     assert program.composites["layer_norm"] == 4
     for given in inputs:
         assert_agrees(model, program, given, native)
+
+
+def test_a_branch_of_a_constant_condition_is_taken(native: Native) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        steps = torch.arange(2.0)
+        taken = torch.cond(steps.amax() > steps.amin(), lambda a: a.relu() * 2, lambda a: a.softmax(-1), (steps,))
+        return x + taken  # the runtime died of branches of constants
+
+    x = torch.randn(3, 2)
+    program = TorchConverter().add_exported_program(torch.export.export(Captures(function), (x,))).to_coreai()
+    assert "coreai.if" not in str(program)
+    expected = x + torch.tensor([0.0, 2.0])
+    torch.testing.assert_close(program.run(x), expected)
+    (output,) = native.run(program.module, {program.input_names()[0]: x}).values()
+    torch.testing.assert_close(torch.from_numpy(output), expected)
