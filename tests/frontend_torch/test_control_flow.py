@@ -407,7 +407,7 @@ def test_early_exit(native: Native) -> None:
 
 
 def test_a_branch_of_a_constant_condition_is_taken(native: Native) -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def function(m: Captures, x: torch.Tensor) -> torch.Tensor:
         steps = torch.arange(2.0)
         taken = torch.cond(steps.amax() > steps.amin(), lambda a: a.relu() * 2, lambda a: a.softmax(-1), (steps,))
         return x + taken  # the runtime died of branches of constants

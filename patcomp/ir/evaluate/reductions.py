@@ -21,12 +21,12 @@ def _reduced_axes(call: Call, x: torch.Tensor, axes: torch.Tensor) -> list[int]:
 
 @implements("coreai.all")
 def all_(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return torch.amin(x, dim=_reduced_axes(call, x, axes), keepdim=True)
+    return torch.all(x, dim=_reduced_axes(call, x, axes), keepdim=True)
 
 
 @implements("coreai.any")
 def any_(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return torch.amax(x, dim=_reduced_axes(call, x, axes), keepdim=True)
+    return torch.any(x, dim=_reduced_axes(call, x, axes), keepdim=True)
 
 
 @implements("coreai.reduce_max")

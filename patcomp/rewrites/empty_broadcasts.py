@@ -1,0 +1,118 @@
+"""Broadcasts to a size that may be 0.
+
+The runtime takes the larger of two sizes for that of a result, and aborts where an operand without elements meets one
+of size 1: for `x[mask] * 2` where the mask selects nothing. It does not where the operand is broadcast on its own.
+Of the other ops, `relu` alone has a constant that it broadcasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.module import IRModule, callee, graph_name
+from patcomp.ir.types import is_integer, shape_of
+from patcomp.ir.value import Value, set_name
+from patcomp.ir.xdsl import Operation, SSAValue, TensorType
+from patcomp.patterns.statistics import Statistics
+
+_BROADCASTING = "coreai.decomposable.broadcasting_"
+
+
+def broadcast_empty(module: IRModule, statistics: Statistics) -> None:
+    """Broadcasts the operands of ops on their own where a size is 0, or may be since it depends on data."""
+    of_data = _sizes_of_data(module)
+    for op in list(module.op.walk()):
+        if op.name != "coreai.relu" and (not op.name.startswith(_BROADCASTING) or op.name.endswith("_matmul")):
+            continue
+        (result,) = op.results
+        shape = shape_of(result.type)
+        if None not in shape or (0 not in shape and result not in of_data):
+            continue
+        assert op.parent is not None
+        with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
+            changed = _relu(op) if op.name == "coreai.relu" else _broadcast_operands(op)
+        if changed:
+            statistics.record("broadcast that may be empty", True, 0.0)
+
+
+def _relu(op: Operation) -> bool:
+    """Replaces the op by a choice between its operand and a zero of its shape."""
+    x = Value(op.operands[0])
+    zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(_sizes(x.shape, [x])))
+    chosen = coreai.broadcasting_where(coreai.broadcasting_greater(zero, x), zero, x, result_type=op.results[0].type)
+    set_name(chosen.ssa, op.results[0].name_hint)
+    op.results[0].replace_all_uses_with(chosen.ssa)
+    op.detach()
+    op.erase()
+    return True
+
+
+def _broadcast_operands(op: Operation) -> bool:
+    """Broadcasts the operands that have another size than the result where that is dynamic or 0."""
+    values, shape, changed = [Value(operand) for operand in op.operands], shape_of(op.results[0].type), False
+    for index, value in enumerate(values):
+        if any(size == 1 != wanted for size, wanted in _aligned(value, shape) if wanted in (0, None)):
+            op.operands[index] = coreai.broadcast_to(value, list(_sizes(shape, values))).ssa
+            changed = True
+    return changed
+
+
+def _aligned(value: Value, shape: tuple[int | None, ...]) -> Iterator[tuple[int | None, int | None]]:
+    """Each size of a value, 1 for those that it lacks, and that of a result."""
+    missing = (1,) * (len(shape) - value.rank)
+    return zip((*missing, *value.shape), shape, strict=True)
+
+
+def _sizes(shape: tuple[int | None, ...], values: list[Value]) -> Iterator[int | Value]:
+    """The sizes of a result, read of the operands where they are dynamic."""
+    for position, size in zip(range(-len(shape), 0), shape, strict=True):
+        if size is not None:
+            yield size
+            continue
+        x = next(value for value in values if value.rank >= -position and value.shape[position] is None)
+        axis = position + x.rank
+        yield coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
+
+
+def _sizes_of_data(module: IRModule) -> set[SSAValue]:
+    """The values whose sizes may depend on data, and the numbers that are computed from such sizes."""
+    ops = list(module.op.walk())
+    callers: dict[str, list[Operation]] = {}
+    for op in ops:
+        if op.name == "coreai.invoke":
+            callers.setdefault(callee(op), []).append(op)
+    found: set[SSAValue] = set()
+    waiting: list[SSAValue] = [result for op in ops if op.name == "coreai.non_zero" for result in op.results]
+    while waiting:
+        value = waiting.pop()
+        if value not in found and _tells_sizes(value):
+            found.add(value)
+            for use in value.uses:
+                waiting += _reached(use.operation, use.index, module, callers)
+    return found
+
+
+def _tells_sizes(value: SSAValue) -> bool:
+    type_ = value.type
+    return isinstance(type_, TensorType) and (None in shape_of(type_) or is_integer(type_.element_type))
+
+
+def _reached(op: Operation, index: int, module: IRModule, callers: dict[str, list[Operation]]) -> Iterable[SSAValue]:
+    """The values that an operand of an op may give its size to."""
+    parent = op.parent_op()
+    if op.name == "coreai.invoke":
+        yield module.graph(callee(op)).regions[0].block.args[index]
+    elif op.name == "coreai.output":
+        assert parent is not None
+        for caller in callers.get(graph_name(parent), ()):
+            yield caller.results[index]
+    elif op.name in ("coreai.yield", "coreai.condition") and parent is not None:
+        yield from parent.results
+        for region in parent.regions:
+            yield from region.block.args
+    else:
+        yield from op.results
+        for region in op.regions:
+            yield from region.block.args

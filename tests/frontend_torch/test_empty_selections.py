@@ -1,0 +1,58 @@
+"""Selections by data may be empty: the runtime aborts where it broadcasts one, unless the broadcast is explicit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from frontend_torch.test_converter import Function
+from native import Native
+from torch.nn import functional
+
+from patcomp import TorchConverter
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return x[x.sum(1) > 1]
+
+
+SELECTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scalar": lambda x: x[x > 1] * 2,
+    "vector": lambda x: rows(x) + torch.arange(3.0),
+    "outer": lambda x: rows(x)[:, None] * x[None],
+    "comparison": lambda x: (x[x > 1] > 3).any(),
+    "positions": lambda x: (x > 1).nonzero() + 1,
+    "branches": lambda x: torch.where(rows(x) > 0, 1.0, 2.0),
+    "relu": lambda x: torch.relu(rows(x)) @ torch.ones(3, 3) + 0.5,
+    "linear": lambda x: functional.linear(rows(x), torch.ones(2, 3), torch.ones(2)),
+    "layer_norm": lambda x: functional.layer_norm(rows(x), (3,)),
+    "gelu": lambda x: functional.gelu(rows(x) - 1),
+    "negation": lambda x: -rows(x),
+    "joined": lambda x: torch.cat([rows(x) * 2, x]),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_selections_of_nothing_run(name: str, native: Native) -> None:
+    function, full = Function(SELECTIONS[name]), torch.arange(12.0).reshape(4, 3)
+    program = TorchConverter().add_exported_program(torch.export.export(function, (full,))).to_coreai()
+    for x in (full, -full):
+        torch.testing.assert_close(program.run(x), function(x), check_dtype=False)
+        (output,) = native.run(program.module, {program.input_names()[0]: x}).values()
+        torch.testing.assert_close(torch.from_numpy(output), function(x), check_dtype=False)
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 0.5, lambda x: torch.where(x > 0, x, -x), torch.relu])
+def test_no_elements_of_a_dynamic_shape(function: Callable[[torch.Tensor], torch.Tensor], native: Native) -> None:
+    shapes = (({1: torch.export.Dim.AUTO},),)
+    exported = torch.export.export(Function(function), (torch.ones(0, 3),), dynamic_shapes=shapes)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    (output,) = native.run(program.module, {program.input_names()[0]: torch.ones(0, 5)}).values()
+    assert output.shape == (0, 5)
+
+
+def test_other_programs_broadcast_as_before() -> None:
+    shapes = (({0: torch.export.Dim.AUTO},),)
+    exported = torch.export.export(Function(lambda x: x * 2 + 1), (torch.ones(4, 3),), dynamic_shapes=shapes)
+    assert "broadcast_to" not in str(TorchConverter().add_exported_program(exported).to_coreai())
