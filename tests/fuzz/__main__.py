@@ -49,6 +49,9 @@ def main() -> int:
     started, rows = time.perf_counter(), []
     for row in campaign(options.seed, numbers, options.jobs):
         rows.append(row)
+        if len(rows) % 250 == 0:
+            console.print(f"{len(rows)} programs, {time.perf_counter() - started:.0f} s")
+            console.file.flush()
         if options.show or row.outcome.failed:
             text = f"{options.seed}/{row.number} {row.outcome.kind}: {row.outcome.message[:300]}"
             console.print(text, markup=False)

@@ -22,6 +22,8 @@ from fuzz.shrink import shrunk
 
 CHUNK = 10
 """Programs that a worker takes at a time."""
+PROGRAMS_OF_A_WORKER = 200
+"""Then new processes take over: PyTorch keeps something of every export. (`max_tasks_per_child` may wait forever.)"""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,16 @@ def _alike(first: Outcome, second: Outcome) -> bool:
 
 def campaign(seed: int, numbers: list[int], jobs: int) -> Iterator[Row]:
     """Judges programs, in the order in which they come to an end."""
+    share = jobs * PROGRAMS_OF_A_WORKER
+    for start in range(0, len(numbers), share):
+        yield from _share(seed, numbers[start : start + share], jobs)
+
+
+def _share(seed: int, numbers: list[int], jobs: int) -> Iterator[Row]:
+    """Judges programs in new processes."""
     chunks = [numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK)]
     broken: list[int] = []
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=20) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         futures: dict[Future[list[Row]], list[int]] = {pool.submit(_chunk, seed, chunk): chunk for chunk in chunks}
         for future in as_completed(futures):
             try:
