@@ -233,7 +233,9 @@ def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_ty
     return coreai.broadcasting_where(inside, product, coreai.constant(0.0, x.element_type))
 
 
-@rule(name="gather_mm of groups by their ends", example={"x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[2,6]"})
+@rule(name="gather_mm of groups by their ends", example={
+    "x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[6,6]",  # equal ends, because ends must not decrease
+})  # fmt: skip
 def grouped_by_ends(a: Any, c: Any, x: Any, w: Any, ends: Any) -> Rewrite:
     """Rows times the matrix of the group that each is in, the groups given by where they end.
 
