@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import weakref
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -33,17 +32,15 @@ class LoadedModel:
     """
 
     def __init__(self, executable: AbstractAsyncContextManager[Any]):
+        self._executable = executable
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="patcomp runtime", daemon=True)
         self._thread.start()
-        # the thread has to end before the interpreter does: one that wakes up later makes the runtime abort
-        self._release = weakref.finalize(self, _end, executable, self._loop, self._thread)
         self._functions: dict[str, Any] = {}
         try:
             self._model = self._wait(executable.__aenter__())
         except BaseException:
-            self._release.detach()
-            _stop(self._loop, self._thread)
+            self._stop()
             raise
 
     def function(self, name: str) -> Any:
@@ -71,33 +68,19 @@ class LoadedModel:
 
     def close(self) -> None:
         """Release the model; nothing happens when it is closed already."""
-        self._release()
+        if not self._loop.is_closed():
+            try:
+                self._wait(self._executable.__aexit__(None, None, None))
+            finally:
+                self._stop()
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-
-def _end(
-    executable: AbstractAsyncContextManager[Any], loop: asyncio.AbstractEventLoop, thread: threading.Thread
-) -> None:
-    """Release a model, and end the thread of its loop."""
-    if threading.current_thread() is thread:  # the garbage collector ran here; a thread cannot wait for itself
-        loop.stop()
-        return
-    try:
-        asyncio.run_coroutine_threadsafe(_left(executable), loop).result()
-    finally:
-        _stop(loop, thread)
-
-
-async def _left(executable: AbstractAsyncContextManager[Any]) -> None:
-    await executable.__aexit__(None, None, None)
-
-
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def checked(
