@@ -17,7 +17,7 @@ from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
-from patcomp.rewrites.empty_broadcasts import broadcast_empty
+from patcomp.rewrites.empty import allow_empty
 from patcomp.rewrites.loops import own_values
 
 _NOT_FOLDED = {
@@ -41,7 +41,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
         _removing("common subexpressions", graph, statistics, common_subexpressions)
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
     own_values(module, statistics)
-    broadcast_empty(module, statistics)
+    allow_empty(module, statistics)
     return statistics
 
 

@@ -29,6 +29,10 @@ SELECTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "layer_norm": lambda x: functional.layer_norm(rows(x), (3,)),
     "gelu": lambda x: functional.gelu(rows(x) - 1),
     "negation": lambda x: -rows(x),
+    "flat": lambda x: rows(x).flatten() + 1,
+    "flat positions": lambda x: x[torch.argwhere(x.sum(1) > 1).flatten()],
+    "unflattened": lambda x: (rows(x).flatten() * 2).view(-1, 3),
+    "pairs": lambda x: rows(torch.cat([x, x], 1)).reshape(-1, 2, 3) - 1,
     "joined": lambda x: torch.cat([rows(x) * 2, x]),
 }
 

@@ -1,16 +1,19 @@
-"""Broadcasts to a size that may be 0.
+"""Sizes that may be 0: broadcasts to them, and reshapes that leave one to the runtime.
 
 The runtime takes the larger of two sizes for that of a result, and aborts where an operand without elements meets one
 of size 1: for `x[mask] * 2` where the mask selects nothing. It does not where the operand is broadcast on its own.
-Of the other ops, `relu` alone has a constant that it broadcasts.
+Of the other ops, `relu` alone has a constant that it broadcasts. And where a reshape gives a size as -1, the runtime
+refuses a tensor without elements.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_integers
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import is_integer, shape_of
 from patcomp.ir.value import Value, set_name
@@ -20,11 +23,12 @@ from patcomp.patterns.statistics import Statistics
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 
 
-def broadcast_empty(module: IRModule, statistics: Statistics) -> None:
-    """Broadcasts the operands of ops on their own where a size is 0, or may be since it depends on data."""
+def allow_empty(module: IRModule, statistics: Statistics) -> None:
+    """Rewrites what the runtime cannot do where a size is 0, or may be since it depends on data."""
     of_data = _sizes_of_data(module)
     for op in list(module.op.walk()):
-        if op.name != "coreai.relu" and (not op.name.startswith(_BROADCASTING) or op.name.endswith("_matmul")):
+        change = _CHANGES.get("broadcasting" if op.name.startswith(_BROADCASTING) else op.name)
+        if change is None or op.name.endswith("_matmul"):
             continue
         (result,) = op.results
         shape = shape_of(result.type)
@@ -32,9 +36,29 @@ def broadcast_empty(module: IRModule, statistics: Statistics) -> None:
             continue
         assert op.parent is not None
         with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
-            changed = _relu(op) if op.name == "coreai.relu" else _broadcast_operands(op)
+            changed = change(op)
         if changed:
-            statistics.record("broadcast that may be empty", True, 0.0)
+            statistics.record("allow a size of 0", True, 0.0)
+
+
+def _reshape(op: Operation) -> bool:
+    """Computes the size that a reshape gives as -1 from the only dynamic one of its operand."""
+    x, wanted, shape = Value(op.operands[0]), constant_integers(op.operands[1]), shape_of(op.results[0].type)
+    if wanted is None or -1 not in wanted or x.shape.count(None) != 1 or 0 in x.shape:
+        return False
+    before, after = (math.prod(size for size in sizes if size is not None) for sizes in (x.shape, shape))
+    size, common = _size(x, x.shape.index(None)), math.gcd(before, after)
+    if before != common:
+        size = coreai.broadcasting_mul(size, before // common)
+    if after != common:
+        size = coreai.broadcasting_floor_divide(size, after // common)
+    sizes = [size if number == -1 else int(number) for number in wanted]
+    made = coreai.reshape(x, sizes, result_type=op.results[0].type)
+    set_name(made.ssa, op.results[0].name_hint)
+    op.results[0].replace_all_uses_with(made.ssa)
+    op.detach()
+    op.erase()
+    return True
 
 
 def _relu(op: Operation) -> bool:
@@ -72,8 +96,14 @@ def _sizes(shape: tuple[int | None, ...], values: list[Value]) -> Iterator[int |
             yield size
             continue
         x = next(value for value in values if value.rank >= -position and value.shape[position] is None)
-        axis = position + x.rank
-        yield coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
+        yield _size(x, position + x.rank)
+
+
+def _size(x: Value, axis: int) -> Value:
+    return coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
+
+
+_CHANGES = {"broadcasting": _broadcast_operands, "coreai.relu": _relu, "coreai.reshape": _reshape}
 
 
 def _sizes_of_data(module: IRModule) -> set[SSAValue]:
