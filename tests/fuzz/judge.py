@@ -162,9 +162,7 @@ class _Runs:
             arguments, before = self.program.arguments(sizes, call), copy.deepcopy(self.models)
             try:
                 wanted = {kind: self._eager(kind, arguments) for kind in self.models}
-            except (RuntimeError, IndexError, ValueError):  # sizes that the model itself does not take
-                if not self.program.symbols:
-                    raise
+            except (RuntimeError, IndexError, ValueError):  # sizes or numbers that the model itself does not take
                 self.models = before
                 continue
             if (unstable := self._unstable(wanted)) is not None:
