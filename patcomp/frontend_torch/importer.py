@@ -362,6 +362,9 @@ class _Importer:
 
     def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
         self.builder.location = origin_location(self._origin(node))
+        if (empty := self._without_elements(node)) is not None:
+            self._results(node, [empty])
+            return
         schema = aten.define(str(target._schema))
         arguments = self._arguments(node, target)
         if schema.name == "aten.as_strided":
@@ -369,6 +372,21 @@ class _Importer:
         if schema.name in _VIEWS:
             self._without_rest(node, arguments)
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
+
+    def _without_elements(self, node: Node) -> Value | None:
+        """The result where one size is 0 and another is dynamic: the runtime's ops may give another shape, or abort.
+
+        Results whose sizes are all known are replaced when they are normalized.
+        """
+        result = node.meta["val"]
+        sizes = known_shape(result) if isinstance(result, torch.Tensor) else []
+        known = [size for size in sizes if isinstance(size, int)]  # comparing a dynamic one with 0 would be a guard
+        if 0 not in known or len(known) == len(sizes):
+            return None
+        try:
+            return self._zeros(result)
+        except SizeError:
+            return None  # the op itself finds its sizes in the data
 
     def _without_rest(self, node: Node, arguments: dict[str, Any]) -> None:
         """Puts the size of the result in place of a -1, what the other sizes leave of a dynamic one."""

@@ -151,12 +151,12 @@ def test_a_refused_program_leaves_everything_as_it_was(tmp_path: Path):
 
 FULL_DISK = """
 import resource, signal, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[2:]
 from test_asset import adds, ramp, save_asset
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-save_asset(adds(ramp(65536)), sys.argv[2])
+save_asset(adds(ramp(65536)), sys.argv[1])
 """
 
 
@@ -164,7 +164,7 @@ def test_the_toolchain_dies_while_it_writes(tmp_path: Path) -> None:
     """It ends the process on a write error, here a limit of the file size; the old asset stays."""
     path = tmp_path / "m.aimodel"
     save_asset(adds(ramp(4)), path)
-    command = [sys.executable, "-c", FULL_DISK, str(Path(__file__).parent), str(path)]
+    command = [sys.executable, "-c", FULL_DISK, str(path), *sys.path]
     died = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert "IO failure on output stream" in died.stderr
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".m.aimodel.saving", "m.aimodel"]

@@ -56,6 +56,27 @@ def test_no_elements_of_a_dynamic_shape(function: Callable[[torch.Tensor], torch
     assert output.shape == (0, 5)
 
 
+WITHOUT_COLUMNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "diagonal": lambda x: torch.diagonal(x, 1, -2, -1),
+    "pad": lambda x: functional.pad(x, [-1, 0, 0, 1], value=2.0),
+    "attention": lambda x: functional.scaled_dot_product_attention(x, x, x[..., :0]),
+    "product": lambda x: x @ x.new_zeros(1, 0),
+    "truth": lambda x: x[..., :0] > 0,
+    "topk": lambda x: x.topk(0).values,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_COLUMNS)
+def test_no_columns_and_open_rows(name: str, native: Native) -> None:
+    function, x = Function(WITHOUT_COLUMNS[name]), torch.ones(3, 5, 1)
+    shapes = (({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},),)
+    program = (
+        TorchConverter().add_exported_program(torch.export.export(function, (x,), dynamic_shapes=shapes)).to_coreai()
+    )
+    (output,) = native.run(program.module, {program.input_names()[0]: x[:2]}).values()
+    assert output.shape == tuple(program.run(x[:2]).shape) == tuple(function(x[:2]).shape)
+
+
 def test_other_programs_broadcast_as_before() -> None:
     shapes = (({0: torch.export.Dim.AUTO},),)
     exported = torch.export.export(Function(lambda x: x * 2 + 1), (torch.ones(4, 3),), dynamic_shapes=shapes)

@@ -288,8 +288,8 @@ def sorting(g: Draw) -> None:
     g.add(
         g.choice([
             f"{x}.sort({axis}).values", f"{x}.topk({k}, {axis}).values", f"{x}.sort({axis}, descending=True).values",
-            f"{x}.topk({k}, {axis}, largest=False).values", f"{x}.kthvalue({k}, {axis}).values",
-            f"{x}.median({axis}).values",
+            f"{x}.topk({k}, {axis}, largest=False).values", f"{x}.kthvalue({k}, {axis}).values + 0",
+            f"{x}.median({axis}).values + 0",  # which of 0 and -0 is chosen is a matter of luck
         ])
     )  # fmt: skip
 
