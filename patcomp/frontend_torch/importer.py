@@ -22,20 +22,20 @@ from patcomp.frontend_torch.names import Names
 from patcomp.frontend_torch.nodes import is_assertion, is_size, is_untyped, operator_name
 from patcomp.frontend_torch.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.signature import Signature
-from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known_shape, scalar_type
+from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.strided import flatten_source
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute
 from patcomp.ir.custom import Lower, create_custom
 from patcomp.ir.dialect import create_op
-from patcomp.ir.extents import mark_masks, mark_sizes
+from patcomp.ir.extents import MAY_BE_EMPTY, mark_masks, mark_sizes
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, tensor
 from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block
+from patcomp.ir.xdsl import Attribute, Block, UnitAttr
 from patcomp.rewrites.state import mark_mutated
 
 
@@ -106,6 +106,8 @@ class _Importer:
         """Placeholders that stand for Python values."""
         self.problems: list[Problem] = []
         self.sizes = Sizes()
+        self.dynamic: dict[Any, torch.SymInt] = {}
+        """The dynamic sizes of results, by their expressions."""
         self.block = Block()
         self.builder = Builder(self.block, blobs=module.blobs)
 
@@ -149,6 +151,8 @@ class _Importer:
             result_names=[*names.states, *names.outputs],
         )
         mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])
+        if any(map(may_be_zero, self.dynamic.values())):
+            graph.attributes[MAY_BE_EMPTY] = UnitAttr()
         mark_sizes(graph, [_size_names(placeholders[argument].meta["val"]) for argument in self.signature.arguments])
         examples = example_inputs(self.program, self.signature)
         mark_masks(graph, [is_mask(examples.get(argument)) for argument in self.signature.arguments])
@@ -420,7 +424,9 @@ class _Importer:
         several = isinstance(result, list | tuple)
         for index, value in enumerate(made):
             set_name(value.ssa, f"{self._name(node)}_{index}" if several else self._name(node))
-            self.sizes.tensor(value, result[index] if several else result)
+            fake = result[index] if several else result
+            self.sizes.tensor(value, fake)
+            self.dynamic |= {size.node.expr: size for size in known_shape(fake) if isinstance(size, torch.SymInt)}
         self.values[node] = list(made) if several else made[0]
 
     def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:

@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
@@ -59,6 +62,14 @@ def known_shape(fake: torch.Tensor) -> list[Any]:
     The tensor may keep the symbol that export replaced by a number later.
     """
     return list(map(known, fake.shape))
+
+
+def may_be_zero(size: torch.SymInt) -> bool:
+    """Whether a size may be 0 where no input has a size of 0."""
+    limits = size.node.shape_env.var_to_range
+    own = {symbol: limits[symbol] for symbol in size.node.expr.free_symbols}
+    inputs = {symbol: own[symbol] & ValueRanges(1, int_oo) for symbol in own if not free_unbacked_symbols(symbol)}
+    return bool(bound_sympy(size.node.expr, own | inputs).lower < 1)
 
 
 def _element(size: Any) -> str:

@@ -24,6 +24,9 @@ MASK = "patcomp.mask"
 SIZES = "patcomp.sizes"
 """The argument attribute that names the sizes which dimensions of several arguments share; empty for all others."""
 
+MAY_BE_EMPTY = "patcomp.may_be_empty"
+"""The attribute of a graph in which a size may be 0 although those of the inputs are not."""
+
 _END = 2**31 - 1
 """The end of a slice that keeps everything, at least."""
 

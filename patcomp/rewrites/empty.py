@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
+from patcomp.ir.extents import MAY_BE_EMPTY
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import is_integer, shape_of
 from patcomp.ir.value import Value, set_name
@@ -25,14 +26,14 @@ _BROADCASTING = "coreai.decomposable.broadcasting_"
 
 def allow_empty(module: IRModule, statistics: Statistics) -> None:
     """Rewrites what the runtime cannot do where a size is 0, or may be since it depends on data."""
-    of_data = _sizes_of_data(module)
+    unsure = _unsure(module)
     for op in list(module.op.walk()):
         change = _CHANGES.get("broadcasting" if op.name.startswith(_BROADCASTING) else op.name)
         if change is None or op.name.endswith("_matmul"):
             continue
         (result,) = op.results
         shape = shape_of(result.type)
-        if None not in shape or (0 not in shape and result not in of_data):
+        if None not in shape or (0 not in shape and result not in unsure):
             continue
         assert op.parent is not None
         with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
@@ -103,18 +104,22 @@ def _size(x: Value, axis: int) -> Value:
     return coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
 
 
+_MAKE_SIZES = {"coreai.broadcast_to", "coreai.non_zero", "coreai.range", "coreai.slice"}
 _CHANGES = {"broadcasting": _broadcast_operands, "coreai.relu": _relu, "coreai.reshape": _reshape}
 
 
-def _sizes_of_data(module: IRModule) -> set[SSAValue]:
-    """The values whose sizes may depend on data, and the numbers that are computed from such sizes."""
+def _unsure(module: IRModule) -> set[SSAValue]:
+    """The values that may be without elements although no input is, and the numbers computed from their sizes."""
+    marked = [graph for graph in module.graphs if graph.attributes.pop(MAY_BE_EMPTY, None) is not None]
+    makers = _MAKE_SIZES if marked else {"coreai.non_zero"}
     ops = list(module.op.walk())
     callers: dict[str, list[Operation]] = {}
     for op in ops:
         if op.name == "coreai.invoke":
             callers.setdefault(callee(op), []).append(op)
     found: set[SSAValue] = set()
-    waiting: list[SSAValue] = [result for op in ops if op.name == "coreai.non_zero" for result in op.results]
+    made = [op.results[0] for op in ops if op.name in makers]
+    waiting: list[SSAValue] = [value for value in made if None in shape_of(value.type)]
     while waiting:
         value = waiting.pop()
         if value not in found and _tells_sizes(value):

@@ -77,6 +77,25 @@ def test_no_columns_and_open_rows(name: str, native: Native) -> None:
     assert output.shape == tuple(program.run(x[:2]).shape) == tuple(function(x[:2]).shape)
 
 
+SHORTER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "slice": lambda x: x[2 : x.shape[0] // 2] * 2,
+    "last row": lambda x: torch.sigmoid(x[2 : x.shape[0] // 2][-1:]) + x[-1],
+    "ones": lambda x: x.new_ones(x.shape[0] // 2 - 2, 3) * x[:1],
+}
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_sizes_that_are_0_for_a_small_input(name: str, native: Native) -> None:
+    function, x = Function(SHORTER[name]), torch.ones(4, 3)
+    shapes = (({0: torch.export.Dim.AUTO},),)
+    program = (
+        TorchConverter().add_exported_program(torch.export.export(function, (x,), dynamic_shapes=shapes)).to_coreai()
+    )
+    assert "?" in str(program)
+    (output,) = native.run(program.module, {program.input_names()[0]: x}).values()
+    assert output.shape == function(x).shape == (0, 3)
+
+
 def test_other_programs_broadcast_as_before() -> None:
     shapes = (({0: torch.export.Dim.AUTO},),)
     exported = torch.export.export(Function(lambda x: x * 2 + 1), (torch.ones(4, 3),), dynamic_shapes=shapes)
