@@ -96,7 +96,7 @@ class Run:
         """Runs a statement."""
         mode: AbstractContextManager[Any] = nullcontext()
         if self.kind == "noisy":
-            mode = noise.Noise(amount, 0)
+            mode = noise.Noise(amount, 1)
         with torch.no_grad(), mode, noise.in_double() if self.kind != "eager" else nullcontext():
             exec(code if self.kind == "eager" else in_double(code), self.names)
 

@@ -150,7 +150,8 @@ class _Runs:
         self.models = {
             "eager": program.model(),
             "twin": program.twin(),
-            **{f"noisy {i}": program.twin() for i in (1, 2)},
+            "raised": program.twin(),
+            "lowered": program.twin(),
         }
         self.state = converted.new_state()
         self.native_state = {name: to_numpy(value) for name, value in converted.new_state().items()}
@@ -184,7 +185,7 @@ class _Runs:
         else:
             arguments = tuple(x.double() if x.is_floating_point() else x for x in arguments)
             amount = noise.HALF if self.half else noise.SINGLE
-            noisy = noise.Noise(amount, int(kind[-1])) if kind != "twin" else nullcontext()
+            noisy = nullcontext() if kind == "twin" else noise.Noise(amount, 1 if kind == "raised" else -1)
             with noise.in_double(), noisy, sdpa_kernel(SDPBackend.MATH):  # the fused kernel has 0 for some NaNs
                 outputs = model(*arguments)
         return Result(_named(outputs, arguments, model))

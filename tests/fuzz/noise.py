@@ -22,12 +22,15 @@ EXACT = {SINGLE: (1024.0, 2.0**12), HALF: (64.0, 32.0)}
 
 
 class Noise(TorchDispatchMode):
-    """Changes every inexact float64 result of an operator at random, by a relative `size`: `SINGLE` or `HALF`."""
+    """Changes every inexact float64 result of an operator at random, by a relative `size`: `SINGLE` or `HALF`.
 
-    def __init__(self, size: float, seed: int):
+    A run with `direction` -1 changes them the other way, so that of two equal numbers each is the larger one once.
+    """
+
+    def __init__(self, size: float, direction: int):
         super().__init__()
-        self.size = size
-        self.generator = torch.Generator().manual_seed(seed)
+        self.size, self.direction = size, direction
+        self.generator = torch.Generator().manual_seed(1)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -46,7 +49,8 @@ class Noise(TorchDispatchMode):
         if exact.all():
             return
         sign = torch.randint(0, 2, tensor.shape, generator=self.generator).double() * 2 - 1
-        tensor.copy_(torch.where(exact, tensor, tensor * (1 + sign * self.size)))
+        change = sign * (0.5 + torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) / 2)
+        tensor.copy_(torch.where(exact, tensor, tensor * (1 + self.direction * self.size * change)))
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def test_what_rounding_decides_is_not_judged() -> None:
 
 def test_exact_numbers_have_no_noise() -> None:
     exact, inexact = torch.arange(8, dtype=torch.float64) / 8, torch.full((8,), 0.1, dtype=torch.float64)
-    with Noise(HALF, 0):
+    with Noise(HALF, 1):
         assert torch.equal(exact * 2, exact + exact)
         moved = inexact * 2
     assert set(moved.tolist()) == {0.2 * (1 + HALF), 0.2 * (1 - HALF)}
