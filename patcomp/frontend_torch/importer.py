@@ -367,7 +367,7 @@ class _Importer:
     def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
         self.builder.location = origin_location(self._origin(node))
         if (empty := self._without_elements(node)) is not None:
-            self._results(node, [empty])
+            self._results(node, empty)
             return
         schema = aten.define(str(target._schema))
         arguments = self._arguments(node, target)
@@ -377,18 +377,21 @@ class _Importer:
             self._without_rest(node, arguments)
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
 
-    def _without_elements(self, node: Node) -> Value | None:
-        """The result where one size is 0 and another is dynamic: the runtime's ops may give another shape, or abort.
+    def _without_elements(self, node: Node) -> list[Value] | None:
+        """Zeros for results without elements of a dynamic shape: the runtime may give them another shape, or abort.
 
         Results whose sizes are all known are replaced when they are normalized.
         """
         result = node.meta["val"]
-        sizes = known_shape(result) if isinstance(result, torch.Tensor) else []
-        known = [size for size in sizes if isinstance(size, int)]  # comparing a dynamic one with 0 would be a guard
-        if 0 not in known or len(known) == len(sizes):
+        results = result if isinstance(result, list | tuple) else [result]
+        shapes = [known_shape(value) if isinstance(value, torch.Tensor) else [] for value in results]
+        # comparing a dynamic size with 0 would be a guard
+        if not shapes or not all(any(isinstance(size, int) and size == 0 for size in shape) for shape in shapes):
+            return None
+        if all(isinstance(size, int) for shape in shapes for size in shape):
             return None
         try:
-            return self._zeros(result)
+            return [self._zeros(value) for value in results]
         except SizeError:
             return None  # the op itself finds its sizes in the data
 

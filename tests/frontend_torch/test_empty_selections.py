@@ -63,6 +63,7 @@ WITHOUT_COLUMNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product": lambda x: x @ x.new_zeros(1, 0),
     "truth": lambda x: x[..., :0] > 0,
     "topk": lambda x: x.topk(0).values,
+    "sort": lambda x: x[..., :0].sort(1).indices,
 }
 
 

@@ -86,10 +86,15 @@ def test_what_rounding_decides_is_not_judged() -> None:
 
 def test_exact_numbers_have_no_noise() -> None:
     exact, inexact = torch.arange(8, dtype=torch.float64) / 8, torch.full((8,), 0.1, dtype=torch.float64)
-    with Noise(HALF, 1):
-        assert torch.equal(exact * 2, exact + exact)
-        moved = inexact * 2
-    assert set(moved.tolist()) == {0.2 * (1 + HALF), 0.2 * (1 - HALF)}
+    changes = []
+    for direction in (1, -1):
+        with Noise(HALF, direction):
+            assert torch.equal(exact * 2, exact + exact)
+            moved = inexact * 2
+        changes.append((moved / 0.2 - 1) / HALF)
+    assert 0.49 < changes[0].abs().min() < changes[0].abs().max() < 1.01
+    assert len(changes[0].unique()) == 8
+    torch.testing.assert_close(changes[0], -changes[1])
 
 
 def test_open_sizes_run_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
