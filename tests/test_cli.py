@@ -282,16 +282,7 @@ def test_catalog_show_and_check(patcomp: Command, tmp_path: Path) -> None:
 
 
 UNREACHABLE = """
-from patcomp.patterns import Rewrite, decomposition, example, lowering, op_rule, optimization, rule
-
-@op_rule("lowr", "aten.cumsum", examples=[example("2x3xf32", 1)])
-def misspelt_stage(op, c): "x"
-
-@rule(stage="outline", example={"x": "2xf32"})
-def stage_without_rules(a, c, x): return Rewrite(a.sin(x), to=c.silu(x))
-
-@rule(stage="lower", example={"x": "2xf32"})
-def declarative_lowering(a, c, x): return Rewrite(a.sin(x), to=c.silu(x))
+from patcomp.patterns import Rewrite, decomposition, example, lowering, optimization, rule
 
 @rule(stage="optimize", example={"x": "2xf32"})
 def aten_in_optimize(a, c, x): return Rewrite(a.sin(x), to=c.silu(x))
@@ -312,11 +303,7 @@ def misspelt_decomposition(x): return x
 
 def test_rules_that_can_never_fire(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(UNREACHABLE)
-    stages = "stages with rules are normalize, recover, lower, optimize"
     expected = {
-        "misspelt_stage": f"the stage 'lowr' does not exist; {stages}",
-        "stage_without_rules": f"the stage 'outline' runs no rules; {stages}",
-        "declarative_lowering": "the stage 'lower' runs procedural rules alone",
         "aten_in_optimize": "the stage 'optimize' rewrites ops of coreai, and it starts from aten; choose from norm",
         "coreai_in_lower": "the stage 'lower' rewrites ops of aten, and it starts from coreai; choose from optimize",
         "aten_op_in_optimize": "the stage 'optimize' rewrites ops of coreai, and it starts from aten",
@@ -326,8 +313,8 @@ def test_rules_that_can_never_fire(patcomp: Command, tmp_path: Path) -> None:
     checked = patcomp("catalog", "check", "--catalog", "mine.py")
     tested = patcomp("rule", "test", "mine.py", "--no-runtime")
     assert (checked.code, tested.code) == (1, 1)
-    assert checked.out.endswith("7 rules and 1 decomposition, 8 findings\n")
-    assert tested.out.endswith("8 rules, 8 of them wrong\n")
+    assert checked.out.endswith("4 rules and 1 decomposition, 5 findings\n")
+    assert tested.out.endswith("5 rules, 5 of them wrong\n")
     for name, reason in expected.items():
         for out in (checked.out, tested.out):
             (line,) = (line for line in out.splitlines() if f"{name} (" in line)

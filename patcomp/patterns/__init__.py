@@ -22,6 +22,7 @@ from patcomp.patterns.procedural import (
 )
 from patcomp.patterns.rule import Rewrite, Rule, rule
 from patcomp.patterns.selftest import SelfTest, self_tests
+from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
 from patcomp.patterns.targets import CompositeTable, composites
 
@@ -44,6 +45,7 @@ __all__ = [
     "Rule",
     "RuleSet",
     "SelfTest",
+    "Stage",
     "Statistics",
     "any_of",
     "check",

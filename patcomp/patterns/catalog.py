@@ -12,6 +12,7 @@ from patcomp.patterns.index import Index
 from patcomp.patterns.language import OpNode
 from patcomp.patterns.procedural import OpRule
 from patcomp.patterns.rule import Entry, Rule, walk
+from patcomp.patterns.stage import Stage
 
 
 class RuleSet:
@@ -28,7 +29,7 @@ class RuleSet:
             if known is not None and known is not rule:
                 raise RuleError(f"two rules are called {rule.name}: {known.source} and {rule.source}")
             self._rules[rule.name] = rule
-        self._stages: dict[str, RuleSet] = {}
+        self._stages: dict[Stage | str, RuleSet] = {}
 
     @cached_property
     def index(self) -> Index:
@@ -58,7 +59,7 @@ class RuleSet:
     def __repr__(self) -> str:
         return f"<RuleSet of {len(self)}: {', '.join(self._rules)}>"
 
-    def stage(self, name: str) -> RuleSet:
+    def stage(self, name: Stage | str) -> RuleSet:
         """The rules of one stage, the same set on every call."""
         if name not in self._stages:
             self._stages[name] = self.filter(lambda rule: rule.stage == name)

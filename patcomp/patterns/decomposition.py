@@ -21,6 +21,7 @@ from typing import Any
 
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.procedural import Example
+from patcomp.patterns.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Decomposition:
     """File and line of the declaration."""
     of_complex: bool = False
     """Whether it takes only calls with complex tensors or numbers."""
-    stage: str = "import"
+    stage: Stage = Stage.IMPORT
     size: int = 1
     priority: int = 0
     unspecified: Unspecified = field(default_factory=dict)

@@ -23,6 +23,7 @@ from patcomp.patterns.expressions import lift
 from patcomp.patterns.language import SourceNamespace
 from patcomp.patterns.match import Match, Matcher
 from patcomp.patterns.rule import Rewrite, Rule, captures_of, checked_root
+from patcomp.patterns.stage import Stage
 
 
 class Fragment:
@@ -57,4 +58,4 @@ def fragment(function: Callable[..., Any], *, source: DialectView = aten_namespa
         raise RuleError(f"fragment {function.__name__} ({place}): {error}") from None
     conditions = tuple(lift(condition) for condition in where)
     doc = (function.__doc__ or "").strip()
-    return Fragment(Rule(function.__name__, "", doc, place, source, root, (), conditions, captures))
+    return Fragment(Rule(function.__name__, Stage.RECOVER, doc, place, source, root, (), conditions, captures))

@@ -21,6 +21,7 @@ from patcomp.errors import RuleError
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue
 from patcomp.patterns.aspects import Unspecified, check_unspecified
+from patcomp.patterns.stage import Stage
 
 if TYPE_CHECKING:
     from patcomp.patterns.fragment import Fragment
@@ -145,8 +146,7 @@ class OpRule:
     name: str
     ops: tuple[str, ...]
     function: RuleFunction
-    stage: str
-    """The stage that runs it: `normalize`, `recover`, `lower` or `optimize`."""
+    stage: Stage
     doc: str = ""
     examples: tuple[Example, ...] = ()
     source: str = ""
@@ -208,21 +208,27 @@ def op_rule(
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
 
     Raises:
-        RuleError: `unspecified` names no aspect, or gives no reason.
+        RuleError: no such stage runs rules, or `unspecified` names no aspect, or gives no reason.
     """
-    check_unspecified(unspecified or {})
 
     def declare(function: RuleFunction) -> OpRule:
         code = function.__code__
-        spelled = function.__name__.strip("_")
+        place = f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"
+        plain = function.__name__.strip("_")
+        spelled = name or (f"normalize {plain}" if stage == "normalize" else plain)
+        try:
+            served = Stage.of_rewrites(stage)
+            check_unspecified(unspecified or {})
+        except RuleError as error:
+            raise RuleError(f"rule {spelled} ({place}): {error}") from None
         return OpRule(
-            name or (f"normalize {spelled}" if stage == "normalize" else spelled),
+            spelled,
             ops,
             function,
-            stage,
+            served,
             (function.__doc__ or "").strip(),
             tuple(examples),
-            f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
+            place,
             size,
             priority,
             pattern,

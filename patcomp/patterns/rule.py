@@ -24,6 +24,7 @@ from patcomp.patterns.language import (
     SourceNamespace,
 )
 from patcomp.patterns.procedural import OpRule
+from patcomp.patterns.stage import Stage
 from patcomp.patterns.targets import TargetCall, TargetNamespace, TargetResult, TargetView, composites
 
 
@@ -47,7 +48,7 @@ class Rule:
     """A declarative rule: replace what `root` matches by `to`, where the conditions hold."""
 
     name: str
-    stage: str
+    stage: Stage
     doc: str
     source: str
     """File and line of the declaration."""
@@ -266,6 +267,7 @@ def rule(
         spelled = name or function.__name__.strip("_")
         namespace = SourceNamespace(source)
         try:
+            served = Stage.of_rewrites(stage)
             captures = captures_of(function, namespace)
             rewrite = function(namespace, TargetNamespace(target), *captures.values())
             if not isinstance(rewrite, Rewrite):
@@ -278,7 +280,7 @@ def rule(
             raise RuleError(f"rule {spelled} ({place}): {error}") from None
         return Rule(
             spelled,
-            stage,
+            served,
             (function.__doc__ or "").strip(),
             place,
             source,

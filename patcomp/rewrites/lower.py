@@ -7,7 +7,7 @@ way: the runtime's index operands are 32-bit at most, and constants that do not 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, is_dynamic, shape_of
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
-from patcomp.patterns import OpRule, OpView, Rejected
+from patcomp.patterns import OpRule, OpView, Rejected, RuleSet, run
 from patcomp.patterns.statistics import Statistics, rule_failure
 from patcomp.rewrites.widths import Widths
 
 
-def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statistics:
+def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
     """Rewrites every graph of the module into `coreai` ops.
+
+    Declarative rules rewrite in place first, so that a pattern of several ops is found before its ops are lowered.
 
     Args:
         widths: what becomes of 64-bit numbers.
@@ -40,8 +42,11 @@ def lower(module: IRModule, rules: Sequence[OpRule], widths: Widths) -> Statisti
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
         RuleError: a rule failed, gave values of the wrong type, or did not account for an argument.
     """
-    lowering = _Lowering(module, rules, widths)
+    lowering = _Lowering(module, rules.procedural(), widths)
+    patterns = RuleSet(rules.declarative())
     for graph in list(module.graphs):
+        if patterns:
+            lowering.statistics.add(run(graph, patterns.index, blobs=module.blobs, target=coreai))
         block = graph.regions[0].block
         lowered = lowering.block(block, {})
         graph.regions[0].detach_block(block)
@@ -58,7 +63,7 @@ COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_s
 
 
 class _Lowering:
-    def __init__(self, module: IRModule, rules: Sequence[OpRule], widths: Widths):
+    def __init__(self, module: IRModule, rules: Iterable[OpRule], widths: Widths):
         self.module, self.widths = module, widths
         self.rules: dict[str, list[OpRule]] = {}
         for rule in sorted(rules, key=lambda rule: -rule.priority):

@@ -8,10 +8,10 @@ from patcomp.errors import PatcompError, RuleError, StageError
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Context, ModuleOp, ModulePass, PassPipeline
 from patcomp.patterns import RuleSet
-from patcomp.rewrites.pipeline import Options, Stage
+from patcomp.rewrites.pipeline import Options, Pass
 
 
-def stage_pass(stage: Stage, module: IRModule, rules: RuleSet) -> ModulePass:
+def stage_pass(stage: Pass, module: IRModule, rules: RuleSet) -> ModulePass:
     """A stage as a pass over one module, to whose weights it adds.
 
     Args:

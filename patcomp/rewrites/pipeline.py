@@ -43,8 +43,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A pass over the module: a name, and a function of the module, the stage's rules and the options."""
+class Pass:
+    """What a stage does to the module: its name, and a function of the module, the stage's rules and the options."""
 
     name: str
     run: Callable[[IRModule, RuleSet, Options], Statistics]
@@ -52,19 +52,19 @@ class Stage:
     """Whether the module has only `coreai` ops afterwards, so that the runtime's rules are checked."""
 
 
-STAGES: tuple[Stage, ...] = (
-    Stage("normalize", lambda module, rules, options: normalize(module, rules, strict=options.strict), False),
-    Stage(
+STAGES: tuple[Pass, ...] = (
+    Pass("normalize", lambda module, rules, options: normalize(module, rules, strict=options.strict), False),
+    Pass(
         "recover",
         lambda module, rules, options: recover(
             module, rules, options.composites, strict=options.strict, assumed=options.assume
         ),
         False,
     ),
-    Stage("lower", lambda module, rules, options: lower(module, rules.procedural(), options.widths), True),
-    Stage("outline", lambda module, rules, options: outline(module), True),
-    Stage("state", lambda module, rules, options: state(module), True),
-    Stage("optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True),
+    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths), True),
+    Pass("outline", lambda module, rules, options: outline(module), True),
+    Pass("state", lambda module, rules, options: state(module), True),
+    Pass("optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True),
 )
 """What happens between import and emission, in order."""
 

@@ -12,7 +12,7 @@ from frontend_torch.test_converter import PAIR, Function, TwoBranches, export
 from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
-from patcomp.patterns import OpRule, OpView
+from patcomp.patterns import OpRule, OpView, Stage
 
 
 class Counts(nn.Module):
@@ -161,7 +161,7 @@ def bad_add(op: OpView, c: Any) -> Any:
 
 
 def test_a_failing_stage_names_stage_rule_and_op_and_leaves_the_dump_before(tmp_path: Path) -> None:
-    rule = OpRule("bad_add", ("aten.add.Tensor",), bad_add, "lower", source="my_rules.py:3")
+    rule = OpRule("bad_add", ("aten.add.Tensor",), bad_add, Stage.LOWER, source="my_rules.py:3")
     converter = TorchConverter(catalog=[bad_catalog(rule)]).add_exported_program(export(TwoBranches(), *PAIR))
     with pytest.raises(
         StageError, match=r"stage lower: rule bad_add \(my_rules.py:3\).*alpha, other of aten.add.Tensor"

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from patcomp.errors import RuleError
-from patcomp.patterns import Rewrite, Rule, RuleSet, collect, op_rule, run
+from patcomp.patterns import Rewrite, Rule, RuleSet, Stage, collect, op_rule, run
 from tests.patterns.graphs import Graph, declare
 
 
@@ -69,3 +69,28 @@ def test_an_override_must_be_wished():
     with pytest.raises(RuleError, match="two rules are called norm"):
         RuleSet([ours]).preceded_by([replacement])
     assert RuleSet([ours]).preceded_by([replacement], override=True)["norm"] is replacement
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ("lowwer", "no stage 'lowwer' runs rules; did you mean 'lower'? the stages with rules are normalize, recover"),
+        ("outline", "no stage 'outline' runs rules; the stages with rules are normalize, recover, lower, optimize"),
+        ("import", "the stage 'import' runs decompositions only; declare the rule with @decomposition"),
+    ],
+)
+def test_a_stage_that_does_not_run_the_rule_is_refused_when_declared(stage: str, message: str):
+    for declared in (lambda: _rule("mine", stage=stage), lambda: op_rule(stage, "aten.sin", name="mine")(len_of)):
+        with pytest.raises(RuleError) as caught:
+            declared()
+        assert str(caught.value).startswith("rule mine (patterns/test_catalog.py:")
+        assert message in str(caught.value)
+
+
+def len_of(op, c):
+    return None
+
+
+def test_the_stage_of_a_rule_is_the_enumeration():
+    assert _rule("mine", stage="normalize").stage is Stage.NORMALIZE
+    assert procedural.stage is Stage.OPTIMIZE

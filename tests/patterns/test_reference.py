@@ -13,7 +13,7 @@ from thorough import examples
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, Attr, Const, Index, Rewrite, Rule, RuleSet, any_of, run
+from patcomp.patterns import ANY, Attr, Const, Index, Rewrite, Rule, RuleSet, Stage, any_of, run
 from patcomp.patterns.language import AnyOf, AnyValue, Capture, Number, OpNode, ResultNode, SourceNamespace
 from patcomp.patterns.match import Matcher
 from patcomp.patterns.rule import walk
@@ -174,7 +174,7 @@ def _declared_with_what_it_uses(build: Any) -> Rule:
     root = build(a, None, **captures).source
     used = {id(node) for node in walk(root)}
     kept = {name: capture for name, capture in captures.items() if id(capture) in used}
-    return Rule("random", "recover", "", "test", aten_namespace, root, next(iter(kept.values())), (), kept)
+    return Rule("random", Stage.RECOVER, "", "test", aten_namespace, root, next(iter(kept.values())), (), kept)
 
 
 def _ops(g: Graph) -> Iterator[Operation]:

@@ -28,7 +28,7 @@ from patcomp.frontend_torch.reference.traces import Constant, Input, Place, Resu
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, shape_of
-from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, check, compute
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, Stage, check, compute
 from patcomp.patterns.expressions import lift
 from patcomp.patterns.language import OpNode, Pattern, SourceNamespace
 from patcomp.patterns.rule import checked_root
@@ -195,7 +195,7 @@ def _rule(
     doc = made.doc or f"what the reference of {made.name} computes"
     conditions = tuple(map(lift, where))
     return Rule(
-        name, "recover", doc, place, aten_namespace, root, target, conditions, captures, priority, example,
+        name, Stage.RECOVER, doc, place, aten_namespace, root, target, conditions, captures, priority, example,
         len(nodes),
     )  # fmt: skip
 

@@ -1,0 +1,34 @@
+"""The stages that run rules."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from enum import StrEnum
+
+from patcomp.errors import RuleError
+
+
+class Stage(StrEnum):
+    """A stage that runs rules. Decompositions run on import, all other rules in one of the other stages."""
+
+    IMPORT = "import"
+    NORMALIZE = "normalize"
+    RECOVER = "recover"
+    LOWER = "lower"
+    OPTIMIZE = "optimize"
+
+    @classmethod
+    def of_rewrites(cls, name: str) -> Stage:
+        """The stage that a rule names as `stage=`.
+
+        Raises:
+            RuleError: no stage of this name runs rules that rewrite the IR.
+        """
+        names = [stage.value for stage in cls if stage is not cls.IMPORT]
+        if name in names:
+            return cls(name)
+        if name == cls.IMPORT:
+            raise RuleError("the stage 'import' runs decompositions only; declare the rule with @decomposition")
+        near = get_close_matches(str(name), names, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ";"
+        raise RuleError(f"no stage {name!r} runs rules{meant} the stages with rules are {', '.join(names)}")
