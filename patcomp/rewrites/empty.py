@@ -1,4 +1,4 @@
-"""Sizes that may be 0: broadcasts to them, and reshapes that leave one to the runtime.
+"""Sizes that may be 0: which they are, broadcasts to them, and reshapes that leave one to the runtime.
 
 The runtime takes the larger of two sizes for that of a result, and aborts where an operand without elements meets one
 of size 1: for `x[mask] * 2` where the mask selects nothing. It does not where the operand is broadcast on its own.
@@ -11,15 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.extents import MAY_BE_EMPTY
 from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.types import is_integer, shape_of
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Operation, SSAValue, TensorType
+from patcomp.ir.types import is_integer, shape_of, static_shape
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.empty_operands import CHANGES, size_of, sizes_of, take_place
 
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 
@@ -29,11 +32,9 @@ def allow_empty(module: IRModule, statistics: Statistics) -> None:
     unsure = _unsure(module)
     for op in list(module.op.walk()):
         change = _CHANGES.get("broadcasting" if op.name.startswith(_BROADCASTING) else op.name)
-        if change is None or op.name.endswith("_matmul"):
-            continue
-        (result,) = op.results
-        shape = shape_of(result.type)
-        if None not in shape or (0 not in shape and result not in unsure):
+        if _is_empty_constant(op):
+            change = _constant
+        elif change is None or op.name.endswith("_matmul") or not _may_be_empty(op, unsure):
             continue
         assert op.parent is not None
         with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
@@ -42,35 +43,53 @@ def allow_empty(module: IRModule, statistics: Statistics) -> None:
             statistics.record("allow a size of 0", True, 0.0)
 
 
+def _is_empty_constant(op: Operation) -> bool:
+    """Whether a rule has left an op whose only result has no elements."""
+    types = [result.type for result in op.results]
+    computed = op.has_trait(Pure) and op.name != "coreai.constant" and len(types) == 1
+    return computed and isinstance(types[0], TensorType) and 0 in shape_of(types[0]) and None not in shape_of(types[0])
+
+
+def _constant(op: Operation) -> bool:
+    x = Value(op.results[0])
+    if isinstance(x.element_type, ComplexType):
+        return False  # the runtime has no complex constants
+    take_place(op, coreai.constant(np.zeros(static_shape(x.ssa.type)), x.element_type))
+    return True
+
+
+def _may_be_empty(op: Operation, unsure: set[SSAValue]) -> bool:
+    """Whether an operand or the result has a dynamic size, and may be without elements."""
+    for value in (*op.operands, *op.results):
+        shape = shape_of(value.type) if isinstance(value.type, TensorType) else ()
+        if None in shape and (0 in shape or value in unsure):
+            return True
+    return False
+
+
 def _reshape(op: Operation) -> bool:
     """Computes the size that a reshape gives as -1 from the only dynamic one of its operand."""
     x, wanted, shape = Value(op.operands[0]), constant_integers(op.operands[1]), shape_of(op.results[0].type)
     if wanted is None or -1 not in wanted or x.shape.count(None) != 1 or 0 in x.shape:
         return False
     before, after = (math.prod(size for size in sizes if size is not None) for sizes in (x.shape, shape))
-    size, common = _size(x, x.shape.index(None)), math.gcd(before, after)
+    size, common = size_of(x, x.shape.index(None)), math.gcd(before, after)
     if before != common:
         size = coreai.broadcasting_mul(size, before // common)
     if after != common:
         size = coreai.broadcasting_floor_divide(size, after // common)
     sizes = [size if number == -1 else int(number) for number in wanted]
     made = coreai.reshape(x, sizes, result_type=op.results[0].type)
-    set_name(made.ssa, op.results[0].name_hint)
-    op.results[0].replace_all_uses_with(made.ssa)
-    op.detach()
-    op.erase()
+    take_place(op, made)
     return True
 
 
 def _relu(op: Operation) -> bool:
     """Replaces the op by a choice between its operand and a zero of its shape."""
     x = Value(op.operands[0])
-    zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(_sizes(x.shape, [x])))
+    zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(sizes_of(x.shape, [x])))
     chosen = coreai.broadcasting_where(coreai.broadcasting_greater(zero, x), zero, x, result_type=op.results[0].type)
-    set_name(chosen.ssa, op.results[0].name_hint)
-    op.results[0].replace_all_uses_with(chosen.ssa)
-    op.detach()
-    op.erase()
+    take_place(op, chosen)
     return True
 
 
@@ -79,7 +98,7 @@ def _broadcast_operands(op: Operation) -> bool:
     values, shape, changed = [Value(operand) for operand in op.operands], shape_of(op.results[0].type), False
     for index, value in enumerate(values):
         if any(size == 1 != wanted for size, wanted in _aligned(value, shape) if wanted in (0, None)):
-            op.operands[index] = coreai.broadcast_to(value, list(_sizes(shape, values))).ssa
+            op.operands[index] = coreai.broadcast_to(value, list(sizes_of(shape, values))).ssa
             changed = True
     return changed
 
@@ -90,22 +109,8 @@ def _aligned(value: Value, shape: tuple[int | None, ...]) -> Iterator[tuple[int 
     return zip((*missing, *value.shape), shape, strict=True)
 
 
-def _sizes(shape: tuple[int | None, ...], values: list[Value]) -> Iterator[int | Value]:
-    """The sizes of a result, read of the operands where they are dynamic."""
-    for position, size in zip(range(-len(shape), 0), shape, strict=True):
-        if size is not None:
-            yield size
-            continue
-        x = next(value for value in values if value.rank >= -position and value.shape[position] is None)
-        yield _size(x, position + x.rank)
-
-
-def _size(x: Value, axis: int) -> Value:
-    return coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
-
-
 _MAKE_SIZES = {"coreai.broadcast_to", "coreai.non_zero", "coreai.range", "coreai.slice"}
-_CHANGES = {"broadcasting": _broadcast_operands, "coreai.relu": _relu, "coreai.reshape": _reshape}
+_CHANGES = {**CHANGES, "broadcasting": _broadcast_operands, "coreai.relu": _relu, "coreai.reshape": _reshape}
 
 
 def _unsure(module: IRModule) -> set[SSAValue]:

@@ -1,0 +1,125 @@
+"""What ops of the runtime cannot do with an operand that may have no elements.
+
+Reductions leave their result uninitialized. Sorting, arg max, padding and scanning abort where a dimension that they
+only go along is 0, and scatters where there is nothing to scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_integers
+from patcomp.ir.value import Value, set_name
+from patcomp.ir.xdsl import Operation
+
+_NEUTRAL = {"coreai.reduce_mean": math.nan, "coreai.reduce_product": 1, "coreai.reduce_sum": 0}
+"""The result of a reduction of nothing; that of a maximum is an error in PyTorch."""
+
+_ALONG = ("coreai.argmax", "coreai.argsort", "coreai.scan", "coreai.sort")
+"""Ops that work along the axis of their second operand, and treat all other dimensions alike."""
+
+_NO_CHANGE = {"add": 0, "sub": 0, "mul": 1, "div": 1}
+"""What a scatter of each mode combines with a number to leave it as it is; other modes are given the number itself."""
+
+
+def sizes_of(shape: Sequence[int | None], values: Sequence[Value]) -> Iterator[int | Value]:
+    """The sizes of a result, read off the operands where they are dynamic."""
+    for position, size in zip(range(-len(shape), 0), shape, strict=True):
+        if size is not None:
+            yield size
+            continue
+        x = next(value for value in values if value.rank >= -position and value.shape[position] is None)
+        yield size_of(x, position + x.rank)
+
+
+def size_of(x: Value, axis: int) -> Value:
+    """The size of a dimension, of shape 1."""
+    return coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
+
+
+def take_place(op: Operation, *made: Value) -> None:
+    """Replaces the results of an op."""
+    for result, value in zip(op.results, made, strict=True):
+        set_name(value.ssa, result.name_hint)
+        result.replace_all_uses_with(value.ssa)
+    op.detach()
+    op.erase()
+
+
+def reduce_nothing(op: Operation) -> bool:
+    """Chooses the neutral number where one of the reduced sizes is 0."""
+    x, axes = Value(op.operands[0]), constant_integers(op.operands[1])
+    reduced = [axis % x.rank for axis in axes or () if x.shape[axis] is None]
+    if not reduced:
+        return False
+    count = size_of(x, reduced[0])
+    for axis in reduced[1:]:
+        count = coreai.broadcasting_mul(count, size_of(x, axis))
+    result = _again(op, [x], [op.results[0].type])[0]
+    sizes = list(sizes_of(result.shape, [result]))
+    nothing = coreai.broadcast_to(coreai.broadcasting_equal(count, 0), sizes)
+    neutral = coreai.broadcast_to(coreai.constant(_NEUTRAL[op.name], x.element_type), sizes)
+    take_place(op, coreai.broadcasting_where(nothing, neutral, result, result_type=op.results[0].type))
+    return True
+
+
+def go_along_one_more(op: Operation) -> bool:
+    """Computes with one more row of zeros, and drops its results."""
+    x, second = Value(op.operands[0]), constant_integers(op.operands[1])
+    if second is None:
+        return False
+    padded = {axis for axis in range(x.rank) if any(second[2 * axis : 2 * axis + 2])}
+    fixed = padded if op.name == "coreai.pad" else {second[0] % x.rank}
+    rows = [axis for axis, size in enumerate(x.shape) if size is None and axis not in fixed]
+    if not rows:
+        return False
+    ends = [-1 if axis in rows else 2**31 - 1 for axis in range(x.rank)]
+    for axis in rows:
+        sizes = [1 if other == axis else size for other, size in enumerate(sizes_of(x.shape, [x]))]
+        x = coreai.concat(axis, [x, coreai.broadcast_to(coreai.constant(0, x.element_type), sizes)])
+    (result,) = op.results
+    (longer,) = _again(op, [x], [result.type])
+    take_place(op, coreai.slice_(longer, [0] * x.rank, ends, [1] * x.rank, result_type=result.type))
+    return True
+
+
+def scatter_one_more(op: Operation) -> bool:
+    """Scatters one more row before the others, which changes nothing."""
+    x, indices, updates = map(Value, op.operands[:3])
+    if indices.shape[0] is not None or None in x.shape:
+        return False
+
+    def row(like: Value, number: int) -> Value:
+        return coreai.broadcast_to(
+            coreai.constant(number, like.element_type), [1, *list(sizes_of(like.shape, [like]))[1:]]
+        )
+
+    first, mode = row(indices, 0), op.properties.get("scatter_mode")
+    if mode is not None and mode.data in _NO_CHANGE:
+        same = row(updates, _NO_CHANGE[mode.data])
+    elif op.name == "coreai.scatter_nd":
+        same = coreai.gather_nd(x, first)
+    else:
+        same = coreai.gather_along_axis(x, first, Value(op.operands[3]))
+    operands = [x, coreai.concat(0, [first, indices]), coreai.concat(0, [same, updates])]
+    take_place(op, *_again(op, operands, [op.results[0].type]))
+    return True
+
+
+def _again(op: Operation, operands: Sequence[Value], types: Sequence[Any]) -> list[Value]:
+    """The same op with other first operands."""
+    values = [*(value.ssa for value in operands), *op.operands[len(operands) :]]
+    regions = [region.clone() for region in op.regions]
+    made = type(op).create(operands=values, result_types=types, properties=dict(op.properties), regions=regions)
+    return [Value(result) for result in Builder.current().insert(made).results]
+
+
+CHANGES = {
+    **dict.fromkeys(_NEUTRAL, reduce_nothing),
+    **dict.fromkeys((*_ALONG, "coreai.pad"), go_along_one_more),
+    **dict.fromkeys(("coreai.scatter_along_axis", "coreai.scatter_nd"), scatter_one_more),
+}
