@@ -94,13 +94,12 @@ def scatter_one_more(op: Operation) -> bool:
         return False
 
     def row(like: Value, number: int) -> Value:
-        return coreai.broadcast_to(
-            coreai.constant(number, like.element_type), [1, *list(sizes_of(like.shape, [like]))[1:]]
-        )
+        _, *sizes = sizes_of(like.shape, [like])
+        return coreai.broadcast_to(coreai.constant(number, like.element_type), [1, *sizes])
 
-    first, mode = row(indices, 0), op.properties.get("scatter_mode")
-    if mode is not None and mode.data in _NO_CHANGE:
-        same = row(updates, _NO_CHANGE[mode.data])
+    first, mode = row(indices, 0), getattr(op.properties.get("scatter_mode"), "data", "update")
+    if mode in _NO_CHANGE:
+        same = row(updates, _NO_CHANGE[mode])
     elif op.name == "coreai.scatter_nd":
         same = coreai.gather_nd(x, first)
     else:
