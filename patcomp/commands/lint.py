@@ -16,6 +16,7 @@ from patcomp.commands.common import (
     counted,
     import_modules,
     load_catalogs,
+    quiet,
     rule_count,
     rules_with,
     wide_console,
@@ -23,7 +24,7 @@ from patcomp.commands.common import (
 from patcomp.commands.models import convert_model
 from patcomp.patterns import OpRule, RuleSet, collect
 from patcomp.patterns.rule import Entry
-from patcomp.rewrites.lint import fired_by_examples, lint
+from patcomp.proof.lint import fired_by_examples, lint
 
 
 def lint_catalog(
@@ -37,6 +38,7 @@ def lint_catalog(
     """Lists what is suspicious about the rules; with --catalog, about those of the given catalogs alone."""
     from patterns_catalog.explained import EXPLAINED
 
+    quiet()
     import_modules(modules)
     everything = rules_with(catalog)
     modules_of = load_catalogs(catalog)
@@ -68,6 +70,6 @@ def _fired_by_programs(rule: Entry, catalog: Sequence[ModuleType]) -> set[str]:
     programs = [item for item in rule.examples if item.program] if isinstance(rule, OpRule) else []
     if not programs:
         return set()
-    from patcomp.commands.examples import convert_example, fired_in
+    from patcomp.proof.examples import convert_example, fired_in
 
     return set().union(*(fired_in(convert_example(item, catalog)[0]) for item in programs))

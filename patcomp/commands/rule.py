@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from patcomp.commands.common import Modules, UsageError, counted, import_modules, load_catalog, wide_console
-from patcomp.rewrites.examination import Check, examine
-from patcomp.rewrites.trials import Runner, WrongRuleError
+from patcomp.commands.common import Modules, UsageError, counted, import_modules, load_catalog, quiet, wide_console
+from patcomp.proof.examination import Check, examine
+from patcomp.proof.trials import Runner, WrongRuleError
 
 
 def new_rule(
@@ -51,10 +51,11 @@ def check_rules(
     modules: Modules = None,
 ) -> None:
     """Runs the tests that follow from each rule's declaration and examples; shows a counterexample to what fails."""
-    from patcomp.commands.converted import converted_checks
     from patcomp.patterns import collect
+    from patcomp.proof.converted import converted_checks
     from patterns_catalog import default_rules
 
+    quiet()
     import_modules(modules)
     module = load_catalog(file)
     rules = collect(module)

@@ -77,7 +77,7 @@ def skeleton(kind: str, name: str, op: str | None = None) -> str:
     """
     if kind != "lowering":
         return (_COMPOSITE if kind == "composite" else _REWRITE).format(name=name)
-    from patcomp.rewrites.op_equivalence import schema_of
+    from patcomp.proof.op_equivalence import schema_of
 
     assert op is not None
     schema = schema_of(op)

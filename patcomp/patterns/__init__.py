@@ -21,7 +21,6 @@ from patcomp.patterns.procedural import (
     optimization,
 )
 from patcomp.patterns.rule import Rewrite, Rule, rule
-from patcomp.patterns.selftest import SelfTest, self_tests
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
 from patcomp.patterns.targets import CompositeTable, composites
@@ -44,7 +43,6 @@ __all__ = [
     "Rewrite",
     "Rule",
     "RuleSet",
-    "SelfTest",
     "Stage",
     "Statistics",
     "any_of",
@@ -64,7 +62,6 @@ __all__ = [
     "optimization",
     "rule",
     "run",
-    "self_tests",
     "tag",
     "why_not",
 ]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from native import Native
 
 from patcomp.patterns import Rule
-from patcomp.patterns.drawing import draw
-from patcomp.patterns.selftest import Variant, variants
-from patcomp.rewrites.equivalence import Runner, attempt, check_equivalence, find_trial
+from patcomp.proof.drawing import draw
+from patcomp.proof.equivalence import Runner, attempt, check_equivalence, find_trial
+from patcomp.proof.selftest import Variant, variants
 from patterns_catalog import default_rules
 
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")

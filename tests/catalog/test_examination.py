@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from patcomp.commands.converted import converted_checks
 from patcomp.patterns import Decomposition
 from patcomp.patterns.rule import Entry
-from patcomp.rewrites.examination import examine
+from patcomp.proof.converted import converted_checks
+from patcomp.proof.examination import examine
 from patterns_catalog import default_decompositions, default_rules
 
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")

@@ -16,7 +16,7 @@ from patcomp import TorchConverter
 from patcomp.emit.program import AIProgram
 from patcomp.frontend_torch.dtypes import element_of
 from patcomp.ir.types import element_name
-from patcomp.patterns.selftest import SelfTest, self_tests
+from patcomp.proof.selftest import SelfTest, self_tests
 from patterns_catalog import default_rules
 
 SELF_TESTS = [test for rule in default_rules().declarative() for test in self_tests(rule)]

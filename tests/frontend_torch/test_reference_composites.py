@@ -15,8 +15,8 @@ from workers import in_one_worker
 import patcomp
 from patcomp import RuleError, TorchConverter, get_decomp_table
 from patcomp.patterns import Rule, RuleSet
-from patcomp.patterns.selftest import self_tests
-from patcomp.rewrites.equivalence import check_equivalence
+from patcomp.proof.equivalence import check_equivalence
+from patcomp.proof.selftest import self_tests
 from patterns_catalog import default_rules
 
 

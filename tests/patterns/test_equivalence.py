@@ -11,7 +11,7 @@ from patcomp.errors import RuleError
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, Rule, rule
-from patcomp.rewrites.equivalence import NotEquivalentError, check_equivalence
+from patcomp.proof.equivalence import NotEquivalentError, check_equivalence
 from patterns_catalog import default_rules
 
 NORM = {"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6}

@@ -7,7 +7,8 @@ import pytest
 from patcomp.errors import RuleError
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, any_of, rule
-from patcomp.patterns.selftest import node_name, parse_type, sample, self_tests, variants
+from patcomp.patterns.example_types import parse_type
+from patcomp.proof.selftest import node_name, sample, self_tests, variants
 from tests.patterns.graphs import TABLE, declare
 
 

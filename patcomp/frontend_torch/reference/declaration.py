@@ -29,10 +29,10 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, Stage, check, compute
+from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.expressions import lift
 from patcomp.patterns.language import OpNode, Pattern, SourceNamespace
 from patcomp.patterns.rule import checked_root
-from patcomp.patterns.selftest import parse_type
 from patcomp.patterns.targets import TargetCall
 
 Example = Mapping[str, str | torch.Tensor]

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.commands.common import quiet
-from patcomp.commands.examples import convert_example, fired_in
 from patcomp.errors import EvaluationError, RuleError, StageError
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.eager import call_of, overload_of
@@ -21,10 +19,11 @@ from patcomp.ir.types import TensorType
 from patcomp.patterns import Decomposition, OpRule
 from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.rule import Entry
-from patcomp.patterns.variations import OpDrawing
-from patcomp.rewrites.examination import Check
-from patcomp.rewrites.op_equivalence import Call, arguments_of, called, compared_results, op_drawings, wrong_result
-from patcomp.rewrites.trials import InvalidRewriteError, Runner, agrees, failure_text
+from patcomp.proof.examination import Check
+from patcomp.proof.examples import convert_example, fired_in
+from patcomp.proof.op_equivalence import Call, arguments_of, called, compared_results, op_drawings, wrong_result
+from patcomp.proof.trials import InvalidRewriteError, Runner, agrees, failure_text
+from patcomp.proof.variations import OpDrawing
 
 _OF_EACH_ASPECT = 1
 """How many calls are exported of those that differ from an example in the same way; export takes most of the time."""
@@ -94,7 +93,6 @@ def _converted_calls(rule: Decomposition, catalog: Sequence[ModuleType], runtime
 
 def _converted(drawing: OpDrawing, call: Call, catalog: Sequence[ModuleType]) -> AIProgram | None:
     """The converted program of a call; None where it is refused, which an example must not be."""
-    quiet()
     is_example = drawing.aspect == "the example"
     try:
         exported = torch.export.export(_Calling(drawing), tuple(call.inputs.values()), strict=False)

@@ -20,11 +20,10 @@ from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import Decomposition, OpRule, Rejected, RuleSet
 from patcomp.patterns.aspects import FurtherResults
-from patcomp.patterns.drawing import limits_of
-from patcomp.patterns.selftest import parse_type
-from patcomp.patterns.variations import OpDrawing, holds_tensors, variations
+from patcomp.patterns.example_types import limits_of, parse_type
+from patcomp.proof.trials import InvalidRewriteError, Trial, WrongRuleError, agrees, failure_text
+from patcomp.proof.variations import OpDrawing, holds_tensors, variations
 from patcomp.rewrites.pipeline import Options, run_pipeline
-from patcomp.rewrites.trials import InvalidRewriteError, Trial, WrongRuleError, agrees, failure_text
 
 
 def op_drawings(rule: OpRule | Decomposition) -> Iterator[OpDrawing]:

@@ -9,11 +9,9 @@ from typing import Any
 import torch
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.commands.common import quiet
 from patcomp.ir.evaluate.eager import random_tensor
 from patcomp.patterns import Example
-from patcomp.patterns.drawing import limits_of
-from patcomp.patterns.selftest import parse_type
+from patcomp.patterns.example_types import limits_of, parse_type
 
 
 class Calling(torch.nn.Module):
@@ -35,7 +33,6 @@ def convert_example(example: Example, catalog: Sequence[ModuleType]) -> tuple[AI
         example: one with a `program`.
         catalog: catalogs before patcomp's own.
     """
-    quiet()
     texts = [str(text) for text in example.args]
     inputs = tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
     module = Calling(example)

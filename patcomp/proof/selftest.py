@@ -5,7 +5,7 @@ From the pattern and the example's types and values come
   (b) one for every literal changed, in which it must not match there;
   (c) one for every inner value used once more outside, in which it must not match there.
 In (b) and (c) another alternative may still match, as long as it leaves the changed op alone.
-Agreement in numbers is checked by `patcomp.rewrites.equivalence`, which makes programs of the source graphs.
+Agreement in numbers is checked by `patcomp.proof.equivalence`, which makes programs of the source graphs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +20,10 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
-from patcomp.ir.types import Shape, is_integer, tensor
+from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue, UnrealizedConversionCastOp
+from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp
+from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Number, OpNode, Pattern, ResultNode
 from patcomp.patterns.match import Match, Matcher, commutes
 from patcomp.patterns.rule import Rule, children, walk
@@ -190,15 +190,6 @@ def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
 
 
 # ---- graphs ---------------------------------------------------------------------------------------
-
-
-def parse_type(text: str) -> Attribute:
-    """A tensor type from a text such as `"2x?x8xf32"`, `"f32"` or, with a range of values, `"3xsi64[0,2]"`."""
-    match = re.fullmatch(r"((?:(?:\d+|\?)x)*)([^[]+)(\[.*\])?", text)
-    if match is None:
-        raise RuleError(f"{text!r} is not the type of a tensor")
-    shape: Shape = tuple(None if dim == "?" else int(dim) for dim in match[1].split("x") if dim)
-    return tensor(shape, match[2])
 
 
 class _Building:

@@ -11,9 +11,9 @@ from patcomp.errors import PatcompError
 from patcomp.ir.module import IRModule
 from patcomp.patterns import OpRule, Rule, RuleSet, run
 from patcomp.patterns.rule import Entry
-from patcomp.patterns.selftest import variants
-from patcomp.rewrites.equivalence import find_trial
-from patcomp.rewrites.op_equivalence import op_drawings, source_of_op
+from patcomp.proof.equivalence import find_trial
+from patcomp.proof.op_equivalence import op_drawings, source_of_op
+from patcomp.proof.selftest import variants
 from patcomp.rewrites.pipeline import Options, run_pipeline
 
 

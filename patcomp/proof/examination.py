@@ -13,16 +13,16 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir import aten, coreai
-from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet, self_tests, why_not
+from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet, why_not
 from patcomp.patterns.aspects import SPECIAL, is_left_open
-from patcomp.patterns.drawing import draw, smaller
 from patcomp.patterns.rule import Entry
-from patcomp.patterns.selftest import variants
-from patcomp.patterns.variations import OpDrawing
-from patcomp.rewrites.equivalence import attempt, drawn_trials
-from patcomp.rewrites.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
+from patcomp.proof.drawing import draw, smaller
+from patcomp.proof.equivalence import attempt, drawn_trials
+from patcomp.proof.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
+from patcomp.proof.selftest import self_tests, variants
+from patcomp.proof.trials import Runner, Trial, WrongRuleError
+from patcomp.proof.variations import OpDrawing
 from patcomp.rewrites.reach import check_reach
-from patcomp.rewrites.trials import Runner, Trial, WrongRuleError
 
 DRAWS = 40
 """How many programs are drawn of a declarative rule."""

@@ -22,12 +22,10 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import SSAValue, dead_code
 from patcomp.patterns import Rule, RuleSet, run
-from patcomp.patterns.drawing import ASPECTS, Choose, Drawing, draw
 from patcomp.patterns.language import AnyOf, ResultNode
-from patcomp.patterns.selftest import Variant, variants
-from patcomp.rewrites.normalize import normalize
-from patcomp.rewrites.pipeline import Options, run_pipeline
-from patcomp.rewrites.trials import (
+from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw
+from patcomp.proof.selftest import Variant, variants
+from patcomp.proof.trials import (
     InvalidRewriteError,
     NotEquivalentError,
     Runner,
@@ -36,6 +34,8 @@ from patcomp.rewrites.trials import (
     tolerance_of,
     without_rule,
 )
+from patcomp.rewrites.normalize import normalize
+from patcomp.rewrites.pipeline import Options, run_pipeline
 
 __all__ = [
     "InvalidRewriteError",

@@ -14,8 +14,9 @@ from typing import Any
 from patcomp.ir.aten import MEMORY_ARGUMENTS, Argument, Schema
 from patcomp.patterns.aspects import SPECIAL
 from patcomp.patterns.decomposition import Decomposition
-from patcomp.patterns.drawing import AXES, TENSOR_TYPE, resized, resizing, sizes_in
+from patcomp.patterns.example_types import TENSOR_TYPE
 from patcomp.patterns.procedural import Example, OpRule
+from patcomp.proof.drawing import AXES, resized, resizing, sizes_in
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
 _MOST_AXES = 6

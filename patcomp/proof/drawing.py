@@ -16,16 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import RuleError
+from patcomp.patterns.example_types import TENSOR_TYPE, limits_of
 from patcomp.patterns.language import ANY, Attr, OpNode, Pattern
 from patcomp.patterns.rule import Rule, children
-from patcomp.patterns.selftest import Sample, Variant, chosen_nodes, sample
+from patcomp.proof.selftest import Sample, Variant, chosen_nodes, sample
 
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
 
-TENSOR_TYPE = re.compile(
-    r"(?P<dims>(?:\d+x)*)(?P<element>[a-z]+\d+|complex<f32>)(?:\[(?P<low>[-\d.]+),(?P<high>[-\d.]+)\])?"
-)
 FLOATS = ("f32", "f16", "bf16")
 AXES = ("dim", "dims", "axis")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
@@ -62,12 +60,6 @@ class Drawing:
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.example.items())
         return f"{self.aspect}, {self.variant.name}, {given}"
-
-
-def limits_of(text: str) -> tuple[float, float] | None:
-    """The range of values in a type, None where it has none."""
-    match = TENSOR_TYPE.fullmatch(text)
-    return (float(match["low"]), float(match["high"])) if match and match["low"] else None
 
 
 def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | None = None) -> Drawing:
