@@ -2,7 +2,7 @@
 
     check_equivalence(rule, default_rules())
 
-draws programs of the rule's source (`patterns.drawing`), applies the rule alone, compiles what it gives with the
+draws programs of the rule's source (`proof.drawing`), applies the rule alone, compiles what it gives with the
 rest of the catalog, and compares with what eager PyTorch computes for the untouched source. PyTorch is imported
 when a check is made.
 """

@@ -1,6 +1,6 @@
 """Whether a procedural rule computes the same as the op it takes, in numbers.
 
-Each example of the rule, and variations of it (`patterns.variations`), is a program of one op; it is compiled with
+Each example of the rule, and variations of it (`proof.variations`), is a program of one op; it is compiled with
 the rule in front of the catalog, and run against eager PyTorch.
 """
 

@@ -10,7 +10,7 @@ import torch
 from patcomp import TorchConverter
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Rewrite, Rule, RuleSet, rule
-from patcomp.rewrites.examination import examine
+from patcomp.proof.examination import examine
 from patterns_catalog import default_rules
 
 
