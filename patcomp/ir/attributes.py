@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 
+from patcomp.ir.rows import Property
 from patcomp.ir.types import SYMBOL, BalancedText
 from patcomp.ir.xdsl import (
     ArrayAttr,
@@ -137,38 +139,12 @@ class EnumerationAttr(Data[str]):
         printer.print_string(f"<{self.data}>")
 
 
-@irdl_attr_definition
-class ApproximateAttr(EnumerationAttr):
-    name = "coreai.approximate"
-    values = ("none", "tanh", "sigmoid")
-
-
-@irdl_attr_definition
-class InterpolationModeAttr(EnumerationAttr):
-    name = "coreai.interpolation_mode"
-    values = ("linear", "nearest_neighbor")
-
-
-@irdl_attr_definition
-class PaddingModeAttr(EnumerationAttr):
-    name = "coreai.padding_mode"
-    values = ("circular", "constant", "reflect", "replicate", "symmetric")
-
-
-@irdl_attr_definition
-class ScatterModeAttr(EnumerationAttr):
-    name = "coreai.scatter_mode"
-    values = ("update", "add", "sub", "mul", "div", "max", "min")
-
-
-@irdl_attr_definition
-class CompilationAttr(EnumerationAttr):
-    name = "coreai.compilation"
-    values = ("full", "partial", "finalized")
-
-
-SCAN_OPS = ("sum", "product", "min", "max")
-"""`coreai.scan`'s combiners, in the order of the integer that its `scan_op` property holds."""
+@cache
+def enumeration(name: str, words: tuple[str, ...]) -> type[EnumerationAttr]:
+    """The attribute class of an enumeration that rows of the dialect table declare."""
+    return irdl_attr_definition(
+        type(f"{name.title().replace('_', '')}Attr", (EnumerationAttr,), {"name": f"coreai.{name}", "values": words})
+    )
 
 
 @irdl_attr_definition
@@ -243,11 +219,6 @@ class ImageConstraintsAttr(BalancedText):
 
 ATTRIBUTES = (
     CompositeDeclarationAttr,
-    ApproximateAttr,
-    InterpolationModeAttr,
-    PaddingModeAttr,
-    ScatterModeAttr,
-    CompilationAttr,
     SymbolConstantAttr,
     ParameterDeclarationsAttr,
     SparseEncodingAttr,
@@ -255,3 +226,33 @@ ATTRIBUTES = (
     HardwareConstraintsAttr,
     ImageConstraintsAttr,
 )
+
+
+def class_of(declared: Property) -> type[Attribute] | None:
+    """The class of the attributes that a property takes, None where the row does not say."""
+    if declared.is_position:
+        return IntegerAttr
+    if declared.words:
+        return enumeration(declared.name, declared.words)
+    return next((attribute for attribute in ATTRIBUTES if f"#{attribute.name}" == declared.kind), None)
+
+
+def word_attribute(declared: Property, word: str | StrEnum) -> Attribute:
+    """The attribute of a word of an enumeration.
+
+    Raises:
+        ValueError: the enumeration has no such word.
+    """
+    if not declared.is_position:
+        return enumeration(declared.name, declared.words)(word)
+    if word not in declared.words:
+        raise ValueError(f"{declared.name} is one of {', '.join(declared.words)}; got {word!r}")
+    return IntegerAttr(declared.words.index(word), IntegerType(32))
+
+
+def word_of(declared: Property, attribute: Attribute) -> str:
+    """The word of an enumeration that an attribute stands for."""
+    if isinstance(attribute, IntegerAttr):
+        return declared.words[attribute.value.data]
+    assert isinstance(attribute, EnumerationAttr)
+    return attribute.data

@@ -14,29 +14,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from patcomp.ir import attributes as _attributes
-from patcomp.ir.attributes import SCAN_OPS, symbol_constant
+from patcomp.ir.attributes import symbol_constant, word_attribute
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import element_of_numpy, to_numpy
-from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
+from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.dialect import OPS
 from patcomp.ir.graphs import graph as graph
 from patcomp.ir.infer import InferenceError, infer_types
+from patcomp.ir.rows import Row, Slot
 from patcomp.ir.types import ELEMENT_TYPES, FAMILIES, TORCH_DTYPES, TensorType, element_name, element_type, tensor
 from patcomp.ir.value import TypeView, Value
-from patcomp.ir.xdsl import Attribute, IntegerAttr, IntegerType, LocationAttr, Region, SSAValue, StringAttr
-
-_ENUMERATIONS = {
-    "approximate": _attributes.ApproximateAttr,
-    "interpolation_mode": _attributes.InterpolationModeAttr,
-    "padding_mode": _attributes.PaddingModeAttr,
-    "scatter_mode": _attributes.ScatterModeAttr,
-}
-
+from patcomp.ir.xdsl import Attribute, LocationAttr, Region, SSAValue, StringAttr
 
 Branch = Callable[..., Value | Sequence[Value]]
 """What builds a region: a function that gives a value or several."""
@@ -215,10 +207,10 @@ def _joined(builder: Builder, given: Sequence[Any], element: str) -> SSAValue:
     for is_value, items in groupby(given, lambda item: isinstance(item, Value | SSAValue)):
         if is_value:
             scalars = (cast(item if isinstance(item, Value) else Value(item), element) for item in items)
-            parts += [scalar if scalar.rank else globals()["reshape"](scalar, [1]) for scalar in scalars]
+            parts += [scalar if scalar.rank else FUNCTIONS["reshape"](scalar, [1]) for scalar in scalars]
         else:
             parts.append(constant(list(items), element))
-    return (parts[0] if len(parts) == 1 else globals()["concat"](0, parts)).ssa
+    return (parts[0] if len(parts) == 1 else FUNCTIONS["concat"](0, parts)).ssa
 
 
 def _index(given: Value | SSAValue) -> SSAValue:
@@ -231,34 +223,26 @@ def _index(given: Value | SSAValue) -> SSAValue:
 
 def _properties(row: Row, given: dict[str, Any]) -> dict[str, Attribute]:
     properties: dict[str, Attribute] = {}
-    for declared, kind in row.attributes:
-        name, optional = declared.rstrip("?"), declared.endswith("?")
-        value = given.pop(name, None)
-        if value is None and "=" in kind:
-            value = kind.partition("=")[2]
+    for declared in row.properties:
+        value = given.pop(declared.name, None)
         if value is None:
-            if optional:
+            value = declared.default
+        if value is None:
+            if declared.optional:
                 continue
-            raise TypeError(f"{row.op_name} needs {name}=")
+            raise TypeError(f"{row.op_name} needs {declared.name}=")
         if not isinstance(value, Attribute):
-            if name == "scan_op":
-                if value not in SCAN_OPS:
-                    raise ValueError(f"{name} is one of {', '.join(SCAN_OPS)}; got {value!r}")
-                value = IntegerAttr(SCAN_OPS.index(value), IntegerType(32))
-            elif name in _ENUMERATIONS:
-                value = _ENUMERATIONS[name](value)
-            else:
-                value = StringAttr(value)
-        properties[name] = value
+            value = word_attribute(declared, value) if declared.words else StringAttr(value)
+        properties[declared.name] = value
     return properties
 
 
 def _author(row: Row) -> Callable[..., Any]:
     slots = row.operands
+    property_names = [declared.name for declared in row.properties]
 
     def function(*args: Any, loc: LocationAttr | None = None, result_type: Any = None, **kwargs: Any) -> Any:
-        attribute_names = {declared.rstrip("?") for declared, _ in row.attributes}
-        given_attributes = {name: kwargs.pop(name) for name in list(kwargs) if name in attribute_names}
+        given_properties = {name: kwargs.pop(name) for name in list(kwargs) if name in property_names}
         arguments: dict[str, Any] = {}
         positional = list(args)
         for slot in slots:
@@ -268,9 +252,9 @@ def _author(row: Row) -> Callable[..., Any]:
                 arguments[slot.name] = positional.pop(0)
             else:
                 raise TypeError(f"{row.op_name} needs {slot.name}=")
-        for name in [name for name, _ in row.attributes]:
-            if positional and name.rstrip("?") not in given_attributes:
-                given_attributes[name.rstrip("?")] = positional.pop(0)
+        for name in property_names:
+            if positional and name not in given_properties:
+                given_properties[name] = positional.pop(0)
         if positional or kwargs:
             raise TypeError(f"{row.op_name} takes {[slot.name for slot in slots]}, got also {positional or kwargs}")
 
@@ -287,8 +271,8 @@ def _author(row: Row) -> Callable[..., Any]:
                 except (TypeError, OverflowError) as error:
                     raise type(error)(f"{row.op_name}, {slot.name}: {error}") from None
                 segments.append(len(items))
-            properties = _properties(row, given_attributes)
-            if row.name == "metal4_kernel":
+            properties = _properties(row, given_properties)
+            if sum(slot.variadic for slot in slots) > 1:
                 properties["operandSegmentSizes"] = OPS[row.op_name].segment_sizes(segments)
             regions: list[Region] = []
             if row.name == "scatter_nd":
@@ -312,7 +296,7 @@ def _author(row: Row) -> Callable[..., Any]:
     function.__doc__ = f"{row.doc}\n\nOperands: {', '.join(slot.name for slot in slots) or 'none'}."
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(slot.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for slot in slots]
-        + [inspect.Parameter(name.rstrip("?"), inspect.Parameter.KEYWORD_ONLY) for name, _ in row.attributes]
+        + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in property_names]
         + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("loc", "result_type")]
     )
     return function
@@ -350,18 +334,25 @@ def _of_wrong_rank(row: Row, operands: Sequence[SSAValue]) -> str:
     return ", ".join(wrong) or "an operand"
 
 
-NOT_AUTHORED = {"isolated_group", "delegate", "reduce", "reduce_index", "condition"}
-"""Ops without an authoring function: the rules that need them make them."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function for function in (constant, cast, if_, while_, invoke, output, yield_, graph)
+}
+"""The authoring functions by name: the builder's name of the row, and the op's own."""
 
 for _row in (*ROWS, *COREAIX_ROWS):
-    if _row.builder not in globals() and _row.name not in NOT_AUTHORED:
-        globals()[_row.builder] = _author(_row)
+    if _row.authored and _row.builder not in FUNCTIONS:
+        FUNCTIONS[_row.builder] = _author(_row)
 for _row in ROWS:
-    _base = _row.name.rpartition(".")[2]
-    if _row.builder in globals() and _base not in ("if", "while", "yield"):
-        globals().setdefault(_base, globals()[_row.builder])
+    if _row.authored:
+        FUNCTIONS.setdefault(_row.name.rpartition(".")[2], FUNCTIONS[_row.builder])
 
 
-if TYPE_CHECKING:
+def __getattr__(name: str) -> Callable[..., Any]:
+    try:
+        return FUNCTIONS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *FUNCTIONS})

@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from patcomp.ir import attributes
-from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
+from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
+from patcomp.ir.rows import Row, Slot
 from patcomp.ir.syntax import FORMS
 from patcomp.ir.types import (
     HandleType,
@@ -49,26 +50,11 @@ from patcomp.ir.xdsl import (
     var_result_def,
 )
 
-_IMPURE = {"graph", "output", "yield", "condition", "invoke", "delegate", "create_token", "join_token",
-           "read_handle", "write_handle", "target_spec", "metal4_kernel", "isolated_group"}  # fmt: skip
-
-_ATTRIBUTE_CLASSES: dict[str, type[Attribute]] = {
-    "ApproximateAttr": attributes.ApproximateAttr,
-    "InterpolationModeAttr": attributes.InterpolationModeAttr,
-    "PaddingModeAttr": attributes.PaddingModeAttr,
-    "ScatterModeAttr": attributes.ScatterModeAttr,
-    "CompilationAttr": attributes.CompilationAttr,
-    "COREAI_TargetSpecAttr": attributes.TargetSpecAttr,
-    "ParamDeclArrayAttr": attributes.ParameterDeclarationsAttr,
-}
-
 
 class CoreaiOp(IRDLOperation):
     """Base of every op of the dialect."""
 
     ROW: ClassVar[Row]
-    ENUMERATIONS: ClassVar[dict[str, Any]] = {}
-    """Attribute class of each property whose class the text leaves out."""
 
     def operand_segments(self) -> tuple[int, ...] | None:
         """How many operands each slot has, where the op says so; None where at most one slot is variadic."""
@@ -114,26 +100,22 @@ def _make(row: Row) -> type[CoreaiOp]:
         fields[f"{slot.name}_operand"] = define(slot, operand_def, var_operand_def)
     for slot in row.results:
         fields[f"{slot.name}_result"] = define(slot, result_def, var_result_def)
-    for region in row.regions:
+    for region, _ in row.regions:
         fields[f"{region}_region"] = region_def()
-    enumerations = {}
-    for name, kind in row.attributes:
-        property_name = name.rstrip("?")
-        definition = opt_prop_def if name.endswith("?") else prop_def
-        fields[f"{property_name}_property"] = definition(AnyAttr(), prop_name=property_name)
-        if (attribute_class := _ATTRIBUTE_CLASSES.get(kind.partition("=")[0])) is not None:
-            enumerations[property_name] = attribute_class
-    traits: list[Any] = [] if row.name in _IMPURE else [Pure()]
+    for declared in row.properties:
+        definition = opt_prop_def if declared.optional else prop_def
+        fields[f"{declared.name}_property"] = definition(AnyAttr(), prop_name=declared.name)
+    traits: list[Any] = [Pure()] if row.pure else []
     if row.terminator:
         traits.append(IsTerminator())
     if row.name == "graph":
         traits += [IsolatedFromAbove(), SymbolOpInterface()]
     fields["traits"] = traits_def(*traits)
-    if row.name == "metal4_kernel":
+    if sum(slot.variadic for slot in row.operands) > 1:
         fields["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
     class_name = "".join(part.capitalize() for part in row.name.replace(".", "_").split("_")) + "Op"
     op_class: type[CoreaiOp] = irdl_op_definition(type(class_name, (CoreaiOp,), fields))
-    op_class.ROW, op_class.ENUMERATIONS = row, enumerations
+    op_class.ROW = row
     return op_class
 
 
@@ -145,6 +127,7 @@ COREAI = Dialect(
     [op_class for name, op_class in OPS.items() if name.startswith("coreai.")],
     [
         *(attribute for attribute in attributes.ATTRIBUTES if attribute.name.startswith("coreai.")),
+        *{attributes.enumeration(item.name, item.words): None for row in ROWS for item in row.properties if item.words},
         TokenType,
         HandleType,
         ImageType,

@@ -18,8 +18,9 @@ import numpy as np
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, to_numpy
-from patcomp.ir.coreai_table import ROWS, Row
+from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import OPS
+from patcomp.ir.rows import Row
 from patcomp.ir.types import ELEMENT_TYPES, Shape, element_name, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
@@ -402,7 +403,7 @@ class CoreaiView(DialectView):
 
     def arguments(self, op: Operation) -> Mapping[str, Any]:
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]
-        declared = {name.rstrip("?"): None for name, _ in OPS[op.name].ROW.attributes}
+        declared = {declared.name: None for declared in OPS[op.name].ROW.properties}
         return {name: _decoded(value) for name, value in (declared | arguments).items()}
 
     def operands_in(self, attribute: Attribute) -> int:
@@ -437,8 +438,8 @@ def _coreai_spec(row: Row) -> OpSpec:
         for slot in row.operands
     ]
     attributes = [
-        ArgumentSpec(name.rstrip("?"), "attribute", name.endswith("?"), kind, kind.partition("=")[2] or None)
-        for name, kind in row.attributes
+        ArgumentSpec(declared.name, "attribute", declared.optional, declared.kind, declared.default)
+        for declared in row.properties
     ]
     pair = (row.operands[0].name, row.operands[1].name) if row.commutative else None
     results = None if any(slot.variadic for slot in row.results) else len(row.results)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-from patcomp.ir.attributes import SCAN_OPS
 from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, is_integer, ordered, unordered, widen
 from patcomp.ir.evaluate.registry import Call, axes_of, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS
@@ -115,7 +114,7 @@ _SCANS: dict[str, Callable[..., torch.Tensor]] = {
 
 @implements("coreai.scan")
 def scan(call: Call, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Tensor) -> torch.Tensor:
-    combiner = SCAN_OPS[int(call.attribute("scan_op"))]
+    combiner = call.attribute("scan_op")
     dim = axis_of(call, axis, x.dim())
     if combiner in ("min", "max"):
         values = _without_nan(ordered(x), torch.inf if combiner == "min" else -torch.inf)

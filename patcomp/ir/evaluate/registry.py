@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from patcomp.errors import EvaluationError
+from patcomp.ir.attributes import word_of
 from patcomp.ir.evaluate.element_types import narrow, widen
 from patcomp.ir.locations import describe
 from patcomp.ir.types import element_name
@@ -60,6 +61,9 @@ class Call:
         attribute: Attribute | None = self.op.properties.get(name)
         if attribute is None:
             return default
+        declared = next((item for item in self.op.ROW.properties if item.name == name), None)  # type: ignore[attr-defined]
+        if declared is not None and declared.words:
+            return word_of(declared, attribute)
         data = getattr(attribute, "data", None)
         return data if data is not None else attribute.value.data  # type: ignore[attr-defined]
 

@@ -7,7 +7,6 @@ verifier is lenient on shapes, and the runtime then cuts, garbles or aborts.
 
 from __future__ import annotations
 
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer import elementwise, indexing, reductions, shapes, sources, windows  # noqa: F401  (they register)
 from patcomp.ir.infer.common import (
     INFERENCES,
@@ -21,6 +20,7 @@ from patcomp.ir.infer.common import (
     merge,
     normalize_axis,
 )
+from patcomp.ir.rows import Row
 from patcomp.ir.xdsl import Attribute
 
 __all__ = [

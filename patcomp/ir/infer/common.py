@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.coreai_table import Row
+from patcomp.ir.rows import Row
 from patcomp.ir.types import Shape, shape_of
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer.common import (
     InferenceError,
     Operands,
@@ -20,6 +19,7 @@ from patcomp.ir.infer.common import (
 )
 from patcomp.ir.infer.indexing import check_along_axis, gathered_shape
 from patcomp.ir.infer.shapes import sliced_shape
+from patcomp.ir.rows import Row
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.xdsl import Attribute
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer.common import (
     Operands,
     Properties,
@@ -13,6 +12,7 @@ from patcomp.ir.infer.common import (
     require,
     shape_text,
 )
+from patcomp.ir.rows import Row
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.xdsl import Attribute, SSAValue
 

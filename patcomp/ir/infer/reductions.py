@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer.common import (
     Operands,
     Properties,
@@ -16,6 +15,7 @@ from patcomp.ir.infer.common import (
     operand_shape,
     require,
 )
+from patcomp.ir.rows import Row
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.xdsl import Attribute
 

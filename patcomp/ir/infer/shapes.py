@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer.common import (
     Operands,
     Properties,
@@ -22,6 +21,7 @@ from patcomp.ir.infer.common import (
     require,
     shape_text,
 )
+from patcomp.ir.rows import Row
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.xdsl import Attribute
 

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from patcomp.ir.constants import constant_integers, constant_values
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer.common import (
     Operands,
     Properties,
@@ -17,6 +16,7 @@ from patcomp.ir.infer.common import (
     operand_shape,
     require,
 )
+from patcomp.ir.rows import Row
 from patcomp.ir.types import TOKEN, HandleType, element_type, tensor
 from patcomp.ir.xdsl import Attribute
 

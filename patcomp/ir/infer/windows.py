@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.coreai_table import Row
 from patcomp.ir.infer.common import (
     Operands,
     Properties,
@@ -18,6 +17,7 @@ from patcomp.ir.infer.common import (
     require,
     shape_text,
 )
+from patcomp.ir.rows import Row
 from patcomp.ir.types import tensor
 from patcomp.ir.xdsl import Attribute
 

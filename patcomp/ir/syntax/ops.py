@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from patcomp.ir.attributes import SCAN_OPS, EnumerationAttr
+from patcomp.ir.attributes import word_attribute, word_of
 from patcomp.ir.syntax.pieces import (
     Form,
     finish,
@@ -21,59 +21,36 @@ from patcomp.ir.syntax.pieces import (
     string_property,
 )
 from patcomp.ir.types import ImageType
-from patcomp.ir.xdsl import Attribute, IntegerAttr, IntegerType, Parser, Printer, StringAttr
+from patcomp.ir.xdsl import Attribute, Parser, Printer, StringAttr
 
 if TYPE_CHECKING:
     from patcomp.ir.dialect import CoreaiOp
 
 
-def _enumeration_keyword(op_class: type[CoreaiOp]) -> tuple[str, str] | None:
-    """The keyword and property name of the op's enumeration, printed as `mode = <constant>`."""
-    return {
-        "coreai.gelu": ("approximate", "approximate"),
-        "coreai.pad": ("mode", "padding_mode"),
-        "coreai.scan": ("combiner", "scan_op"),
-        "coreai.scatter_along_axis": ("scatter_mode", "scatter_mode"),
-    }.get(op_class.name)
+def _print_enumerations(op: CoreaiOp, printer: Printer) -> None:
+    for declared in op.ROW.properties:
+        attribute = op.properties.get(declared.name)
+        if declared.words and attribute is not None and (word := word_of(declared, attribute)) != declared.default:
+            printer.print_string(f" {declared.keyword} = <{word}>")
 
 
-_DEFAULTS = {"approximate": "none", "scatter_mode": "update"}
-
-
-def _print_enumeration(op: CoreaiOp, printer: Printer) -> None:
-    found = _enumeration_keyword(type(op))
-    if found is None:
-        return
-    keyword, name = found
-    attribute = op.properties.get(name)
-    if attribute is None:
-        return
-    assert isinstance(attribute, IntegerAttr | EnumerationAttr)
-    value = SCAN_OPS[attribute.value.data] if isinstance(attribute, IntegerAttr) else attribute.data
-    if _DEFAULTS.get(name) != value:
-        printer.print_string(f" {keyword} = <{value}>")
-
-
-def _parse_enumeration(parser: Parser, op_class: type[CoreaiOp]) -> dict[str, Attribute]:
-    found = _enumeration_keyword(op_class)
-    if found is None:
-        return {}
-    keyword, name = found
-    if parser.parse_optional_keyword(keyword) is None:
-        return {name: op_class.ENUMERATIONS[name](_DEFAULTS[name])}
-    parser.parse_punctuation("=")
-    if name == "scan_op":
-        with parser.in_angle_brackets():
-            return {name: IntegerAttr(SCAN_OPS.index(parser.parse_identifier()), IntegerType(32))}
-    enumeration = op_class.ENUMERATIONS[name]
-    return {name: enumeration(enumeration.parse_parameter(parser))}
+def _parse_enumerations(parser: Parser, op_class: type[CoreaiOp]) -> dict[str, Attribute]:
+    found: dict[str, Attribute] = {}
+    for declared in op_class.ROW.properties:
+        if parser.parse_optional_keyword(declared.keyword) is not None:
+            parser.parse_punctuation("=")
+            with parser.in_angle_brackets():
+                found[declared.name] = word_attribute(declared, parser.parse_identifier())
+        elif declared.default is not None:
+            found[declared.name] = word_attribute(declared, declared.default)
+    return found
 
 
 def print_functional(op: CoreaiOp, printer: Printer) -> None:
     if op.operands:
         printer.print_string(" ")
         print_list(printer, op.operands)
-    _print_enumeration(op, printer)
+    _print_enumerations(op, printer)
     printer.print_string(" : ")
     print_types([operand.type for operand in op.operands], printer)
     printer.print_string(" -> ")
@@ -83,7 +60,7 @@ def print_functional(op: CoreaiOp, printer: Printer) -> None:
 
 def parse_functional(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
     operands = parse_operands(parser)
-    properties = _parse_enumeration(parser, op_class)
+    properties = _parse_enumerations(parser, op_class)
     parser.parse_punctuation(":")
     operand_types = parse_type_list(parser)
     parser.parse_punctuation("->")
@@ -114,7 +91,7 @@ def parse_call(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
 def print_unary(op: CoreaiOp, printer: Printer) -> None:
     printer.print_string(" ")
     printer.print_ssa_value(op.operands[0])
-    _print_enumeration(op, printer)
+    _print_enumerations(op, printer)
     printer.print_string(" : ")
     print_type(op.operands[0].type, printer)
     printer.print_string(" -> ")
@@ -124,7 +101,7 @@ def print_unary(op: CoreaiOp, printer: Printer) -> None:
 
 def parse_unary(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
     operand = parser.parse_unresolved_operand()
-    properties = _parse_enumeration(parser, op_class)
+    properties = _parse_enumerations(parser, op_class)
     parser.parse_punctuation(":")
     operand_type = parse_type(parser, ImageType)
     parser.parse_punctuation("->")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from patcomp.ir.attributes import CompilationAttr, SymbolConstantAttr, TargetSpecAttr
+from patcomp.ir.attributes import EnumerationAttr, SymbolConstantAttr, TargetSpecAttr, word_attribute
 from patcomp.ir.syntax.pieces import (
     finish,
     parse_operands,
@@ -77,7 +77,7 @@ def print_target_spec(op: CoreaiOp, printer: Printer) -> None:
     spec, compilation = op.properties["spec"], op.properties.get("compilation")
     assert isinstance(spec, TargetSpecAttr)
     spec.print_parameters(printer)
-    if isinstance(compilation, CompilationAttr):
+    if isinstance(compilation, EnumerationAttr):
         printer.print_string(", compilation = ")
         compilation.print_parameter(printer)
     printer.print_string("}")
@@ -92,7 +92,8 @@ def parse_target_spec(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
         if parser.parse_optional_punctuation(",") is not None:
             parser.parse_keyword("compilation")
             parser.parse_punctuation("=")
-            properties["compilation"] = CompilationAttr(CompilationAttr.parse_parameter(parser))
+            declared = next(item for item in op_class.ROW.properties if item.name == "compilation")
+            properties["compilation"] = word_attribute(declared, EnumerationAttr.parse_parameter(parser))
     return finish(parser, op_class, [], [], [], properties)
 
 

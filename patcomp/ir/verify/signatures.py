@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from patcomp.ir.attributes import class_of
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.coreai_table import ROWS, Row, Slot
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
+from patcomp.ir.rows import Row, Slot
 from patcomp.ir.types import (
     ELEMENT_TYPES,
     FAMILIES,
@@ -19,31 +20,6 @@ from patcomp.ir.types import (
 )
 from patcomp.ir.verify.report import Report
 from patcomp.ir.xdsl import Attribute, IntegerAttr, SSAValue, TensorType
-
-_EXACT = {
-    *("constant", "argsort", "get_shape", "not", "gather_nd", "create_complex", "real_part", "imaginary_part"),
-    *("concat", "shrink_dims", "lut_to_dense"),
-}
-"""Ops whose declared result types must be the inferred ones; elsewhere `?` may be more or less precise."""
-
-_AXIS_OPERAND = {"concat": 0, "shrink_dims": 1, "lut_to_dense": 2}
-"""The operand that must be constant for the inferred type to be exact."""
-
-_EXACT_TO_SAVE = {
-    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "relu", "round"),
-    *("rsqrt", "silu", "sin", "sinh", "sqrt", "tan", "tanh", "blockwise_shift_scale"),
-    *(row.name for row in ROWS if row.infer == "same_shape"),
-}
-"""Ops that cannot be saved when `?` stands in one of the operand and result types and a number in another."""
-
-_FREE_ELEMENT = {
-    "argmax",
-    "non_zero",
-    "reduce_index",
-    "asymmetric_quantization_statistics",
-    "symmetric_quantization_statistics",
-}
-"""Ops that let the author choose the result's element type within the row's families."""
 
 _NOT_TENSORS: dict[str, type[Attribute]] = {"TOKEN": TokenType, "HANDLE": HandleType, "IMAGE": ImageType}
 
@@ -104,27 +80,28 @@ def _structure_problems(op: CoreaiOp) -> list[str]:
         problems.append(f"has operand segments {list(segments)}, which do not fit its {len(op._operands)} operands")
     if len(op.regions) != len(row.regions):
         problems.append(f"takes {len(row.regions)} regions, but has {len(op.regions)}")
-    if row.attributes or op.properties:
+    if row.properties or op.properties:
         problems += _property_problems(op)
     return problems
 
 
 def _property_problems(op: CoreaiOp) -> list[str]:
     problems = []
-    known = {"operandSegmentSizes"} if op.ROW.name == "metal4_kernel" else set()
-    for declared, _ in op.ROW.attributes:
-        name = declared.rstrip("?")
+    known = set() if op.operand_segments() is None else {"operandSegmentSizes"}
+    for declared in op.ROW.properties:
+        name = declared.name
         known.add(name)
-        attribute = op.properties.get(name)
-        if attribute is None and not declared.endswith("?"):
-            problems.append(f"lacks the property `{name}`")
-        expected = op.ENUMERATIONS.get(name)
-        if attribute is not None and expected is not None and not isinstance(attribute, expected):
+        attribute, expected = op.properties.get(name), class_of(declared)
+        if attribute is None:
+            if not declared.optional:
+                problems.append(f"lacks the property `{name}`")
+        elif declared.is_position:
+            last = len(declared.words) - 1
+            if not (isinstance(attribute, IntegerAttr) and 0 <= attribute.value.data <= last):
+                problems.append(f"property `{name}` must be an integer from 0 to {last}, but is {attribute}")
+        elif expected is not None and not isinstance(attribute, expected):
             problems.append(f"property `{name}` must be a #{expected.name}, but is {attribute}")
     problems += [f"has no property `{name}`" for name in op.properties if name not in known]
-    scan = op.properties.get("scan_op")
-    if scan is not None and not (isinstance(scan, IntegerAttr) and 0 <= scan.value.data < 4):
-        problems.append(f"property `scan_op` must be an integer from 0 to 3, but is {scan}")
     return problems
 
 
@@ -197,9 +174,7 @@ def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:
     assert inferred is not None
     if len(inferred) != len(declared):
         return [f"makes {len(inferred)} results, but {len(declared)} are declared"]
-    axis = _AXIS_OPERAND.get(row.name)
-    exact = row.name in _EXACT and (axis is None or constant_integers(op._operands[axis]) is not None)
-    exact = exact or (runtime and row.name in _EXACT_TO_SAVE)
+    exact = _is_exact(op, runtime)
     return [
         f"result type must be {'exactly ' if exact else ''}{wanted}"
         for wanted, given in zip(inferred, declared, strict=True)
@@ -207,11 +182,20 @@ def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:
     ]
 
 
+def _is_exact(op: CoreaiOp, runtime: bool) -> bool:
+    """Whether the declared result types must be the inferred ones."""
+    when = op.ROW.exact
+    if when in ("", "always", "to save"):
+        return when == "always" or (runtime and when == "to save")
+    position = [slot.name for slot in op.ROW.operands].index(when)
+    return constant_integers(op._operands[position]) is not None
+
+
 def _agrees(wanted: Attribute, given: Attribute, exact: bool, row: Row) -> bool:
     if wanted == given:
         return True
     if exact or not isinstance(wanted, TensorType) or not isinstance(given, TensorType):
         return False
-    if wanted.element_type != given.element_type and row.name not in _FREE_ELEMENT:
+    if wanted.element_type != given.element_type and not row.free_element:
         return False
     return compatible(shape_of(wanted), shape_of(given))

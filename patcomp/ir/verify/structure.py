@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from patcomp.errors import VerifyError
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.attributes import CompositeDeclarationAttr, SymbolConstantAttr
+from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.region import RegionOp
@@ -29,23 +30,17 @@ from patcomp.ir.xdsl import (
 )
 
 _TERMINATORS = {
-    "coreai.graph": ("coreai.output",),
-    "coreai.while": ("coreai.condition", "coreai.yield"),
-    "coreai.if": ("coreai.yield", "coreai.yield"),
-    "coreai.scatter_nd": ("coreai.yield",),
-    "coreai.reduce": ("coreai.yield",),
-    "coreai.reduce_index": ("coreai.yield",),
-    "coreai.isolated_group": ("coreai.yield",),
+    **{row.op_name: tuple(f"coreai.{terminator}" for _, terminator in row.regions) for row in ROWS if row.regions},
     "patcomp.region": ("coreai.yield",),
 }
 """The terminator of each region of the ops that have regions."""
 
-_ENDS = {"coreai.output", "coreai.condition", "coreai.yield"}
+_ENDS = {row.op_name for row in ROWS if row.terminator}
 
-_ISOLATED = {"coreai.graph", "coreai.isolated_group", "patcomp.region"}
+_ISOLATED = {*(row.op_name for row in ROWS if row.isolated), "patcomp.region"}
 """Ops whose regions use no value from outside."""
 
-_TOP_LEVEL = {"coreai.graph", "coreai.target_spec"}
+_TOP_LEVEL = {row.op_name for row in ROWS if row.top_level}
 
 
 def verify(module: IRModule, *, runtime: bool = True) -> None:

@@ -1,0 +1,156 @@
+"""The language of the dialect table: what the text of a row means.
+
+A row starts with the op's signature, `softmax[T: F+F8](input: T, axis: IDX[0]) -> output: T`. Each operand and result
+has a set of element types: families (`types.FAMILIES`: F, F8, INT, LOW, F4, C, B, IDX, UIDX; ALL is all but the last
+two) and single types (`f32`), joined by `+`. Operands and results of type T share one element type out of T's set.
+`[0]`, `[1]`, `[0|1]` and `[1;3]` give the rank and, after the semicolon, the static length; no bracket means any rank.
+`*` marks a variadic operand or result; ANY, TOKEN, HANDLE and IMAGE are not tensors of a family.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An operand or result of an op: which types it takes."""
+
+    name: str
+    types: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
+    length: int | None = None
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property of an op, declared as `name?: kind = default`; `?` marks an optional one.
+
+    The words of an enumeration stand in place of the kind, `update|add|sub`, and make an attribute class. `i32` before
+    them means that the property holds the position of the word. `#name` is the name of an attribute; other kinds are
+    not checked.
+    """
+
+    name: str
+    kind: str
+    optional: bool = False
+    default: str | None = None
+    keyword: str = ""
+    """The word that introduces an enumeration in text, `mode = <constant>`: `padding_mode as mode: ...`."""
+    words: tuple[str, ...] = ()
+    is_position: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op of the dialect."""
+
+    name: str
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    same: tuple[tuple[str, ...], ...]
+    """Groups of operands and results that share one element type."""
+    doc: str
+    infer: str | None = None
+    """Name of the function in `patcomp.ir.infer` that computes the result types; None: the caller states them."""
+    exact: str = ""
+    """When the declared result types must be the inferred ones: `always`, `to save`, or where the operand of this name
+    is constant. Otherwise `?` may stand in one where a number stands in the other."""
+    free_element: bool = False
+    """Whether the author of the op chooses the result's element type, out of those that the row lists."""
+    form: str = "functional"
+    """How the op prints, one of `patcomp.ir.syntax.FORMS`."""
+    commutative: bool = False
+    pure: bool = True
+    """Whether the op only computes its results, so that it may be dropped, moved or shared."""
+    properties: tuple[Property, ...] = ()
+    regions: tuple[tuple[str, str], ...] = ()
+    """Name and terminator of each region."""
+    isolated: bool = False
+    """Whether its regions use no value from outside."""
+    terminator: bool = False
+    top_level: bool = False
+    """Whether it stands beside graphs instead of in one."""
+    authored: bool = True
+    """Whether there is an authoring function; the rules that need one of the others make it themselves."""
+    builder: str = ""
+    """Name of the authoring function, where it differs from the op's own."""
+
+    @property
+    def op_name(self) -> str:
+        return self.name if self.name.startswith("coreaix.") else f"coreai.{self.name}"
+
+
+_SIGNATURE = re.compile(r"(?P<name>[\w.]+)(?:\[(?P<variables>[^]]*)\])?\((?P<operands>.*)\)(?: -> (?P<results>.*))?")
+_PROPERTY = re.compile(
+    r"(?P<name>\w+)(?P<optional>\??)(?: as (?P<keyword>\w+))?: (?P<kind>[^=]+?)(?: = (?P<default>\w+))?"
+)
+
+
+def _listed(text: str | None) -> list[str]:
+    return text.split(", ") if text else []
+
+
+def _pairs(text: str | None) -> list[tuple[str, str]]:
+    return [(name, rest) for name, _, rest in (item.partition(": ") for item in _listed(text))]
+
+
+def _slot(text: str, variables: dict[str, str]) -> Slot:
+    name, _, types = text.partition(": ")
+    types, _, shape = types.partition("[")
+    ranks, _, length = shape.rstrip("]").partition(";")
+    families = variables.get(types, types).replace("ALL", "F+F8+INT+LOW+F4+C+B")
+    return Slot(
+        name.rstrip("*"),
+        tuple(families.split("+")),
+        tuple(int(rank) for rank in ranks.split("|")) if ranks else (),
+        int(length) if length else None,
+        name.endswith("*"),
+    )
+
+
+def _property(text: str) -> Property:
+    found = _PROPERTY.fullmatch(text)
+    assert found, text
+    kind = found["kind"]
+    return Property(
+        found["name"],
+        kind,
+        bool(found["optional"]),
+        found["default"],
+        found["keyword"] or found["name"],
+        tuple(kind.removeprefix("i32 ").split("|")) if "|" in kind else (),
+        kind.startswith("i32 "),
+    )
+
+
+def op(signature: str, doc: str, *, properties: str = "", regions: str = "", builder: str = "", **facts: Any) -> Row:
+    """The row of a signature; the other arguments are the fields of `Row`, regions as `name: terminator, ...`."""
+    found = _SIGNATURE.fullmatch(signature)
+    assert found, signature
+    variables = dict(_pairs(found["variables"]))
+    sides = {side: _listed(found[side]) for side in ("operands", "results")}
+    return Row(
+        found["name"],
+        tuple(_slot(slot, variables) for slot in sides["operands"]),
+        tuple(_slot(slot, variables) for slot in sides["results"]),
+        tuple(tuple(_names_of(variable, sides)) for variable in variables),
+        doc,
+        properties=tuple(map(_property, _listed(properties))),
+        regions=tuple(_pairs(regions)),
+        builder=builder or found["name"].rpartition(".")[2],
+        **facts,
+    )
+
+
+def _names_of(variable: str, sides: dict[str, list[str]]) -> Iterator[str]:
+    """The operands and results whose element type is a variable's."""
+    for slot in chain(*sides.values()):
+        name, _, types = slot.partition(": ")
+        if types.partition("[")[0] == variable:
+            yield name.rstrip("*")
