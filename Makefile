@@ -1,20 +1,26 @@
 # make demo   converts a small Llama and shows what happened, in ./out/demo
+# make check  checks style and types and runs the tests that changed files touch
 # make test   checks style and types and runs the tests
 #
-# Both need Python 3.11 to 3.13 with pip, and make their own environment in .venv first.
+# All need Python 3.11 to 3.13 with pip, and make their own environment in .venv first.
 
 PYTHON ?= python3
 
-.PHONY: demo test clean
+.PHONY: demo check test style clean
 
 demo: .venv/installed
 	.venv/bin/patcomp demo
 
-test: .venv/installed
+check: style
+	.venv/bin/pytest -n 2 --changed
+
+test: style
+	.venv/bin/pytest -n 2
+
+style: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/pytest -n 2
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -12,6 +12,8 @@ import thorough  # noqa: F401  (its profile has to be known before tests are col
 import torch
 from native import Native
 
+pytest_plugins = ["changed"]
+
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers have the cores already; threads would wait for each other
