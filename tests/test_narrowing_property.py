@@ -18,10 +18,10 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.types import TORCH_DTYPES, element_type
 from patcomp.ir.value import Value
-from patcomp.rewrites.narrowing import Facts, Ranges
-from patcomp.rewrites.narrowing_report import check_narrowing
+from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.check import check_narrowing
+from patcomp.narrowing.widths import Widths
 from patcomp.rewrites.pipeline import run_pipeline
-from patcomp.rewrites.widths import Widths
 from patterns_catalog import default_rules
 
 LENGTH = 4

@@ -79,7 +79,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
     """Checks the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
     from patcomp.patterns import Rule, collect
     from patcomp.proof.selftest import self_tests
-    from patcomp.rewrites.reach import check_reach
+    from patcomp.questions.reach import check_reach
 
     everything = rules_with(catalog)  # it loads patcomp's composites, too, which rules of users may build
     rules = collect(*load_catalogs(catalog)) if catalog else everything

@@ -12,7 +12,7 @@ from patcomp.frontend_torch.names import Names
 from patcomp.frontend_torch.signature import Signature
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.types import TensorType
-from patcomp.rewrites import Widths
+from patcomp.narrowing.widths import Widths
 
 
 def model_call(program: ExportedProgram, signature: Signature, names: Names) -> ModelCall:

@@ -34,9 +34,11 @@ from patcomp.frontend_torch.skeleton import is_of_custom_op
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
+from patcomp.narrowing.widths import Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of_each
-from patcomp.rewrites import Dumps, Options, Widths, chosen_assumptions, chosen_composites, explain, specialize, why_not
+from patcomp.questions.programs import explain, why_not
+from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):

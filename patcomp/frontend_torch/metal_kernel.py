@@ -32,8 +32,8 @@ from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.types import element_name, runtime_type, tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import LocationAttr, StringAttr
+from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected
-from patcomp.rewrites.widths import Widths
 
 NAMESPACE = "coreai_metal_kernels"
 MOST_PARAMETERS = 31

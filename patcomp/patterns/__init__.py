@@ -4,7 +4,6 @@ from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.decomposition import Decomposition, decomposition
 from patcomp.patterns.driver import run
-from patcomp.patterns.explain import explain, find, why_not
 from patcomp.patterns.expressions import Assumption, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
@@ -52,8 +51,6 @@ __all__ = [
     "compute",
     "decomposition",
     "example",
-    "explain",
-    "find",
     "fragment",
     "is_in",
     "lowering",
@@ -63,5 +60,4 @@ __all__ = [
     "rule",
     "run",
     "tag",
-    "why_not",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir import aten, coreai
-from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet, why_not
+from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet
 from patcomp.patterns.aspects import SPECIAL, is_left_open
 from patcomp.patterns.rule import Entry
 from patcomp.proof.drawing import draw, smaller
@@ -22,7 +22,8 @@ from patcomp.proof.op_equivalence import attempt_op, check_decomposition, op_dra
 from patcomp.proof.selftest import self_tests, variants
 from patcomp.proof.trials import Runner, Trial, WrongRuleError
 from patcomp.proof.variations import OpDrawing
-from patcomp.rewrites.reach import check_reach
+from patcomp.questions.ops import why_not
+from patcomp.questions.reach import check_reach
 
 DRAWS = 40
 """How many programs are drawn of a declarative rule."""

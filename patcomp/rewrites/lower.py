@@ -25,9 +25,9 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, is_dynamic, shape_of
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
+from patcomp.narrowing.widths import Widths
 from patcomp.patterns import OpRule, OpView, Rejected, RuleSet, run
 from patcomp.patterns.statistics import Statistics, rule_failure
-from patcomp.rewrites.widths import Widths
 
 
 def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:

@@ -17,8 +17,8 @@ from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
-from patcomp.rewrites.empty import allow_empty
-from patcomp.rewrites.loops import own_values
+from patcomp.rewrites.runtime.empty import allow_empty
+from patcomp.rewrites.runtime.loops import own_values
 
 _NOT_FOLDED = {
     "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",

@@ -13,18 +13,18 @@ from pathlib import Path
 from patcomp.errors import PatcompError, Problem, RuleError, StageError, UnsupportedError
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
+from patcomp.narrowing.check import Narrowed, check_narrowing
+from patcomp.narrowing.widths import Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.casts import keep_casts
 from patcomp.rewrites.lower import lower
-from patcomp.rewrites.narrowing_report import Narrowed, check_narrowing
 from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
+from patcomp.rewrites.runtime.casts import keep_casts
+from patcomp.rewrites.runtime.stored_size import grown_weights
 from patcomp.rewrites.state import state
-from patcomp.rewrites.stored_size import grown_weights
-from patcomp.rewrites.widths import Widths
 
 
 @dataclass(frozen=True)

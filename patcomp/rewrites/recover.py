@@ -15,7 +15,7 @@ from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.rule import target_calls
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.sizes_as_data import sizes_as_data
+from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
 
 
 def recover(

@@ -26,10 +26,10 @@ from patcomp.ir.value import Value, set_name
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, StringAttr, TensorType
 from patcomp.patterns import RuleSet
-from patcomp.rewrites.casts import keep_casts
 from patcomp.rewrites.optimize import fold, foldable, optimize
 from patcomp.rewrites.outline import Symbols
 from patcomp.rewrites.pipeline import Options
+from patcomp.rewrites.runtime.casts import keep_casts
 
 _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-import patcomp.rewrites.transfer_functions  # noqa: F401 -- registers the functions
+import patcomp.narrowing.transfer_functions  # noqa: F401 -- registers the functions
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import attribute_values, is_constant
 from patcomp.ir.extents import MASK, argument_notes
@@ -26,10 +26,10 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue
-from patcomp.rewrites.float_rounding import rounded_beyond_result
-from patcomp.rewrites.index_uses import POSITIONS, bound_by_use, holds
-from patcomp.rewrites.ranges import TRANSFER, Call, Range, Transfer, converted, hull, number, range_of_type
-from patcomp.rewrites.widths import Widths
+from patcomp.narrowing.float_rounding import rounded_beyond_result
+from patcomp.narrowing.index_uses import POSITIONS, bound_by_use, holds
+from patcomp.narrowing.ranges import TRANSFER, Call, Range, Transfer, converted, hull, number, range_of_type
+from patcomp.narrowing.widths import Widths
 
 NOMINAL = 1 << 30
 """An int64 input is taken to be smaller than this in magnitude, if its example is no mask."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection
 from patcomp.errors import RuleError, UnknownNameError
 from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
-from patcomp.patterns import Decomposition, RuleSet, find
-from patcomp.patterns import explain as explain_op
-from patcomp.patterns import why_not as why_rule_not
-from patcomp.rewrites.reach import check_reach
+from patcomp.patterns import Decomposition, RuleSet
+from patcomp.questions import ops
+from patcomp.questions.reach import check_reach
 
 
 def explain(module: IRModule, rules: RuleSet, what: str) -> str:
@@ -24,13 +23,13 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
     Raises:
         UnknownNameError: no op is known by that.
     """
-    found = find(module.op, what) if what.strip("%") else []
+    found = ops.find(module.op, what) if what.strip("%") else []
     if not found:
         raise UnknownNameError(
             f"no op of the program is called, or comes from, {what!r}; give the name of a value or FX node, or a line "
             "such as 'model.py:12'"
         )
-    return "\n".join(explain_op(op, rules) for op in found)
+    return "\n".join(ops.explain(op, rules) for op in found)
 
 
 def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()) -> str:
@@ -53,4 +52,4 @@ def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str,
     except RuleError as error:
         return str(error)
     target = aten if rule.stage == "normalize" else coreai
-    return why_rule_not(rule, module_before(rule.stage).op, target=target, assumed=assumed)
+    return ops.why_not(rule, module_before(rule.stage).op, target=target, assumed=assumed)

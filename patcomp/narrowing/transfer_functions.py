@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from patcomp.ir.value import Value
-from patcomp.rewrites.ranges import (
+from patcomp.narrowing.ranges import (
     BOOL,
     FALSE,
     LONGEST,

@@ -7,7 +7,7 @@ from typing import Any
 
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.value import Value
-from patcomp.rewrites.ranges import Range, number
+from patcomp.narrowing.ranges import Range, number
 
 _EXACT = frozenset(
     f"aten.{op}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.ir.casts import is_dropped
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.loops import copied
+from patcomp.rewrites.runtime.loops import copied
 
 
 def keep_casts(module: IRModule, statistics: Statistics) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from patcomp.errors import Problem, UnsupportedError
+from patcomp.frontend_torch.externalization.marked_calls import between, read_from_outside
+from patcomp.frontend_torch.externalization.quantized_calls import is_dequantized, settle
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
@@ -20,8 +22,6 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
 from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use
-from patcomp.rewrites.marked_calls import between, read_from_outside
-from patcomp.rewrites.quantized_calls import is_dequantized, settle
 
 
 def form_regions(module: IRModule) -> None:

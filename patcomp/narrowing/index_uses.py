@@ -10,7 +10,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue
-from patcomp.rewrites.ranges import LONGEST, UNKNOWN, Range
+from patcomp.narrowing.ranges import LONGEST, UNKNOWN, Range
 
 POSITIONS = frozenset(
     {

@@ -22,7 +22,7 @@ from patcomp.ir.types import is_integer, shape_of, static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.empty_operands import CHANGES, size_of, sizes_of, take_place
+from patcomp.rewrites.runtime.empty_operands import CHANGES, size_of, sizes_of, take_place
 
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from patcomp.frontend_torch.externalization.marked_calls import between, read_from_outside
 from patcomp.ir.region import RegionBeginOp, RegionEndOp
 from patcomp.ir.xdsl import Operation, SSAValue
-from patcomp.rewrites.marked_calls import between, read_from_outside
 
 _NAMESPACE = "quantized_decomposed."
 

@@ -13,9 +13,9 @@ from patcomp.ir.extents import argument_notes
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.xdsl import SSAValue, StringAttr
-from patcomp.rewrites.narrowing import Facts, Finding, Ranges
-from patcomp.rewrites.ranges import Number
-from patcomp.rewrites.widths import Widths
+from patcomp.narrowing.analysis import Facts, Finding, Ranges
+from patcomp.narrowing.ranges import Number
+from patcomp.narrowing.widths import Widths
 
 SHOWN = 3
 """How many places a warning names."""
