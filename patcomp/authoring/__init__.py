@@ -1,0 +1,44 @@
+"""The namespaces that rules are written with, as types: what an editor completes and mypy checks.
+
+    @lowering("aten.cumsum", examples=[example("2x3xf32", 1)])
+    def cumsum(op: OpView, c: Coreai) -> Value: ...
+
+    @rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
+    def recovered_rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const) -> Rewrite: ...
+
+| type | what its attributes are | where |
+|---|---|---|
+| `AtenSource`, `CoreaiSource` | ops of a pattern, every argument mentioned | first parameter of `@rule` |
+| `Composites` | the catalog's composites, described for a later match | second parameter of `@rule` |
+| `AtenTarget`, `CoreaiTarget` | ops of a dialect, described for a later match | the same, where `target=` is the dialect |
+| `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
+| `Aten` | functions that add an op of `aten` | normalizations |
+
+Of a table of functions (`TargetTable`) the second parameter is a `TargetNamespace`. The signatures are in the `.pyi`
+files beside this one; `python -m patcomp.commands.stubs` makes them from the dialects and the catalog.
+"""
+
+from types import ModuleType
+
+from patcomp.ir import aten, coreai
+from patcomp.patterns.language import SourceNamespace
+from patcomp.patterns.procedural import OpView
+from patcomp.patterns.targets import TargetNamespace
+
+AtenSource = CoreaiSource = SourceNamespace
+AtenTarget = CoreaiTarget = Composites = TargetNamespace
+Aten = Coreai = ModuleType
+
+__all__ = [
+    "Aten",
+    "AtenSource",
+    "AtenTarget",
+    "Composites",
+    "Coreai",
+    "CoreaiSource",
+    "CoreaiTarget",
+    "OpView",
+    "TargetNamespace",
+    "aten",
+    "coreai",
+]
