@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import TypeView, Value
@@ -20,7 +21,7 @@ END = 2**31 - 1
 """As a slice bound: to the end, whatever the size."""
 
 
-def size_of(c: Any, x: Value, axis: int) -> Size:
+def size_of(c: Coreai, x: Value, axis: int) -> Size:
     """The size of one axis of `x`; a 0-d si32 value where it is dynamic."""
     known = x.shape[axis]
     if known is not None:
@@ -29,7 +30,7 @@ def size_of(c: Any, x: Value, axis: int) -> Size:
     return c.reshape(c.slice_(c.cast(c.get_shape(x), "si32"), [axis], [axis + 1], [1]), [])
 
 
-def sizes_of(c: Any, x: Value) -> list[Size]:
+def sizes_of(c: Coreai, x: Value) -> list[Size]:
     """The size of each axis of `x`."""
     return [size_of(c, x, axis) for axis in range(x.rank)]
 
@@ -46,7 +47,7 @@ def view_sizes(shape: Shape, given: Sequence[Any]) -> list[Any]:
     return wanted_sizes(shape, given)
 
 
-def broadcast_sizes(c: Any, values: Sequence[Value]) -> list[Size]:
+def broadcast_sizes(c: Coreai, values: Sequence[Value]) -> list[Size]:
     """The sizes that values have together when they broadcast."""
     shape = broadcast_shapes(*(value.shape for value in values))
     sizes: list[Size] = []
@@ -56,23 +57,23 @@ def broadcast_sizes(c: Any, values: Sequence[Value]) -> list[Size]:
     return sizes
 
 
-def unread(c: Any, type_: TypeView) -> Value:
+def unread(c: Coreai, type_: TypeView) -> Value:
     """Stands in for a result that nobody reads."""
     zero = c.broadcast_to(c.constant(0, type_.element_type), [1 if size is None else size for size in type_.shape])
     return c.cast(zero, type_.element_type, result_type=type_.attribute)
 
 
-def typed(c: Any, x: Value, shape: Shape) -> Value:
+def typed(c: Coreai, x: Value, shape: Shape) -> Value:
     """`x`, whose type gets the dimensions of a shape that it is known to have."""
     return c.cast(x, x.element_type, result_type=tensor(shape, x.element_type))
 
 
-def positions(c: Any, size: Size) -> Value:
+def positions(c: Coreai, size: Size) -> Value:
     """0, 1, 2 and so on up to a size, in si32."""
     return c.constant(np.arange(size, dtype=np.int32)) if isinstance(size, int) else c.range(0, size, 1)
 
 
-def product(c: Any, sizes: Sequence[Size]) -> Size:
+def product(c: Coreai, sizes: Sequence[Size]) -> Size:
     """How many elements a shape has."""
     number, values = 1, []
     for size in sizes:
@@ -88,7 +89,7 @@ def product(c: Any, sizes: Sequence[Size]) -> Size:
     return result if number == 1 else c.broadcasting_mul(result, number)
 
 
-def from_front(c: Any, position: Size, size: Size) -> Size:
+def from_front(c: Coreai, position: Size, size: Size) -> Size:
     """A position that may count from the end, as one that counts from the front."""
     if isinstance(position, int) and position >= 0:
         return position

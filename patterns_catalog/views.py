@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import aten
+from patcomp.authoring import aten
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value

@@ -16,11 +16,12 @@ MAY_IMPORT = {
     "patcomp.errors": set(),
     "patcomp.ir": {"patcomp.errors"},
     "patcomp.patterns": {"patcomp.errors", "patcomp.ir"},
+    "patcomp.authoring": {"patcomp.ir", "patcomp.patterns"},
     "patcomp.emit": {"patcomp.errors", "patcomp.ir"},
     "patcomp.narrowing": {"patcomp.errors", "patcomp.ir"},
     "patcomp.questions": {"patcomp.errors", "patcomp.ir", "patcomp.patterns"},
     "patcomp.rewrites": {"patcomp.errors", "patcomp.ir", "patcomp.narrowing", "patcomp.patterns"},
-    "patterns_catalog": {"patcomp.errors", "patcomp.ir", "patcomp.patterns"},
+    "patterns_catalog": {"patcomp.authoring", "patcomp.errors", "patcomp.ir", "patcomp.patterns"},
 }
 """What each part imports besides itself; parts that are not listed are the front door and may import all."""
 

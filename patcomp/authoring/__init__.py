@@ -10,11 +10,12 @@
 |---|---|---|
 | `AtenSource`, `CoreaiSource` | ops of a pattern, every argument mentioned | first parameter of `@rule` |
 | `Composites` | the catalog's composites, described for a later match | second parameter of `@rule` |
-| `AtenTarget`, `CoreaiTarget` | ops of a dialect, described for a later match | the same, where `target=` is the dialect |
+| `AtenTarget`, `CoreaiTarget` | ops of a dialect, described for a later match | the same, with `target=` the dialect |
+| `Functions` | the functions of a table, described for a later match | the same, with `target=` a `FunctionTable` |
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 
-Of a table of functions (`TargetTable`) the second parameter is a `TargetNamespace`. The signatures are in the `.pyi`
+The signatures are in the `.pyi`
 files beside this one; `python -m patcomp.commands.stubs` makes them from the dialects and the catalog.
 """
 
@@ -26,7 +27,7 @@ from patcomp.patterns.procedural import OpView
 from patcomp.patterns.targets import TargetNamespace
 
 AtenSource = CoreaiSource = SourceNamespace
-AtenTarget = CoreaiTarget = Composites = TargetNamespace
+AtenTarget = CoreaiTarget = Composites = Functions = TargetNamespace
 Aten = Coreai = ModuleType
 
 __all__ = [
@@ -37,8 +38,8 @@ __all__ = [
     "Coreai",
     "CoreaiSource",
     "CoreaiTarget",
+    "Functions",
     "OpView",
-    "TargetNamespace",
     "aten",
     "coreai",
 ]

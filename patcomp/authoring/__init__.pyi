@@ -6,7 +6,9 @@ from patcomp.authoring.coreai import Coreai as Coreai
 from patcomp.authoring.coreai_source import CoreaiSource as CoreaiSource
 from patcomp.authoring.coreai_target import CoreaiTarget as CoreaiTarget
 from patcomp.patterns.procedural import OpView as OpView
-from patcomp.patterns.targets import TargetNamespace as TargetNamespace
+from patcomp.patterns.targets import TargetNamespace
+
+Functions = TargetNamespace
 
 aten: Aten
 coreai: Coreai

@@ -10,7 +10,6 @@ from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.coreai import Branch
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
-
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, OpNode, Pattern, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult

@@ -1,6 +1,6 @@
 """The type stubs of `patcomp.authoring`: signatures from the tables of the dialects and the declared composites.
 
-`python -m patcomp.commands.stubs` writes them, and needs no PyTorch; `--check` only compares.
+`python -m patcomp.commands.stubs` writes them.
 """
 
 from __future__ import annotations
@@ -8,29 +8,27 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-import sys
+import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import patcomp.authoring
 from patcomp.ir import aten, coreai
 from patcomp.ir.composite import Composite
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
-from patcomp.ir.namespaces import ArgumentSpec, CoreaiView, OpSpec, aten_namespace
+from patcomp.ir.namespaces import ArgumentSpec, OpSpec, aten_namespace, coreai_namespace
 from patcomp.patterns import composites
 
 FOLDER = Path(patcomp.authoring.__file__).parent
 COMMAND = "python -m patcomp.commands.stubs"
 
-Parameter = tuple[str, str, str | None]
-"""Name, type and default of a parameter; None where it has no default."""
+Parameter = tuple[str, str, bool]
+"""Name and type of a parameter, and whether it has a default."""
 
-_HEADER = """# Made by `{command}`; do not edit.
+_HEAD = f"""# Made by `{COMMAND}`; do not edit.
 # mypy: disable-error-code="overload-cannot-match, overload-overlap"
-"""
 
-_IMPORTS = """
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
@@ -40,16 +38,13 @@ from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.coreai import Branch
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
-"""
-
-_IN_PATTERNS = """
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, OpNode, Pattern, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult
+
 """
 
-_FORMS = {
-    "source": """
+_SOURCE = """\
 Operand = Pattern | float | Sequence[Any] | _Any
 Operands = Sequence[Pattern | float | _Any | None] | Attr | _Any
 Bool = bool | Attr | _Any
@@ -58,8 +53,8 @@ Float = float | Pattern | Attr | _Any
 Str = str | Attr | _Any
 Dtype = str | Attribute | Attr | _Any
 List = Sequence[Any] | Attr | _Any
-""",
-    "target": """
+"""
+_TARGET = """\
 Operand = Pattern | TargetCall | TargetResult | Expression | float | Sequence[Any]
 Operands = Sequence[Operand | None]
 Bool = bool | Expression
@@ -68,8 +63,8 @@ Float = float | Pattern | Expression
 Str = str | Expression
 Dtype = str | Attribute | Expression
 List = Sequence[Any] | Expression
-""",
-    "aten": """
+"""
+_ATEN = """\
 Type = TypeView | Attribute
 Values = list[Value]
 Operand = Value
@@ -80,17 +75,16 @@ Float = float | Value
 Str = str
 Dtype = str | Attribute
 List = Sequence[Any]
-""",
-    "coreai": """
+"""
+_COREAI = """\
+Location = LocationAttr | None
 Type = TypeView | Attribute
 Values = list[Value]
 Operand = Value | SSAValue | float | Sequence[Any] | np.ndarray
 Operands = Sequence[Operand]
 Index = Value | SSAValue | int | np.ndarray
 Indices = Value | SSAValue | int | Sequence[int | Value] | np.ndarray
-""",
-}
-"""What the names of types in the signatures stand for, by what a namespace makes."""
+"""
 
 
 def stubs() -> dict[str, str]:
@@ -98,85 +92,94 @@ def stubs() -> dict[str, str]:
     from patterns_catalog import default_rules
 
     default_rules()  # declares the composites
+    aten_specs, coreai_specs = _aten_specs(), {name: coreai_namespace.candidates(name) for name in _coreai_rows()}
     return {
-        "aten.pyi": _module("aten", "Aten", _aten_builders()),
-        "aten_source.pyi": _module("source", "AtenSource", _described(_aten_specs(), source=True), _IN_PATTERNS),
-        "aten_target.pyi": _module("target", "AtenTarget", _described(_aten_specs(), source=False), _IN_PATTERNS),
-        "composites.pyi": _module("target", "Composites", _composites(), _IN_PATTERNS),
-        "coreai.pyi": _module("coreai", "Coreai", _coreai_functions()),
-        "coreai_source.pyi": _module("source", "CoreaiSource", _described(_coreai_specs(), source=True), _IN_PATTERNS),
-        "coreai_target.pyi": _module("target", "CoreaiTarget", _described(_coreai_specs(), source=False), _IN_PATTERNS),
+        "aten.pyi": _stub("Aten", _ATEN, _aten_builders()),
+        "aten_source.pyi": _stub("AtenSource", _SOURCE, _source(aten_specs)),
+        "aten_target.pyi": _stub("AtenTarget", _TARGET, _target(aten_specs)),
+        "composites.pyi": _stub("Composites", _TARGET, _composites()),
+        "coreai.pyi": _stub("Coreai", _COREAI, _coreai_functions()),
+        "coreai_source.pyi": _stub("CoreaiSource", _SOURCE, _source(coreai_specs)),
+        "coreai_target.pyi": _stub("CoreaiTarget", _TARGET, _target(coreai_specs)),
     }
 
 
-def _module(forms: str, name: str, members: Iterable[str], imports: str = "") -> str:
-    header = _HEADER.format(command=COMMAND)
-    lines = "\n".join(f"    {line}" if line else "" for member in members for line in member.split("\n"))
-    return f"{header}{_IMPORTS}{imports}{_FORMS[forms]}\nclass {name}:\n{lines}\n"
+def _stub(name: str, forms: str, members: Iterable[str]) -> str:
+    """A file with one class; `forms` says what the names of types in its signatures stand for."""
+    return f"{_HEAD}{forms}\nclass {name}:\n{_indented(members)}\n"
 
 
-def _function(name: str, parameters: Iterable[Parameter], result: str, keywords: Iterable[Parameter] = ()) -> str:
+def _indented(members: Iterable[str]) -> str:
+    return "\n".join(textwrap.indent(member, "    ") for member in members)
+
+
+def _function(name: str, parameters: Iterable[Parameter], result: str, keywords: Sequence[Parameter] = ()) -> str:
     """A method; its first parameter is `_`, because operands of ops are called `self`."""
     shown = ["_", *map(_shown, parameters)]
-    named = list(map(_shown, keywords))
-    star = ["*"] if named and not any(parameter.startswith("*") for parameter in shown) else []
-    return f"def {name}({', '.join([*shown, *star, *named])}) -> {result}: ..."
+    if keywords and not any(parameter.startswith("*") for parameter in shown):
+        shown.append("*")
+    return f"def {name}({', '.join([*shown, *map(_shown, keywords)])}) -> {result}: ..."
 
 
 def _shown(parameter: Parameter) -> str:
-    name, type_, default = parameter
-    return f"{name}: {type_}" + (f" = {default}" if default is not None else "")
+    name, type_, has_default = parameter
+    return f"{name}: {type_} = ..." if has_default else f"{name}: {type_}"
 
 
-def _overloaded(functions: list[str]) -> str:
-    """Functions of one name."""
+def _overloaded(functions: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(functions))
     return distinct[0] if len(distinct) == 1 else "\n".join(f"@overload\n{function}" for function in distinct)
 
 
 # ---- ops that are described: the source and the target of a declarative rule ------------------------
 
+_BY_NAME: list[Parameter] = [("name", "str", False), ("*arguments", "Any", False), ("**keywords", "Any", False)]
 
-def _described(ops: Mapping[str, list[OpSpec]], *, source: bool) -> list[str]:
-    """A function for each op: of the source every argument is mentioned, of the target those without a default."""
-    first: Parameter = ("name", "str", None)
-    node = "OpNode" if source else "TargetCall"
-    members = [_function("op", [first, ("*arguments", "Any", None), ("**keywords", "Any", None)], node)]
-    if source:
-        members.append(_function("escaping", [("node", "Any", None)], "Any"))
-    for name, specs in ops.items():
-        members.append(
+
+def _source(ops: Mapping[str, list[OpSpec]]) -> list[str]:
+    """The ops as patterns, where every argument has to be mentioned."""
+    return [
+        _function("op", _BY_NAME, "OpNode"),
+        _function("escaping", [("node", "Any", False)], "Any"),
+        *(
             _overloaded(
-                [_function(name, [_described_argument(a, spec, source) for a in spec.arguments], node) for spec in specs]
+                _function(name, [(a.name, _form(a), False) for a in spec.arguments], "OpNode") for spec in specs
             )
-        )
+            for name, specs in ops.items()
+        ),
+    ]
+
+
+def _target(ops: Mapping[str, list[OpSpec]]) -> list[str]:
+    """The ops as they are described for a later match."""
+    members = [_function("op", _BY_NAME, "TargetCall")]
+    for name, specs in ops.items():
+        members.append(_overloaded(_function(name, _parameters(spec), "TargetCall") for spec in specs))
     return members
 
 
-def _described_argument(argument: ArgumentSpec, spec: OpSpec, source: bool) -> Parameter:
-    return argument.name, _form(argument), None if source or not _has_default(argument, spec) else "..."
-
-
-def _has_default(argument: ArgumentSpec, spec: OpSpec) -> bool:
+def _parameters(spec: OpSpec) -> list[Parameter]:
+    """The arguments of an op; in Python those after one with a default have one too."""
     schema = aten.schema_of(spec.name)
-    return schema[argument.name].has_default if schema else argument.optional or "=" in argument.type
+    made: list[Parameter] = []
+    for argument in spec.arguments:
+        has_default = schema[argument.name].has_default if schema else argument.optional or "=" in argument.type
+        made.append((argument.name, _form(argument), has_default or (bool(made) and made[-1][2])))
+    return made
+
+
+_SIMPLE = {
+    "bool": "Bool", "int": "Int", "SymInt": "Int", "float": "Float", "Scalar": "Float", "str": "Str",
+    "ScalarType": "Dtype",
+}  # fmt: skip
 
 
 def _form(argument: ArgumentSpec) -> str:
     """The name of an argument's type."""
-    if argument.kind == "values":
-        return "Operands"
-    core = argument.type.rstrip("?")
-    simple = {"bool": "Bool", "int": "Int", "SymInt": "Int", "float": "Float", "Scalar": "Float", "str": "Str"}
-    if argument.kind == "value":
-        form = "Operand"
-    elif core.endswith("]"):
-        form = "List"
-    elif core == "ScalarType":
-        form = "Dtype"
-    else:
-        form = simple.get(core, "Any")
-    return f"{form} | None" if argument.optional and form != "Any" else form
+    declared = argument.type.rstrip("?")
+    of_kind = {"value": "Operand", "values": "Operands"}
+    form = of_kind.get(argument.kind) or ("List" if declared.endswith("]") else _SIMPLE.get(declared, "Any"))
+    return f"{form} | None" if argument.optional and form not in ("Any", "Operands") else form
 
 
 # ---- aten -----------------------------------------------------------------------------------------
@@ -196,61 +199,44 @@ def _aten_schemas() -> dict[str, list[aten.Schema]]:
     for name in sorted(aten.known_names()):
         dialect, operator, *_ = name.split(".")
         schema = aten.schema_of(name)
-        if schema is None or dialect != "aten" or _FOREIGN.search(operator):
+        if schema is None or dialect != "aten" or not schema.result_types[0].startswith("Tensor"):
             continue
-        if (operator.startswith("_") and not _PRIVATE.match(operator)) or not schema.result_types[0].startswith("Tensor"):
+        if _FOREIGN.search(operator) or (operator.startswith("_") and not _PRIVATE.match(operator)):
             continue
-        words = [*name.split("."), *(argument.name for argument in schema.arguments)]
-        if not any(map(keyword.iskeyword, words)):
+        if not any(map(keyword.iskeyword, [*name.split("."), *(argument.name for argument in schema.arguments)])):
             found[operator].append(schema)
     return found
 
 
 def _aten_specs() -> dict[str, list[OpSpec]]:
     """The ops by name, in the order in which the pattern language tries overloads."""
-    return {
-        name: [spec for spec in aten_namespace.candidates(name) if spec.name in {schema.name for schema in schemas}]
-        for name, schemas in _aten_schemas().items()
-    }
+    known = {name: {schema.name for schema in schemas} for name, schemas in _aten_schemas().items()}
+    return {name: [spec for spec in aten_namespace.candidates(name) if spec.name in known[name]] for name in known}
 
 
 def _aten_builders() -> list[str]:
-    """`build`, and a function for each op; one with several overloads has them as attributes."""
-    members = [
-        _overloaded(
-            [
-                _function("build", [("name", "str", None), ("result_type", "Type", None), ("**arguments", "Any", None)], "Value"),
-                _function("build", [("name", "str", None), ("result_types", "Sequence[Type]", None), ("**arguments", "Any", None)], "Values"),
-            ]
-        )
-    ]
+    """`build`, and a function for each op, in which overloads that have names are attributes."""
+    named: list[Parameter] = [("name", "str", False)]
+    rest: Parameter = ("**arguments", "Any", False)
+    one = _function("build", [*named, ("result_type", "Type", False), rest], "Value")
+    several = _function("build", [*named, ("result_types", "Sequence[Type]", False), rest], "Values")
+    members = [_overloaded([one, several])]
     for operator, schemas in _aten_schemas().items():
-        functions = {schema.name.partition(f".{operator}")[2].lstrip(".") or "__call__": _aten_builder(schema) for schema in schemas}
-        if list(functions) == ["__call__"]:
-            members.append(functions["__call__"](operator))
+        overloads = {schema.name.removeprefix(f"aten.{operator}").removeprefix("."): schema for schema in schemas}
+        if list(overloads) == [""]:
+            members.append(_aten_builder(operator, overloads[""]))
         else:
-            inner = "\n".join(f"    {function(name)}" for name, function in functions.items())
-            members.append(f"class {operator}_:\n{inner}\n{operator}: {operator}_")
+            inner = (_aten_builder(name or "__call__", schema) for name, schema in overloads.items())
+            members.append(f"class {operator}_:\n{_indented(inner)}\n{operator}: {operator}_")
     return members
 
 
-def _aten_builder(schema: aten.Schema) -> Callable[[str], str]:
+def _aten_builder(name: str, schema: aten.Schema) -> str:
     spec = aten_namespace.spec(schema.name)
     assert spec is not None
-    one = spec.results == 1
-    result: Parameter = ("_type", "Type", None) if one else ("_types", "Sequence[Type]", None)
-    parameters = [_described_argument(argument, spec, False) for argument in spec.arguments]
-    return lambda name: _function(name, [result, *_ordered(parameters)], "Value" if one else "Values")
-
-
-def _ordered(parameters: list[Parameter]) -> list[Parameter]:
-    """Parameters of which every one after the first with a default has one."""
-    seen = False
-    made = []
-    for name, type_, default in parameters:
-        seen |= default is not None
-        made.append((name, type_, "..." if seen else None))
-    return made
+    if spec.results == 1:
+        return _function(name, [("_type", "Type", False), *_parameters(spec)], "Value")
+    return _function(name, [("_types", "Sequence[Type]", False), *_parameters(spec)], "Values")
 
 
 # ---- coreai ---------------------------------------------------------------------------------------
@@ -258,52 +244,41 @@ def _ordered(parameters: list[Parameter]) -> list[Parameter]:
 
 def _coreai_rows() -> dict[str, Row]:
     """The rows by each name of their authoring function."""
-    rows = [row for row in (*ROWS, *COREAIX_ROWS) if row.name not in coreai.NOT_AUTHORED and row.builder in vars(coreai)]
-    found = {row.builder: row for row in rows}
-    for row in rows:
-        last = row.name.rpartition(".")[2]
-        if vars(coreai).get(last) is vars(coreai)[row.builder]:
-            found.setdefault(last, row)
+    functions = vars(coreai)
+    found: dict[str, Row] = {}
+    for row in (*ROWS, *COREAIX_ROWS):
+        for name in (row.builder, row.name.rpartition(".")[2]):
+            if row.name not in coreai.NOT_AUTHORED and functions.get(name) is functions.get(row.builder, row):
+                found.setdefault(name, row)
     return {name: found[name] for name in sorted(found) if not keyword.iskeyword(name)}
 
 
-def _coreai_specs() -> dict[str, list[OpSpec]]:
-    view = CoreaiView()
-    return {name: view.candidates(name) for name in _coreai_rows()}
-
-
 def _coreai_functions() -> list[str]:
-    members = []
-    for name, row in _coreai_rows().items():
-        function = getattr(coreai, name)
-        if function.__module__ == coreai.__name__ and function.__code__.co_name == name:
-            members.append(f"def {name}{str(inspect.signature(function)).replace('(', '(_, ', 1).replace(chr(39), '')}: ...")
-        else:
-            members.append(_coreai_function(name, row))
-    return members
+    return [_coreai_function(name, row) for name, row in _coreai_rows().items()]
 
 
 def _coreai_function(name: str, row: Row) -> str:
+    function = getattr(coreai, name)
+    if vars(coreai)[name].__code__.co_name == name:  # written out, not made from the row
+        return f"def {name}{str(inspect.signature(function)).replace('(', '(_, ', 1)}: ...".replace("'", "")
     attributes: list[Parameter] = [
-        (declared.rstrip("?"), "str | Attribute", "..." if declared.endswith("?") or "=" in kind else None)
+        (declared.rstrip("?"), "str | Attribute", declared.endswith("?") or "=" in kind)
         for declared, kind in row.attributes
     ]
     several = len(row.results) != 1 or row.results[0].variadic
     keywords: list[Parameter] = [
-        ("loc", "LocationAttr | None", "None"),
-        ("result_type", f"{'Sequence[Type]' if several else 'Type'} | None", "None"),
+        ("loc", "Location", True),
+        ("result_type", f"{'Sequence[Type]' if several else 'Type'} | None", True),
     ]
-    result = "Values" if several else "Value"
-    return _function(name, [*((slot.name, _slot_form(slot), None) for slot in row.operands), *attributes], result, keywords)
+    operands = [(slot.name, _slot_form(slot), False) for slot in row.operands]
+    return _function(name, [*operands, *attributes], "Values" if several else "Value", keywords)
 
 
 def _slot_form(slot: Slot) -> str:
     if slot.variadic:
         return "Operands"
-    if slot.types[0] in ("IDX", "UIDX") and slot.ranks == (0,):
-        return "Index"
-    if slot.types[0] in ("IDX", "UIDX") and slot.ranks == (1,):
-        return "Indices"
+    if slot.types[0] in ("IDX", "UIDX") and slot.ranks in ((0,), (1,)):
+        return "Index" if slot.ranks == (0,) else "Indices"
     return "Operand"
 
 
@@ -311,44 +286,35 @@ def _slot_form(slot: Slot) -> str:
 
 
 def _composites() -> list[str]:
-    arguments: list[Parameter] = [("name", "str", None), ("*arguments", "Any", None), ("**keywords", "Any", None)]
-    members = [_function("op", arguments, "TargetCall")]
-    for made in sorted((c for c in composites if isinstance(c, Composite)), key=lambda made: made.name):
-        members.append(_composite(made))
-    return members
+    declared = sorted((made for made in composites if isinstance(made, Composite)), key=lambda made: made.name)
+    return [_function("op", _BY_NAME, "TargetCall"), *map(_composite, declared)]
 
 
 def _composite(made: Composite) -> str:
+    """The parameters of a composite's body after the namespace; attributes may be computed on a match."""
     parameters: list[Parameter] = []
     keywords: list[Parameter] = []
     for parameter in list(inspect.signature(made.body).parameters.values())[1:]:
-        default = None if parameter.default is parameter.empty else "..."
+        declared, has_default = str(parameter.annotation), parameter.default is not parameter.empty
         if parameter.kind is parameter.KEYWORD_ONLY:
-            keywords.append((parameter.name, _deferred(str(parameter.annotation)), default))
+            keywords.append((parameter.name, _attribute(declared), has_default))
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            parameters.append((f"*{parameter.name}", "Operand", None))
+            parameters.append((f"*{parameter.name}", "Operand", False))
         else:
-            optional = " | None" if "None" in str(parameter.annotation) else ""
-            parameters.append((parameter.name, f"Operand{optional}", default))
+            parameters.append((parameter.name, "Operand | None" if "None" in declared else "Operand", has_default))
     return _function(made.name, parameters, "TargetCall", keywords)
 
 
-def _deferred(annotation: str) -> str:
-    """The type of an attribute in a target, where it may be an expression that is computed on a match."""
-    parts = {part.strip() for part in annotation.split("|")}
-    if parts <= {"bool", "int", "float", "str", "None"}:
-        return f"{annotation} | Expression"
-    return "List" if annotation.startswith(("list[", "Sequence[", "tuple[")) else "Any"
+def _attribute(declared: str) -> str:
+    if {part.strip() for part in declared.split("|")} <= {"bool", "int", "float", "str", "None"}:
+        return f"{declared} | Expression"
+    return "List" if declared.startswith(("list[", "Sequence[", "tuple[")) else "Any"
 
 
 def main() -> None:
-    """Writes the stubs; with `--check`, ends with an error where one differs."""
-    texts = stubs()
-    stale = [name for name, text in texts.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text]
-    if "--check" in sys.argv[1:]:
-        sys.exit(f"{', '.join(stale)} of patcomp/authoring do not say what the tables say; run {COMMAND}" if stale else 0)
-    for name in stale:
-        (FOLDER / name).write_text(texts[name])
+    """Writes the stubs."""
+    for name, text in stubs().items():
+        (FOLDER / name).write_text(text)
 
 
 if __name__ == "__main__":

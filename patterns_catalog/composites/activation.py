@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import aten, coreai
+from patcomp.authoring import AtenSource, Composites, Coreai, Functions, aten, coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
@@ -16,7 +16,7 @@ from patcomp.patterns.match import Match
 
 @composites.define
 @composite("hard_sigmoid", inputs=("input",))
-def hard_sigmoid(c: Any, x: Value) -> Value:
+def hard_sigmoid(c: Coreai, x: Value) -> Value:
     "min(max(x + 3, 0), 6) / 6"
     return c.broadcasting_divide(
         c.broadcasting_minimum(c.broadcasting_maximum(c.broadcasting_add(x, 3.0), 0.0), 6.0), 6.0
@@ -25,7 +25,7 @@ def hard_sigmoid(c: Any, x: Value) -> Value:
 
 @composites.define
 @composite("log_softmax", inputs=("input",), attributes=("axis",))
-def log_softmax(c: Any, x: Value, *, axis: int, shift: str = "max") -> Value:
+def log_softmax(c: Coreai, x: Value, *, axis: int, shift: str = "max") -> Value:
     """x - max - log(sum(exp(x - max)))
 
     With the shift "finite max" an infinite maximum counts as 0, as in PyTorch's logsumexp.
@@ -40,13 +40,13 @@ def log_softmax(c: Any, x: Value, *, axis: int, shift: str = "max") -> Value:
 
 
 @op_rule("recover", "aten.hardsigmoid", name="hard_sigmoid", examples=[example("2x9xf32[-5,5]")])
-def hardsigmoid(op: OpView, c: Any) -> Value:
+def hardsigmoid(op: OpView, c: Coreai) -> Value:
     "min(max(x + 3, 0), 6) / 6"
     return hard_sigmoid(op["self"])
 
 
 @op_rule("recover", "aten.hardswish", name="hard_sigmoid of hardswish", examples=[example("2x9xf32[-5,5]")])
-def hardswish(op: OpView, c: Any) -> Value:
+def hardswish(op: OpView, c: Coreai) -> Value:
     "x * hard_sigmoid(x)"
     x = op["self"]
     return aten.build("aten.mul.Tensor", op.result, self=x, other=hard_sigmoid(x))
@@ -58,7 +58,7 @@ def hardswish(op: OpView, c: Any) -> Value:
     name="log_softmax",
     examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False), example("f32", 0, False)],
 )
-def aten_log_softmax(op: OpView, c: Any) -> Value:
+def aten_log_softmax(op: OpView, c: Coreai) -> Value:
     "x - max - log(sum(exp(x - max))) along one axis; of one number it is 0, or NaN where that is not finite"
     x = op["self"]
     op.expect(not op.half_to_float, "log_softmax with half_to_float")
@@ -101,7 +101,7 @@ def _half_product(x: Any, y: Any) -> Any:
 
 
 @rule(name="gelu of erf", example={"x": "2x5xf32"})
-def gelu_of_erf(a: Any, c: Any, x: Any) -> Rewrite:
+def gelu_of_erf(a: AtenSource, c: Functions, x: Any) -> Rewrite:
     "0.5 * x * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel 2016, arXiv:1606.08415; BERT and others with gelu_python)"
     scaled = any_of(x / math.sqrt(2), x * math.sqrt(0.5))
     return Rewrite(_half_product(x, 1.0 + a.erf(scaled)), to=c.gelu(x, approximate="none"))
@@ -112,7 +112,7 @@ _ROOT = math.sqrt(2 / math.pi)
 
 
 @rule(name="gelu of tanh", example={"x": "2x5xf32"})
-def gelu_of_tanh(a: Any, c: Any, x: Any) -> Rewrite:
+def gelu_of_tanh(a: AtenSource, c: Functions, x: Any) -> Rewrite:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) (GPT-2 and others with gelu_new)
 
     or with sqrt(2 / pi) * x * (1 + 0.044715 * x * x) inside (BLOOM, gelu_fast).
@@ -125,18 +125,18 @@ def gelu_of_tanh(a: Any, c: Any, x: Any) -> Rewrite:
 
 
 @rule(name="gelu of sigmoid", example={"x": "2x5xf32"})
-def gelu_of_sigmoid(a: Any, c: Any, x: Any) -> Rewrite:
+def gelu_of_sigmoid(a: AtenSource, c: Functions, x: Any) -> Rewrite:
     "x * sigmoid(1.702 * x) (CLIP and others with quick_gelu)"
     return Rewrite(x * a.sigmoid(x * 1.702), to=c.gelu(x, approximate="sigmoid"))
 
 
 @rule(name="silu of sigmoid", example={"x": "2x5xf32"})
-def silu_of_sigmoid(a: Any, c: Any, x: Any) -> Rewrite:
+def silu_of_sigmoid(a: AtenSource, c: Functions, x: Any) -> Rewrite:
     "x * sigmoid(x) (Swish; what PyTorch's default decompositions make of silu)"
     return Rewrite(x * a.sigmoid(x), to=c.silu(x))
 
 
-def _clamped(a: Any, x: Any, high: float) -> Any:
+def _clamped(a: AtenSource, x: Any, high: float) -> Any:
     """min(max(x, 0), high) in one op or two."""
     once = a.op("clamp", x, min=0.0, max=high)
     return any_of(once, a.op("clamp", a.op("clamp", x, min=0.0, max=None), min=None, max=high))
@@ -147,13 +147,13 @@ def _sixth(x: Any) -> Any:
 
 
 @rule(name="hard_sigmoid of clamp", example={"x": "2x5xf32[-5,5]"})
-def hard_sigmoid_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
+def hard_sigmoid_of_clamp(a: AtenSource, c: Composites, x: Any) -> Rewrite:
     "relu6(x + 3) / 6 or clamp(x / 6 + 0.5, 0, 1) (MobileNetV3; PyTorch's default decomposition of hardsigmoid)"
     return Rewrite(any_of(_sixth(_clamped(a, x + 3.0, 6.0)), _clamped(a, _sixth(x) + 0.5, 1.0)), to=c.hard_sigmoid(x))
 
 
 @rule(name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32[-5,5]"})
-def hard_swish_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
+def hard_swish_of_clamp(a: AtenSource, c: Functions, x: Any) -> Rewrite:
     "x * relu6(x + 3) / 6 (PyTorch's default decomposition of hardswish)"
     return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hard_swish(x))
 
@@ -162,7 +162,7 @@ def hard_swish_of_clamp(a: Any, c: Any, x: Any) -> Rewrite:
 
 
 @rule(name="log_softmax written out", example={"x": "2x5xf32", "axes": [1], "again": [1]})
-def recovered_log_softmax(a: Any, c: Any, x: Any, axes: Attr, again: Attr) -> Rewrite:
+def recovered_log_softmax(a: AtenSource, c: Composites, x: Any, axes: Attr, again: Attr) -> Rewrite:
     """x - logsumexp(x) or x - max - log(sum(exp(x - max))), in float32
 
     They agree up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from patcomp.ir import aten
+from patcomp.authoring import Coreai
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
@@ -22,7 +22,7 @@ from patterns_catalog.sizes import size_of, sizes_of, view_sizes
     attributes=("scale", "is_causal", "window_size"),
 )
 def scaled_dot_product_attention(
-    c: Any, query: Value, key: Value, value: Value, mask: Value | None = None, sinks: Value | None = None, *,
+    c: Coreai, query: Value, key: Value, value: Value, mask: Value | None = None, sinks: Value | None = None, *,
     scale: float | None, is_causal: bool, window_size: int, written_out: bool = False,
 ) -> Value:  # fmt: skip
     """softmax(scale * query @ key^T + mask) @ value (Vaswani et al. 2017, arXiv:1706.03762).
@@ -38,7 +38,7 @@ def scaled_dot_product_attention(
 
 
 def attend(
-    c: Any, query: Value, keys: Value, values: Value, mask: Value | None, scale: float | None, *,
+    c: Coreai, query: Value, keys: Value, values: Value, mask: Value | None, scale: float | None, *,
     sinks: Value | None = None, written_out: bool = False,
 ) -> Value:  # fmt: skip
     """The formula of attention, on tensors whose leading dimensions broadcast.
@@ -73,17 +73,17 @@ def attend(
     return c.broadcasting_batch_matmul(c.cast(weights, values.element_type), values)
 
 
-def _softmax_with_sinks(c: Any, scores: Value, sinks: Value) -> Value:
+def _softmax_with_sinks(c: Coreai, scores: Value, sinks: Value) -> Value:
     """The softmax over the scores and the sink of their head, without the weight of the sink."""
     last = scores.rank - 1
-    sinks = c.cast(c.reshape(sinks, [sinks.shape[0], 1, 1]), scores.element_type)
+    sinks = c.cast(c.reshape(sinks, [size_of(c, sinks, 0), 1, 1]), scores.element_type)
     largest = c.broadcasting_maximum(c.reduce_max(scores, [last]), sinks)
     weights = c.exp(c.broadcasting_sub(scores, largest))
     total = c.broadcasting_add(c.reduce_sum(weights, [last]), c.exp(c.broadcasting_sub(sinks, largest)))
     return c.broadcasting_divide(weights, total)
 
 
-def repeat_heads(c: Any, x: Value, heads: int) -> Value:
+def repeat_heads(c: Coreai, x: Value, heads: int) -> Value:
     """Grouped queries: each head of keys or values serves several heads of queries."""
     own = x.shape[-3]
     if own == heads:
@@ -96,7 +96,7 @@ def repeat_heads(c: Any, x: Value, heads: int) -> Value:
     return c.reshape(wide, [*batch, heads, length, width])
 
 
-def causal_mask(c: Any, query: Value, key: Value) -> Value:
+def causal_mask(c: Coreai, query: Value, key: Value) -> Value:
     """Where a query may attend to a key: not to later ones, both counted from the first."""
     length, keys = size_of(c, query, -2), size_of(c, key, -2)
     if isinstance(length, int) and isinstance(keys, int):
@@ -108,7 +108,7 @@ def causal_mask(c: Any, query: Value, key: Value) -> Value:
 def _own_heads(x: Value) -> Value | None:
     """Keys or values before their heads were repeated for groups of queries, None where they are not."""
     made = x.ssa.owner
-    if not isinstance(made, aten.AtenOp) or made.name != "aten.repeat_interleave.self_int":
+    if not isinstance(made, AtenOp) or made.name != "aten.repeat_interleave.self_int":
         return None
     arguments = made.arguments_by_name()
     own = arguments["self"]
@@ -126,7 +126,7 @@ _KERNELS = dict.fromkeys(SPECIAL, "eager's kernels differ in where NaN makes a r
     example("1x4x3x4xf32", "1x2x5x4xf32", "1x2x5x4xf32", "1x1x3x5xf32", enable_gqa=True),
     example("2x3x4xf32", "2x5x4xf32", "2x5x4xf32"),
 ])  # fmt: skip
-def aten_attention(op: OpView, c: Any) -> Value:
+def aten_attention(op: OpView, c: Coreai) -> Value:
     """The preserved op. A causal mask is built outside, upper-left aligned, and passed as the mask."""
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
     rank, grouped = query.rank, op.enable_gqa
@@ -153,7 +153,7 @@ def aten_attention(op: OpView, c: Any) -> Value:
 
 
 def attention_of_any_rank(
-    c: Any, query: Value, key: Value, value: Value, mask: Value | None, sinks: Value | None = None, *,
+    c: Coreai, query: Value, key: Value, value: Value, mask: Value | None, sinks: Value | None = None, *,
     scale: float | None, by_heads: bool, written_out: bool = False,
 ) -> Value:  # fmt: skip
     """The composite, which has a batch and heads, for inputs of rank 3 or more.
@@ -169,12 +169,13 @@ def attention_of_any_rank(
         if mask is not None and mask.rank == 3:
             mask = c.expand_dims(mask, [axis])
     elif rank > 4:
-        batch = list(query.shape[:-3])
-        query, key, value = (c.reshape(x, [-1, *x.shape[-3:]]) for x in (query, key, value))
+        batch = list(query.static_shape[:-3])
+        query, key, value = (c.reshape(x, [-1, *x.static_shape[-3:]]) for x in (query, key, value))
         if mask is not None and mask.rank > 3:
             leading = [1] * (rank - mask.rank)
-            wide = c.broadcast_to(c.reshape(mask, [*leading, *mask.shape]), [*batch, *mask.shape[-3:]])
-            mask = c.reshape(wide, [-1, *mask.shape[-3:]])
+            inner = mask.static_shape[-3:]
+            wide = c.broadcast_to(c.reshape(mask, [*leading, *mask.static_shape]), [*batch, *inner])
+            mask = c.reshape(wide, [-1, *inner])
     result = scaled_dot_product_attention(
         query, key, value, mask, sinks, scale=scale, is_causal=False, window_size=0, written_out=written_out
     )

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from patcomp.ir import aten, coreai
+from patcomp.authoring import aten, coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value

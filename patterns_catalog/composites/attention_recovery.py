@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patcomp.ir import coreai
+from patcomp.authoring import AtenSource, Functions, coreai
 from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
@@ -193,11 +193,11 @@ def _has_sinks(match: Match, scores: Any, column: Any) -> bool:
 # ---- the pattern ---------------------------------------------------------------------------------
 
 
-def _product(a: Any, x: Any, y: Any) -> Any:
+def _product(a: AtenSource, x: Any, y: Any) -> Any:
     return any_of(a.matmul(x, y), a.bmm(x, y))
 
 
-def _cast(a: Any, x: Any, name: str) -> Any:
+def _cast(a: AtenSource, x: Any, name: str) -> Any:
     return any_of(a._to_copy(x, dtype=ANY), x, tag=name, tags=("cast", "own"))
 
 
@@ -205,13 +205,13 @@ def _scaled(x: Any, factor: Any, name: str) -> Any:
     return any_of(x * factor, x / factor, x, tag=name, tags=("times", "over", "none"))
 
 
-def _masked(a: Any, x: Any, bias: Any, keep: Any, drop: Any, fill: Any, name: str) -> Any:
+def _masked(a: AtenSource, x: Any, bias: Any, keep: Any, drop: Any, fill: Any, name: str) -> Any:
     """One stage of masking, with the condition of `where` either way round."""
     kept, dropped = a.op("where.self", keep, x, fill), a.op("where.self", drop, fill, x)
     return any_of(x + bias, kept, dropped, x, tag=name, tags=("added", "kept", "dropped", "none"))
 
 
-def _safe(a: Any, logits: Any, softmax: Any, axis: Any) -> Any:
+def _safe(a: AtenSource, logits: Any, softmax: Any, axis: Any) -> Any:
     """The softmax, zero in rows that are all minus infinity: PyTorch's decomposition of its own op has that."""
     some = a.op("any.dim", a.logical_not(a.op("eq.Tensor", logits, -math.inf)), dim=axis, keepdim=True)
     zeros = any_of(a.full_like(softmax, 0, dtype=ANY), 0.0)
@@ -220,14 +220,14 @@ def _safe(a: Any, logits: Any, softmax: Any, axis: Any) -> Any:
     )
 
 
-def _heads(a: Any, x: Any, repeats: Any, axis: Any, size: Any, name: str) -> Any:
+def _heads(a: AtenSource, x: Any, repeats: Any, axis: Any, size: Any, name: str) -> Any:
     """Keys or values, repeated for each group of queries or not; others may use the repeated ones."""
     repeated = a.op("repeat_interleave.self_int", x, repeats=repeats, dim=axis, output_size=ANY)
     expanded = a.expand(x, size=size, implicit=ANY)
     return any_of(a.escaping(repeated), a.escaping(expanded), x, tag=name, tags=("repeated", "expanded", "own"))
 
 
-def _less_the_largest(a: Any, logits: Any, axis: Any) -> Any:
+def _less_the_largest(a: AtenSource, logits: Any, axis: Any) -> Any:
     """The logits less the largest one of each row, which a softmax subtracts in any case."""
     return logits - any_of(a.op("max.dim", logits, dim=axis, keepdim=True)[0], a.amax(logits, dim=[axis], keepdim=True))
 
@@ -243,7 +243,7 @@ def _less_the_largest(a: Any, logits: Any, axis: Any) -> Any:
     "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "sink_axis": -1, "shift_axis": -1, "drop_axis": -1, "drop_end": -1,
 })  # fmt: skip
 def attention_written_out(
-    a: Any, c: Any, query: Any, key: Any, value: Any, key_order: Attr,
+    a: AtenSource, c: Functions, query: Any, key: Any, value: Any, key_order: Attr,
     repeats: Attr, key_axis: Attr, value_axis: Attr, axis: Attr, safe_axis: Attr,
     key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr, row_size: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
@@ -274,8 +274,9 @@ def attention_written_out(
     shifted = _cast(a, _less_the_largest(a, masked, shift_axis), "shifted logits")
     softmax_of_shifted = a._softmax(shifted, dim=axis, half_to_float=False)
     sink_column = any_of(a.expand(sinks, size=sink_size, implicit=ANY), sinks, tag="sink rows")
-    wider = a.cat([masked, sink_column], dim=sink_axis)
-    wider = any_of(_less_the_largest(a, wider, shift_axis), wider, tag="shift", tags=("less the largest", "none"))
+    with_sinks = a.cat([masked, sink_column], dim=sink_axis)
+    less = _less_the_largest(a, with_sinks, shift_axis)
+    wider = any_of(less, with_sinks, tag="shift", tags=("less the largest", "none"))
     wider = _cast(a, wider, "logits with sinks")
     all_weights = a._softmax(wider, dim=axis, half_to_float=False)
     own_weights = a.op("slice.Tensor", all_weights, dim=drop_axis, start=0, end=drop_end, step=1)

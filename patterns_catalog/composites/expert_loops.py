@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import AtenSource, Coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, Attr, Const, OpView, any_of, check, example, fragment, op_rule
@@ -30,7 +31,7 @@ def _last(match: Match) -> bool:
 
 
 @fragment
-def _masked(a: Any, indices: Any, weights: Any, expert: Const, axis: Attr) -> Any:
+def _masked(a: AtenSource, indices: Any, weights: Any, expert: Const, axis: Attr) -> Any:
     "sum(weights * (indices == expert), -1)"
     chosen = a.eq(indices, expert)
     part = any_of(weights * a._to_copy(chosen, dtype=ANY), a.where(chosen, weights, 0.0))
@@ -43,7 +44,7 @@ def _masked(a: Any, indices: Any, weights: Any, expert: Const, axis: Attr) -> An
 
 
 @fragment
-def _scattered(a: Any, zeros: Any, indices: Any, weights: Any, axis: Attr) -> Any:
+def _scattered(a: AtenSource, zeros: Any, indices: Any, weights: Any, axis: Attr) -> Any:
     "zeros.scatter(-1, indices, weights): the weights of all experts"
     return a.op("scatter.src", zeros, dim=axis, index=indices, src=weights), [
         check("nothing is there before", lambda match: _is_zero(match["zeros"])),
@@ -53,7 +54,7 @@ def _scattered(a: Any, zeros: Any, indices: Any, weights: Any, axis: Attr) -> An
 
 
 @fragment
-def _one_hot(a: Any, indices: Any, weights: Any, count: Attr, axis: Attr) -> Any:
+def _one_hot(a: AtenSource, indices: Any, weights: Any, count: Attr, axis: Attr) -> Any:
     "sum(one_hot(indices) * weights): the weights of all experts"
     experts = a.op("arange.start_step", 0, count, 1, dtype=ANY)
     places = a.unsqueeze(indices, dim=ANY)
@@ -70,7 +71,7 @@ def _one_hot(a: Any, indices: Any, weights: Any, count: Attr, axis: Attr) -> Any
 
 
 @fragment
-def _column(a: Any, table: Any, axis: Attr, start: Attr, end: Attr) -> Any:
+def _column(a: AtenSource, table: Any, axis: Attr, start: Attr, end: Attr) -> Any:
     "table[..., e : e + 1]"
     return a.op("slice.Tensor", table, dim=axis, start=start, end=end, step=1), [end == start + 1, start >= 0]
 
@@ -201,7 +202,7 @@ def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
 
 
 @fragment
-def _last_term(a: Any, total: Any, weight: Any, output: Any, first: Any, second: Any) -> Any:
+def _last_term(a: AtenSource, total: Any, weight: Any, output: Any, first: Any, second: Any) -> Any:
     "the last weighted expert, added, and up to two other things after it: a residual, a shared expert"
     term = total + weight * output
     return any_of(term + first + second, term + first, term), []
@@ -218,7 +219,7 @@ def _two_of_three(torch: Any, x: Any, scores: Any, experts: Any) -> Any:
 @op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12, pattern=_last_term, examples=[
     example("5x4xf32", "5x3xf32", "3x4x6xf32", program=_two_of_three),
 ])  # fmt: skip
-def recovered_loop(op: OpView, c: Any) -> Value | None:
+def recovered_loop(op: OpView, c: Coreai) -> Value | None:
     """sum_e weight_e * expert_e(x) as sum_k w_k * expert_(index_k)(x), where the weights are those of topk
 
     The op is the last addition. Terms that are none of an expert (a residual, a shared expert) are added afterwards.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir import aten, coreai
+from patcomp.authoring import AtenSource, Coreai, Functions, coreai
+from patcomp.ir.aten import define
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, Attr, Rejected, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.sizes import positions, size_of
@@ -17,7 +18,7 @@ from patterns_catalog.sizes import positions, size_of
 @composites.define
 @composite("gather_mm", inputs=("lhs", "rhs", "lhs_indices", "rhs_indices"), attributes=("num_batch_axes",))
 def gather_mm(
-    c: Any, lhs: Value, rhs: Value, lhs_indices: Value | None = None, rhs_indices: Value | None = None, *,
+    c: Coreai, lhs: Value, rhs: Value, lhs_indices: Value | None = None, rhs_indices: Value | None = None, *,
     num_batch_axes: int,
 ) -> Value:  # fmt: skip
     """lhs[lhs_indices] @ rhs[rhs_indices]; the indices choose along the axis after the batch axes."""
@@ -28,7 +29,7 @@ def gather_mm(
     return c.broadcasting_batch_matmul(*operands)
 
 
-def _gathered(c: Any, x: Value, indices: Value, axis: int) -> Value:
+def _gathered(c: Coreai, x: Value, indices: Value, axis: int) -> Value:
     """`x` with the dimensions of `indices` in place of `axis`."""
     order = [axis, *(other for other in range(x.rank) if other != axis)]
     moved = c.transpose(x, order) if axis else x
@@ -76,10 +77,15 @@ def _own_shape(rank: int, axis: int, chosen: Shape) -> Shape:
 
 
 def _reshaped(indices: Value, shape: Shape) -> Value:
-    return indices if indices.shape == shape else coreai.reshape(indices, list(shape))
+    if indices.shape == shape:
+        return indices
+    sizes = [size for size in shape if size is not None]
+    if len(sizes) < len(shape):
+        raise Rejected("the shape of the gathered matrices is dynamic")
+    return coreai.reshape(indices, sizes)
 
 
-def _chosen(a: Any, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) -> tuple[Any, list[Any]]:
+def _chosen(a: AtenSource, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) -> tuple[Any, list[Any]]:
     """Matrices chosen from a stack, and their conditions. Views may give the indices another shape."""
     taken = any_of(
         a.op("index.Tensor", stack, indices=[indices]),
@@ -115,7 +121,7 @@ def _chosen(a: Any, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) 
     ]
 
 
-def _product(a: Any, left: Any, right: Any) -> Any:
+def _product(a: AtenSource, left: Any, right: Any) -> Any:
     return any_of(a.bmm(left, right), a.matmul(left, right))
 
 
@@ -123,7 +129,7 @@ _STACK = {"w": "3x4x5xf32", "i": "3xsi64[0,2]", "axis": 0, "sizes": [3, 4, 5]}
 
 
 @rule(name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
-def chosen_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+def chosen_right(a: AtenSource, c: Functions, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
     "x @ w[i], where w is a stack of matrices (experts with transposed weights, such as GPT-OSS)"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
     to = c.gathered_product(x, w, None, i, axis=axis, chosen=matrices.shape[:-2])
@@ -131,7 +137,7 @@ def chosen_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr
 
 
 @rule(name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
-def chosen_left(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+def chosen_left(a: AtenSource, c: Functions, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
     "w[i] @ x, where w is a stack of matrices (Mixtral, Qwen-MoE)"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "left")
     to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2])
@@ -139,7 +145,9 @@ def chosen_left(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr)
 
 
 @rule(name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
-def chosen_transposed_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr, dims: Attr) -> Rewrite:
+def chosen_transposed_right(
+    a: AtenSource, c: Functions, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr, dims: Attr
+) -> Rewrite:
     "x @ w[i]^T as (w[i] @ x^T)^T"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
     swapped = check(
@@ -156,7 +164,16 @@ def chosen_transposed_right(a: Any, c: Any, x: Any, w: Any, i: Any, axis: Attr, 
     example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64[0,2]", "other": 0, "left_sizes": [3, 2, 4]},
 )
 def chosen_both(
-    a: Any, c: Any, v: Any, j: Any, other: Attr, left_sizes: Attr, w: Any, i: Any, axis: Attr, sizes: Attr
+    a: AtenSource,
+    c: Functions,
+    v: Any,
+    j: Any,
+    other: Attr,
+    left_sizes: Attr,
+    w: Any,
+    i: Any,
+    axis: Attr,
+    sizes: Attr,
 ) -> Rewrite:
     "v[j] @ w[i], where both are stacks of matrices"
     left, conditions = _chosen(a, v, j, other, left_sizes, "left")
@@ -172,7 +189,7 @@ def chosen_both(
 
 # ---- from products of groups of rows -----------------------------------------------------------------
 
-aten.define("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
+define("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
 
 
 @composites.define
@@ -188,7 +205,9 @@ def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, re
 @rule(name="gather_mm of groups", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "scores": "2x3xf32", "flat": [6], "count": 3, "bins": 3, "last": 2,
 })  # fmt: skip
-def grouped(a: Any, c: Any, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr) -> Rewrite:
+def grouped(
+    a: AtenSource, c: Functions, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr
+) -> Rewrite:
     """Rows sorted by expert times the matrix of each expert, the groups given by where they end.
 
     What transformers exports by default (`experts_implementation="grouped_mm"`): the experts of the rows are those
@@ -236,7 +255,7 @@ def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_ty
 @rule(name="gather_mm of groups by their ends", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[6,6]",  # equal ends, because ends must not decrease
 })  # fmt: skip
-def grouped_by_ends(a: Any, c: Any, x: Any, w: Any, ends: Any) -> Rewrite:
+def grouped_by_ends(a: AtenSource, c: Functions, x: Any, w: Any, ends: Any) -> Rewrite:
     """Rows times the matrix of the group that each is in, the groups given by where they end.
 
     The experts of transformers by default, wherever "gather_mm of groups" does not know the expert of each row: with
@@ -274,7 +293,7 @@ def inverse_permutation(permutation: Value, *, result_types: Any = None) -> Valu
 
 
 @rule(name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
-def inverse(a: Any, c: Any, x: Any, size: Attr, descending: Attr) -> Rewrite:
+def inverse(a: AtenSource, c: Functions, x: Any, size: Attr, descending: Attr) -> Rewrite:
     """p as `inverse = empty(n); inverse[p] = arange(n)`, where p sorts something: argsort(p)
 
     It brings the rows of experts back into the order of the tokens.

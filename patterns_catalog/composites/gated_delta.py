@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import composites
@@ -19,7 +18,7 @@ L2_EPSILON = 1e-6
     outputs=("output_0", "output_1"),
 )
 def gated_delta_update(
-    c: Any, query: Value, key: Value, value: Value, g: Value, beta: Value, initial_state: Value, *,
+    c: Coreai, query: Value, key: Value, value: Value, g: Value, beta: Value, initial_state: Value, *,
     use_qk_l2_norm: bool,
 ) -> list[Value]:  # fmt: skip
     """S = exp(g) S; S = S + k ⊗ beta (v - k S); output = q / sqrt(key size) S, for each element of the sequence.
@@ -59,12 +58,12 @@ def gated_delta_update(
     return [c.cast(c.transpose(outputs, [1, 0, 2, 3]), element), c.cast(state, element)]
 
 
-def _normalized(c: Any, x: Value) -> Value:
+def _normalized(c: Coreai, x: Value) -> Value:
     square = c.reduce_sum(c.broadcasting_mul(x, x), [3])
     return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, L2_EPSILON)))
 
 
-def _repeated(c: Any, x: Value, heads: int) -> Value:
+def _repeated(c: Coreai, x: Value, heads: int) -> Value:
     """Each head of queries or keys serves several heads of values."""
     batch, own, length, width = x.static_shape
     if own == heads:
@@ -74,6 +73,6 @@ def _repeated(c: Any, x: Value, heads: int) -> Value:
     )  # fmt: skip
 
 
-def _by_step(c: Any, x: Value) -> Value:
+def _by_step(c: Coreai, x: Value) -> Value:
     """float32 with the sequence in front, so that an index picks a step."""
     return c.transpose(c.cast(x, "f32"), [2, 0, 1, *range(3, x.rank)])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from patcomp.authoring import AtenSource
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -48,7 +49,7 @@ Sizes = tuple[int, int, int, int]
 _SWAP = [0, 1, 3, 2]
 
 
-def _reshaped(a: Any, x: Any) -> Any:
+def _reshaped(a: AtenSource, x: Any) -> Any:
     """x with dimensions of size 1 added; a condition on the shape says where."""
     once = a.unsqueeze(x, dim=ANY)
     return any_of(a.unsqueeze(once, dim=ANY), a.permute(once, dims=_SWAP), once, a.view(x, size=ANY))
@@ -57,7 +58,7 @@ def _reshaped(a: Any, x: Any) -> Any:
 class _Asked:
     """vector @ state, for a vector of the key size: as products and their sum, or as a product of matrices."""
 
-    def __init__(self, a: Any, state: Any, vector: Any):
+    def __init__(self, a: AtenSource, state: Any, vector: Any):
         column, row, again = (_reshaped(a, vector) for _ in range(3))
         swapped = a.permute(state, dims=_SWAP)
         flat_row, flat_state = a.view(vector, size=ANY), a.view(_twice_swapped(a, state), size=ANY)
@@ -77,7 +78,7 @@ class _Asked:
         }  # fmt: skip
 
 
-def _twice_swapped(a: Any, x: Any) -> Any:
+def _twice_swapped(a: AtenSource, x: Any) -> Any:
     """x, or what PyTorch's einsum makes of it: two permutations that undo each other."""
     return any_of(a.permute(a.permute(x, dims=_SWAP), dims=_SWAP), x)
 
@@ -108,7 +109,7 @@ def _per_value(s: Sizes) -> tuple[int, ...]:
 
 
 @fragment
-def step(a: Any, state: Any, decay: Any, key: Any, again: Any, value: Any, beta: Any) -> Any:
+def step(a: AtenSource, state: Any, decay: Any, key: Any, again: Any, value: Any, beta: Any) -> Any:
     "decay * state + key ⊗ beta * (value - key @ (decay * state))"
     fading, strength, writing = _reshaped(a, decay), _reshaped(a, beta), _reshaped(a, again)
     faded = state * fading
@@ -130,7 +131,7 @@ def step(a: Any, state: Any, decay: Any, key: Any, again: Any, value: Any, beta:
 
 
 @fragment
-def read(a: Any, state: Any, query: Any) -> Any:
+def read(a: AtenSource, state: Any, query: Any) -> Any:
     "query @ state"
     asked = _Asked(a, state, query)
     return asked.value, [_shapes(state, asked.shapes)]
@@ -140,13 +141,13 @@ def read(a: Any, state: Any, query: Any) -> Any:
 
 
 @fragment
-def exponential(a: Any, x: Any) -> Any:
+def exponential(a: AtenSource, x: Any) -> Any:
     "exp(x)"
     return a.exp(x), []
 
 
 @fragment
-def normalized(a: Any, x: Any, eps: Const, axis: Attr) -> Any:
+def normalized(a: AtenSource, x: Any, eps: Const, axis: Attr) -> Any:
     "x * rsqrt(sum(x ** 2, -1) + eps)"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=[axis], keepdim=True, dtype=None)
     close = check("eps is the composite's", lambda match: math.isclose(match["eps"].constant, L2_EPSILON, rel_tol=1e-6))
@@ -154,7 +155,7 @@ def normalized(a: Any, x: Any, eps: Const, axis: Attr) -> Any:
 
 
 @fragment
-def scaled(a: Any, x: Any, factor: Const, divisor: Const) -> Any:
+def scaled(a: AtenSource, x: Any, factor: Const, divisor: Const) -> Any:
     "x / sqrt(key size)"
 
     def is_root(match: Match) -> bool:
@@ -171,7 +172,7 @@ def scaled(a: Any, x: Any, factor: Const, divisor: Const) -> Any:
 
 
 @fragment
-def written(a: Any, before: Any, part: Any, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
+def written(a: AtenSource, before: Any, part: Any, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
     "before, with part at an index of a dimension: what PyTorch makes of `before[:, :, index] = part`"
     positions = a.view(a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
     copied = any_of(a.copy(a.op("select.int", before, dim=ANY, index=ANY), part), part)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from patcomp.ir import aten, coreai
+from patcomp.authoring import Coreai, aten, coreai
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -176,7 +176,7 @@ def _two_steps(torch: Any, query: Any, key: Any, value: Any, g: Any, beta: Any, 
     example("1x2x2x4xf32", "1x2x2x4xf32", "1x2x2x5xf32", "1x2x2xf32[-1,0]", "1x2x2xf32[0,1]", "1x2x4x5xf32",
             program=_two_steps),
 ])  # fmt: skip
-def recovered_gated_delta_update(op: OpView, c: Any) -> Value | None:
+def recovered_gated_delta_update(op: OpView, c: Coreai) -> Value | None:
     """S = exp(g) S; S = S + k ⊗ beta (v - k S); output = q S, for each element of the sequence, unrolled (Qwen3-Next)
 
     The op is the last update of the state. Everything is float32, as the composite computes. A state that something

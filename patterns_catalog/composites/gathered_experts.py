@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir import aten, coreai
+from patcomp.authoring import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.types import tensor

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir import coreai
+from patcomp.authoring import AtenSource, Composites, Functions, coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import ANY, Attr, Const, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.normalization import affine, group_norm, instance_norm, layer_norm, rms_norm
+from patterns_catalog.sizes import size_of
 
 # ---- parts of the formulas -------------------------------------------------------------------------
 
 
-def _cast_or(a: Any, x: Any) -> AnyOf:
+def _cast_or(a: AtenSource, x: Any) -> AnyOf:
     """x, or x cast to another type; conditions say which."""
     return any_of(a._to_copy(x, dtype=ANY), x)
 
 
-def _mean(a: Any, x: Any, axes: Any) -> Any:
+def _mean(a: AtenSource, x: Any, axes: Any) -> Any:
     return a.op("mean.dim", x, dim=axes, keepdim=True, dtype=None)
 
 
-def _square(a: Any, x: Any) -> AnyOf:
+def _square(a: AtenSource, x: Any) -> AnyOf:
     return any_of(a.pow(x, 2.0), x * x)
 
 
-def _over_root(a: Any, x: Any, square: Any) -> AnyOf:
+def _over_root(a: AtenSource, x: Any, square: Any) -> AnyOf:
     """x divided by the root of a square, in the ways in which models write it."""
     root = any_of(a.sqrt(square), a.pow(square, 0.5))
     # PyTorch computes 1.0 / root as reciprocal(root) * 1.0
@@ -43,7 +44,7 @@ class _Standardized:
     two means and differences, of which many models compute only one.
     """
 
-    def __init__(self, a: Any, x: Any, eps: Const, axes: Attr):
+    def __init__(self, a: AtenSource, x: Any, eps: Const, axes: Attr):
         centered = _cast_or(a, x) - _mean(a, _cast_or(a, x), axes)
         again = _cast_or(a, x) - _mean(a, _cast_or(a, x), axes)
         variance = any_of(
@@ -60,7 +61,7 @@ class _Affine:
     The composites compute in float32 and round once, where some models round before the weight and after it.
     """
 
-    def __init__(self, a: Any, x: Any, normal: Any, w: Any, b: Any):
+    def __init__(self, a: AtenSource, x: Any, normal: Any, w: Any, b: Any):
         rounded = _cast_or(a, normal)
         scaled = rounded * w
         self.value = _cast_or(a, any_of(scaled + b, scaled, normal, tag="weights", tags=("both", "one", "none")))
@@ -87,7 +88,7 @@ def _weights(match: Match) -> list[Value]:
 # ---- rms_norm --------------------------------------------------------------------------------------
 
 
-def _rms(a: Any, x: Any, eps: Const, axis: Attr) -> tuple[AnyOf, list[Expression]]:
+def _rms(a: AtenSource, x: Any, eps: Const, axis: Attr) -> tuple[AnyOf, list[Expression]]:
     """x / sqrt(mean(x ** 2, -1) + eps), and when it is that."""
     square = _mean(a, _square(a, _cast_or(a, x)), [axis])
     normal = _over_root(a, _cast_or(a, x), square + eps)
@@ -102,7 +103,7 @@ def _rms(a: Any, x: Any, eps: Const, axis: Attr) -> tuple[AnyOf, list[Expression
 
 
 @rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6, "axis": 2})
-def recovered_rms_norm(a: Any, c: Any, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+def recovered_rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
     """x * rsqrt(mean(x ** 2, -1) + eps) * w, in float32, or the same by a root and a division.
 
     Half precision is cast to float32 for the square, the product or both at once, and back before the weight
@@ -129,11 +130,11 @@ def recovered_rms_norm(a: Any, c: Any, x: Any, w: Any, eps: Const, axis: Attr) -
 @composites.define
 def rms_norm_without_scale(x: Value, *, eps: float, result_types: Any = None) -> Value:
     """An `rms_norm` whose scale is ones."""
-    return rms_norm(x, affine(coreai, None, 1.0, [x.shape[-1]], x.element_type), eps=eps, axes=-1)
+    return rms_norm(x, affine(coreai, None, 1.0, [size_of(coreai, x, -1)], x.element_type), eps=eps, axes=-1)
 
 
 @rule(name="rms_norm without scale", example={"x": "2x3x8xf32", "eps": 1e-6, "axis": 2})
-def recovered_rms_norm_without_scale(a: Any, c: Any, x: Any, eps: Const, axis: Attr) -> Rewrite:
+def recovered_rms_norm_without_scale(a: AtenSource, c: Functions, x: Any, eps: Const, axis: Attr) -> Rewrite:
     """x * rsqrt(mean(x ** 2, -1) + eps) without weights, or with such as are none of the composite's
     (Llama 4's queries and keys, Gemma 3n's values, RMSNorm without elementwise_affine)."""
     normal, where = _rms(a, x, eps, axis)
@@ -153,7 +154,7 @@ def affine_layer_norm(
     x: Value, w: Value | None, b: Value | None, *, axes: list[int], eps: float, result_types: Any = None
 ) -> Value:
     """A `layer_norm` with ones and zeros for the weights that there are not."""
-    size = [x.shape[axis] for axis in axes]
+    size = [size_of(coreai, x, axis) for axis in axes]
     weight, bias = (affine(coreai, value, fill, size, x.element_type) for value, fill in ((w, 1.0), (b, 0.0)))
     return layer_norm(x, weight, bias, axes=list(axes), eps=eps)
 
@@ -164,7 +165,7 @@ def _has_normalized_shape(match: Match) -> bool:
 
 
 @rule(name="layer_norm written out", example={"x": "2x3x8xf32", "w": "8xf32", "b": "8xf32", "eps": 1e-5, "axes": [2]})
-def recovered_layer_norm(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
+def recovered_layer_norm(a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
     """(x - mean) / sqrt(var + eps) * w + b over the last axes, in float32 (DeBERTa, Cohere, OLMo, ConvNeXt, and
     PyTorch's decomposition).
 
@@ -190,7 +191,7 @@ def recovered_layer_norm(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Const, axe
 @composites.define
 def affine_instance_norm(x: Value, w: Value | None, b: Value | None, *, eps: float, result_types: Any = None) -> Value:
     """An `instance_norm` with weights of any shape of C elements, or none."""
-    channels = x.shape[1]
+    channels = size_of(coreai, x, 1)
     column = [channels, *([1] * (x.rank - 2))]
     weight, bias = (
         coreai.reshape(affine(coreai, value, fill, [channels], x.element_type), column)
@@ -212,7 +213,7 @@ def _is_per_channel(match: Match) -> bool:
     name="instance_norm written out", priority=1,
     example={"x": "2x4x5x3xf32", "w": "4x1x1xf32", "b": "1x4x1x1xf32", "eps": 1e-5, "axes": [2, 3]},
 )  # fmt: skip
-def recovered_instance_norm(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
+def recovered_instance_norm(a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
     """(x - mean) / sqrt(var + eps) * w + b over the positions of each channel, with w and b for each channel
     (style transfer; StyleGAN's, without w and b).
 
@@ -235,7 +236,7 @@ def recovered_instance_norm(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Const, 
     )
 
 
-def _tiled(a: Any, w: Any) -> AnyOf:
+def _tiled(a: AtenSource, w: Any) -> AnyOf:
     """A vector repeated for each instance of a batch, which may be a single one."""
     return any_of(a.repeat(w, [ANY]), w)
 
@@ -246,7 +247,9 @@ def _tiled(a: Any, w: Any) -> AnyOf:
         "x": "1x4x5x3xf32", "w": "4xf32", "b": "4xf32", "eps": 1e-5, "flat": [1, 4, 5, 3], "shape": [1, 4, 5, 3],
     },
 )  # fmt: skip
-def instance_norm_of_batch(a: Any, c: Any, x: Any, w: Any, b: Any, eps: Attr, flat: Attr, shape: Attr) -> Rewrite:
+def instance_norm_of_batch(
+    a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Attr, flat: Attr, shape: Attr
+) -> Rewrite:
     """A batch norm with statistics of its own of x as one instance of N * C channels, which is how PyTorch's default
     table takes instance_norm apart."""
     source = any_of(a.view(x, size=flat), x)
@@ -319,7 +322,7 @@ def _splits_channels(match: Match) -> bool:
     },
 )  # fmt: skip
 def recovered_group_norm(
-    a: Any, c: Any, x: Any, w: Any, b: Any, eps: Const, grouped: Attr, axes: Attr, shape: Attr
+    a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Const, grouped: Attr, axes: Attr, shape: Attr
 ) -> Rewrite:
     """view(normal(view(x, [N, groups, ...])), x.shape) * w + b, with w and b for each channel: hand-written group norms
     of diffusion models and vision transformers."""

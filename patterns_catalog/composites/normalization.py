@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import FurtherResults, OpView, composites, example, op_rule
-from patterns_catalog.sizes import size_of, sizes_of, typed, unread
+from patterns_catalog.sizes import Size, size_of, sizes_of, typed, unread
 
 
-def _centered(c: Any, x: Value, axes: list[int]) -> tuple[Value, Value]:
+def _centered(c: Coreai, x: Value, axes: list[int]) -> tuple[Value, Value]:
     """x - mean and the mean of its square, over axes that stay as 1."""
     centered = c.broadcasting_sub(x, c.reduce_mean(x, axes))
     return centered, c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
@@ -24,7 +25,7 @@ def compute_type(x: Value) -> str:
 
 @composites.define
 @composite("layer_norm", inputs=("input", "gamma", "beta"), attributes=("axes", "eps"))
-def layer_norm(c: Any, x: Value, gamma: Value, beta: Value, *, axes: list[int], eps: float) -> Value:
+def layer_norm(c: Coreai, x: Value, gamma: Value, beta: Value, *, axes: list[int], eps: float) -> Value:
     "(x - mean) * rsqrt(var + eps) * gamma + beta over the trailing axes (Ba et al. 2016, arXiv:1607.06450)"
     wide = c.cast(x, compute_type(x))
     centered, variance = _centered(c, wide, axes)
@@ -36,7 +37,7 @@ def layer_norm(c: Any, x: Value, gamma: Value, beta: Value, *, axes: list[int], 
 @composites.define
 @composite("group_norm", inputs=("input", "weight", "bias"), attributes=("num_groups", "num_channels", "eps"))
 def group_norm(
-    c: Any, x: Value, weight: Value, bias: Value, *, num_groups: int, num_channels: int, eps: float
+    c: Coreai, x: Value, weight: Value, bias: Value, *, num_groups: int, num_channels: int, eps: float
 ) -> Value:
     "layer_norm over the channels of each group and all positions (Wu and He 2018, arXiv:1803.08494)"
     shape = sizes_of(c, x)
@@ -52,7 +53,7 @@ def group_norm(
 
 @composites.define
 @composite("instance_norm", inputs=("input", "gamma", "beta"), attributes=("eps",))
-def instance_norm(c: Any, x: Value, gamma: Value, beta: Value, *, eps: float) -> Value:
+def instance_norm(c: Coreai, x: Value, gamma: Value, beta: Value, *, eps: float) -> Value:
     "layer_norm over the positions of each channel, gamma and beta of shape [C, 1, ...] (arXiv:1607.08022)"
     wide = c.cast(x, compute_type(x))
     centered, variance = _centered(c, wide, list(range(2, x.rank)))
@@ -63,13 +64,13 @@ def instance_norm(c: Any, x: Value, gamma: Value, beta: Value, *, eps: float) ->
 
 @composites.define
 @composite("batch_norm", inputs=("input", "gamma", "beta", "mean", "variance"), attributes=("eps",))
-def batch_norm(c: Any, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, *, eps: float) -> Value:
+def batch_norm(c: Coreai, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, *, eps: float) -> Value:
     "(x - mean) / sqrt(variance + eps) * gamma + beta for each channel (Ioffe and Szegedy 2015, arXiv:1502.03167)"
     wide = c.cast(x, compute_type(x))
     element = wide.element_type
 
     def per_channel(value: Value) -> Value:
-        return c.reshape(c.cast(value, element), [1, value.shape[0], *([1] * (x.rank - 2))])
+        return c.reshape(c.cast(value, element), [1, size_of(c, value, 0), *([1] * (x.rank - 2))])
 
     deviation = c.sqrt(per_channel(c.broadcasting_add(c.cast(variance, element), eps)))
     normal = c.broadcasting_divide(c.broadcasting_sub(wide, per_channel(mean)), deviation)
@@ -79,7 +80,7 @@ def batch_norm(c: Any, x: Value, gamma: Value, beta: Value, mean: Value, varianc
 
 @composites.define
 @composite("rms_norm", inputs=("input", "scale"), attributes=("axes", "eps"))
-def rms_norm(c: Any, x: Value, scale: Value, *, axes: int, eps: float) -> Value:
+def rms_norm(c: Coreai, x: Value, scale: Value, *, axes: int, eps: float) -> Value:
     "x * rsqrt(mean(x ** 2) + eps) * scale over the last axis (Zhang and Sennrich 2019, arXiv:1910.07467)"
     wide = c.cast(x, compute_type(x))
     square = c.reduce_mean(c.broadcasting_mul(wide, wide), [axes % x.rank])
@@ -92,7 +93,7 @@ def rms_norm(c: Any, x: Value, scale: Value, *, axes: int, eps: float) -> Value:
 # ---- from the ATen ops that export preserves -------------------------------------------------------
 
 
-def affine(c: Any, weight: Value | None, fill: float, size: Sequence[int | None], element: Any) -> Value:
+def affine(c: Coreai, weight: Value | None, fill: float, size: Sequence[Size], element: Any) -> Value:
     """A weight or bias; ones or zeros where the layer has none."""
     return weight if weight is not None else c.broadcast_to(c.constant(fill, element), size)
 
@@ -106,7 +107,7 @@ FOLDED = {"infinities and zeros": "eager folds statistics and weights into one f
 @op_rule("recover", "aten.native_layer_norm", name="layer_norm", unspecified=_STATISTICS, examples=[
     example("2x3x4xf32", [4], "4xf32", "4xf32", 1e-5), example("2x3x4xf32", [3, 4], None, None, 1e-3),
 ])  # fmt: skip
-def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
+def native_layer_norm(op: OpView, c: Coreai) -> list[Value] | None:
     "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; ones and zeros where the layer has no weights"
     x, size = op.input, list(op.normalized_shape)
     axes = list(range(x.rank - len(size), x.rank))
@@ -118,7 +119,7 @@ def native_layer_norm(op: OpView, c: Any) -> list[Value] | None:
 @op_rule("recover", "aten.native_group_norm", name="group_norm", unspecified=_STATISTICS, examples=[
     example("2x6x4x5xf32", "6xf32", "6xf32", 2, 6, 20, 3, 1e-5), example("2x4x5xf32", None, None, 2, 4, 5, 2, 1e-5),
 ])  # fmt: skip
-def native_group_norm(op: OpView, c: Any) -> list[Value]:
+def native_group_norm(op: OpView, c: Coreai) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
@@ -132,13 +133,13 @@ def native_group_norm(op: OpView, c: Any) -> list[Value]:
     example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
     example("2x3xf32", None, None, "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
 ])  # fmt: skip
-def native_batch_norm(op: OpView, c: Any) -> list[Value]:
+def native_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias with the running statistics of each channel"
     saved = [index for index in (1, 2) if op.used(index) and 0 not in op.results[index].shape]
     op.expect(not saved, "the saved statistics of batch norm")
     op.ignore("momentum", because="it only concerns training")
     x, mean = op.input, op.running_mean
-    size = list(mean.shape)
+    size = sizes_of(c, mean)
     weight, bias = (affine(c, v, fill, size, mean.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
     result = batch_norm(x, weight, bias, mean, op.running_var, eps=op.eps)
     return [result, *_unused(c, op, 1)]
@@ -148,7 +149,7 @@ def native_batch_norm(op: OpView, c: Any) -> list[Value]:
     example("2x4x5x3xf32", "4xf32", "4xf32", None, None, True, 0.1, 1e-5, False),
     example("2x4x5xf32", None, None, None, None, True, 0.1, 1e-3, False),
 ])  # fmt: skip
-def aten_instance_norm(op: OpView, c: Any) -> Value:
+def aten_instance_norm(op: OpView, c: Coreai) -> Value:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each channel of each instance"
     x = op.input
     op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
@@ -161,7 +162,7 @@ def aten_instance_norm(op: OpView, c: Any) -> Value:
     return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
 
 
-def _statistics(c: Any, op: OpView, x: Value, axes: list[int]) -> list[Value]:
+def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value]:
     """The second and third result of a norm: the mean and 1 / sqrt(var + eps) of what is normalised."""
     if not op.used(1) and not op.used(2):
         return _unused(c, op, 1)
@@ -172,6 +173,6 @@ def _statistics(c: Any, op: OpView, x: Value, axes: list[int]) -> list[Value]:
     return [c.cast(c.reshape(value, list(t.static_shape)), t.element_type) for value, t in pairs]
 
 
-def _unused(c: Any, op: OpView, first: int) -> list[Value]:
+def _unused(c: Coreai, op: OpView, first: int) -> list[Value]:
     """Stand-ins for results that nobody reads."""
     return [unread(c, type_) for type_ in op.results[first:]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape, is_float
 from patcomp.ir.value import Value
@@ -62,7 +62,7 @@ class AveragePool:
             divisor = divisor.reshape(-1)[0].reshape(())
         return [after for after, _, _ in windows], divisor
 
-    def total(self, c: Any, x: Value, after: list[int]) -> Value:
+    def total(self, c: Coreai, x: Value, after: list[int]) -> Value:
         """The sum of each window of a batch."""
         pairs = [amount for pair in zip(self.padding, after, strict=True) for amount in pair]
         if any(pairs):
@@ -71,7 +71,7 @@ class AveragePool:
             x, self.kernel, self.stride, [1] * len(self.kernel)
         )
 
-    def apply(self, c: Any, x: Value) -> Value:
+    def apply(self, c: Coreai, x: Value) -> Value:
         """The composite on an image or volume with a batch, or on one without."""
         axes = len(self.kernel)
         unbatched = x.rank == axes + 1
@@ -99,7 +99,7 @@ def _windows(size: int, output: int, kernel: int, stride: int, padding: int) -> 
 def _composite(axes: int) -> Callable[..., Value]:
     @composites.define
     @composite(f"avg_pool_{axes}d", inputs=_INPUTS)
-    def average(c: Any, x: Value, *options: Value, arguments: AveragePool) -> Value:
+    def average(c: Coreai, x: Value, *options: Value, arguments: AveragePool) -> Value:
         """The sum of each window of the padded input, divided by the number of elements that count.
 
         The options are constants, which the body need not read: what they say is in the constants of its own.
@@ -131,7 +131,7 @@ def _average_pool(axes: int, name: str) -> OpRule:
     ]  # fmt: skip
 
     @op_rule("recover", f"aten.avg_pool{axes}d", name=name, examples=examples)
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "the mean of each window, the padding counted or not"
         op.expect(is_float(op["self"].element_type), "an average pool of integers")
         return AveragePool.of(op).apply(c, op["self"])
@@ -147,7 +147,7 @@ average_pool_3d = _average_pool(3, "avg_pool_3d")
     example("1x2x6x8xf32", [3, 4]), example("2x6x8xf32", [6, 2]),
     example("1x2x4x6x4xf32", [2, 3, 1], op="aten._adaptive_avg_pool3d"),
 ])  # fmt: skip
-def adaptive_average_pool(op: OpView, c: Any) -> Value:
+def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     """Where the output divides the input, the windows are all alike; the lower stage takes the others."""
     x, output = op["self"], tuple(op.output_size)
     op.expect(is_float(x.element_type), "an average pool of integers")

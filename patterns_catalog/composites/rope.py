@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import Attr, Rewrite, any_of, check, composites, rule, tag
@@ -23,7 +24,7 @@ from patterns_catalog.normalize.repeats import pairs_conditions, twice_in_halves
 @composites.define
 @composite("rope", inputs=("input", "cos", "sin"), attributes=("scale", "base", "dims", "interleaved"))
 def rope(
-    c: Any, x: Value, cos: Value, sin: Value, *, scale: float, base: float, dims: int | None, interleaved: bool
+    c: Coreai, x: Value, cos: Value, sin: Value, *, scale: float, base: float, dims: int | None, interleaved: bool
 ) -> Value:
     """y1 = cos x1 - sin x2, y2 = sin x1 + cos x2 for the pairs of the last axis.
 
@@ -65,11 +66,11 @@ def _has_type_of(result: Any, x: Any) -> Any:
     return check("the result has the type of x", same)
 
 
-def _negative(a: Any, x: Any) -> Any:
+def _negative(a: AtenSource, x: Any) -> Any:
     return any_of(-x, x * -1.0)
 
 
-def _parts(a: Any, x: Any, dim: Any, sizes: tuple[Any, Any], end: Any, name: str) -> tuple[Any, Any]:
+def _parts(a: AtenSource, x: Any, dim: Any, sizes: tuple[Any, Any], end: Any, name: str) -> tuple[Any, Any]:
     """The first values of an axis and the others, as slices or as the results of a split."""
     middle = sizes[0]
     parts = a.split_with_sizes(x, split_sizes=list(sizes), dim=dim)
@@ -84,7 +85,7 @@ def _parts(a: Any, x: Any, dim: Any, sizes: tuple[Any, Any], end: Any, name: str
 
 
 def _whole_halves(
-    a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...], wide: Any = None, dtype: Any = None
+    a: AtenSource, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...], wide: Any = None, dtype: Any = None
 ) -> tuple[Any, list[Any]]:
     """x * [cos, cos] + [-x2, x1] * [sin, sin], and its conditions; `wide` is x cast to `dtype`, that of the tables."""
     dim, middle, end, join, axis = axes
@@ -96,7 +97,7 @@ def _whole_halves(
     return total, [*_halves(x, width, dim, middle, end, join), _last(axis, cos), _last(axis, sin)]
 
 
-def _half_halves(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+def _half_halves(a: AtenSource, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """[x1 * cos - x2 * sin, x2 * cos + x1 * sin], and its conditions."""
     dim, middle, end, join = axes
     first, second = _parts(a, x, dim, (middle, middle), end, "halves")
@@ -113,7 +114,7 @@ def _halves(x: Any, width: Any, dim: Any, middle: Any, end: Any, join: Any) -> l
 # ---- neighbouring pairs ----------------------------------------------------------------------------
 
 
-def _whole_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+def _whole_pairs(a: AtenSource, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """x * repeat(cos) + flatten([-x[1::2], x[::2]]) * repeat(sin), and its conditions."""
     dim, end, place, join, flat, repeats = axes
     even, odd = _neighbours(a, x, dim, end)
@@ -129,7 +130,7 @@ def _whole_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any
     ]
 
 
-def _half_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+def _half_pairs(a: AtenSource, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]), and its conditions."""
     dim, end, place, join, flat = axes
     even, odd = _neighbours(a, x, dim, end)
@@ -137,12 +138,12 @@ def _half_pairs(a: Any, x: Any, width: Any, cos: Any, sin: Any, axes: tuple[Any,
     return total, _pairs(x, width, dim, end, place, join, flat, cos)
 
 
-def _neighbours(a: Any, x: Any, dim: Any, end: Any) -> tuple[Any, Any]:
+def _neighbours(a: AtenSource, x: Any, dim: Any, end: Any) -> tuple[Any, Any]:
     """x[..., ::2] and x[..., 1::2]"""
     return tuple(a.slice(x, dim=dim, start=start, end=end, step=2) for start in (0, 1))  # type: ignore[return-value]
 
 
-def _interleaved(a: Any, first: Any, second: Any, place: Any, join: Any, flat: Any) -> Any:
+def _interleaved(a: AtenSource, first: Any, second: Any, place: Any, join: Any, flat: Any) -> Any:
     """stack([first, second], -1).flatten(-2)"""
     columns = [a.unsqueeze(value, dim=place) for value in (first, second)]
     return a.view(a.cat(columns, dim=join), size=flat)
@@ -163,7 +164,9 @@ _TABLES = {"cos": "2x1x3x4xf32", "sin": "2x1x3x4xf32"}
 _SOME = {"x": "2x4x3x12xf32", "part": -1, "dims": 8, "others": 4, "rest": _END, "outer": -1}
 
 
-def _some(a: Any, x: Any, axes: tuple[Any, ...], formula: Callable[[Any], tuple[Any, list[Any]]]) -> tuple[Any, Any]:
+def _some(
+    a: AtenSource, x: Any, axes: tuple[Any, ...], formula: Callable[[Any], tuple[Any, list[Any]]]
+) -> tuple[Any, Any]:
     """[the formula on x[..., :dims], x[..., dims:]], and its conditions."""
     part, dims, others, rest, outer = axes
     turned, kept = _parts(a, x, part, (dims, others), rest, "rest")
@@ -172,7 +175,9 @@ def _some(a: Any, x: Any, axes: tuple[Any, ...], formula: Callable[[Any], tuple[
     return a.cat([total, kept], dim=outer), [*conditions, _last(part, x), _last(outer, x), to_the_end]
 
 
-def _rope(c: Any, formula: tuple[Any, list[Any]], x: Any, cos: Any, sin: Any, dims: Any, interleaved: bool) -> Rewrite:
+def _rope(
+    c: Composites, formula: tuple[Any, list[Any]], x: Any, cos: Any, sin: Any, dims: Any, interleaved: bool
+) -> Rewrite:
     total, conditions = formula
     return Rewrite(
         total,
@@ -183,7 +188,7 @@ def _rope(c: Any, formula: tuple[Any, list[Any]], x: Any, cos: Any, sin: Any, di
 
 @rule(name="rope", example=_HALVES | _TABLES | {"axis": -1})
 def of_halves(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr
 ) -> Rewrite:
     "x * [cos, cos] + [-x2, x1] * [sin, sin] (Llama, Mistral, Qwen, Gemma, OLMo, Mixtral; Phi-3 of whole heads)"
     formula = _whole_halves(a, x, x.shape[-1], cos, sin, (dim, middle, end, join, axis))
@@ -195,7 +200,17 @@ def of_halves(
     example=_HALVES | _TABLES | {"axis": -1, "x": "2x4x3x8xf16", "dtype": "f32"},
 )
 def of_halves_in_float32(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr, dtype: Attr
+    a: AtenSource,
+    c: Composites,
+    x: Any,
+    cos: Any,
+    sin: Any,
+    dim: Attr,
+    middle: Attr,
+    end: Attr,
+    join: Attr,
+    axis: Attr,
+    dtype: Attr,
 ) -> Rewrite:
     """x * [cos, cos] + [-x2, x1] * [sin, sin] of a half type with tables in float32 (OLMo 2)
 
@@ -212,8 +227,8 @@ def of_halves_in_float32(
 
 @rule(name="rope of some dimensions", example=_HALVES | _TABLES | {"axis": -1} | _SOME)
 def of_some_halves(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr, axis: Attr,
-    part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr,
+    axis: Attr, part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of x[..., :dims], x[..., dims:]] (GPT-NeoX, Phi, StableLM, Persimmon; Phi-3 with partial_rotary_factor)"
     formula = _some(
@@ -225,7 +240,7 @@ def of_some_halves(
 
 @rule(name="rope with half tables", example=_HALVES | _TABLES)
 def of_halves_with_half_tables(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr
 ) -> Rewrite:
     "[x1 * cos - x2 * sin, x2 * cos + x1 * sin], cos and sin as wide as a half (GPT-OSS)"
     formula = _half_halves(a, x, x.shape[-1], cos, sin, (dim, middle, end, join))
@@ -234,7 +249,7 @@ def of_halves_with_half_tables(
 
 @rule(name="rope with half tables of some dimensions", example=_HALVES | _TABLES | _SOME)
 def of_some_halves_with_half_tables(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr,
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, middle: Attr, end: Attr, join: Attr,
     part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of x[..., :dims], x[..., dims:]] with cos and sin as wide as half of dims"
@@ -247,7 +262,7 @@ def of_some_halves_with_half_tables(
 
 @rule(name="rope of neighbours", example=_PAIRS | _TABLES | _REPEATS)
 def of_pairs(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
     column: Attr, size: Attr, axis: Attr, table: Attr,
 ) -> Rewrite:  # fmt: skip
     "x * repeat(cos) + flatten([-x[1::2], x[::2]]) * repeat(sin) (Cohere, Helium, Ernie 4.5)"
@@ -257,7 +272,7 @@ def of_pairs(
 
 @rule(name="rope of neighbours of some dimensions", example=_PAIRS | _TABLES | _REPEATS | _SOME)
 def of_some_pairs(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
     column: Attr, size: Attr, axis: Attr, table: Attr, part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of neighbours of x[..., :dims], x[..., dims:]] (GPT-J, GLM)"
@@ -270,7 +285,7 @@ def of_some_pairs(
 
 @rule(name="rope of neighbours with half tables", example=_PAIRS | _TABLES)
 def of_pairs_with_half_tables(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr
 ) -> Rewrite:
     "flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]) (lit-gpt's and others' own models)"
     formula = _half_pairs(a, x, x.shape[-1], cos, sin, (dim, end, place, join, flat))
@@ -279,7 +294,7 @@ def of_pairs_with_half_tables(
 
 @rule(name="rope of neighbours with half tables of some dimensions", example=_PAIRS | _TABLES | _SOME)
 def of_some_pairs_with_half_tables(
-    a: Any, c: Any, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
+    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, dim: Attr, end: Attr, place: Attr, join: Attr, flat: Attr,
     part: Attr, dims: Attr, others: Attr, rest: Attr, outer: Attr,
 ) -> Rewrite:  # fmt: skip
     "[rope of neighbours of x[..., :dims], x[..., dims:]] with a cosine for each pair"

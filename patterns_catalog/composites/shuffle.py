@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import Attr, OpView, Rewrite, check, composites, compute, example, op_rule, rule
@@ -13,7 +14,7 @@ from patterns_catalog.views import known_sizes
 
 @composites.define
 @composite("pixel_shuffle", inputs=("input",), attributes=("upscale_factor",))
-def pixel_shuffle(c: Any, x: Value, *, upscale_factor: int) -> Value:
+def pixel_shuffle(c: Coreai, x: Value, *, upscale_factor: int) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r] (Shi et al. 2016, arXiv:1609.05158)"
     *batch, channels, height, width = sizes_of(c, x)
     assert isinstance(channels, int)
@@ -28,7 +29,7 @@ def pixel_shuffle(c: Any, x: Value, *, upscale_factor: int) -> Value:
 @op_rule(
     "recover", "aten.pixel_shuffle", name="pixel_shuffle", examples=[example("1x8x3x4xf32", 2), example("9x2x2xf32", 3)]
 )
-def aten_pixel_shuffle(op: OpView, c: Any) -> Value:
+def aten_pixel_shuffle(op: OpView, c: Coreai) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r]"
     x = op["self"]
     op.expect(x.shape[-3] is not None, "a pixel shuffle of a dynamic number of channels")
@@ -56,7 +57,7 @@ def _upscale_factor(match: Any) -> int | None:
     name="pixel_shuffle of views",
     example={"x": "1x8x3x4xf32", "split": [1, 2, 2, 2, 3, 4], "order": [0, 1, 4, 2, 5, 3], "merged": [1, 2, 6, 8]},
 )
-def pixel_shuffle_of_views(a: Any, c: Any, x: Any, split: Attr, order: Attr, merged: Attr) -> Rewrite:
+def pixel_shuffle_of_views(a: AtenSource, c: Composites, x: Any, split: Attr, order: Attr, merged: Attr) -> Rewrite:
     """x.view(..., C, r, r, H, W).permute(..., C, H, r, W, r).view(..., C, H r, W r) (super-resolution networks;
     PyTorch's default decomposition of pixel_shuffle)"""
     cut = a.view(x, size=split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
@@ -14,7 +15,7 @@ from patterns_catalog.composites.normalization import compute_type
 
 @composites.define
 @composite("linalg_vector_norm", inputs=("input",), attributes=("ord", "axes", "keep_dim"))
-def linalg_vector_norm(c: Any, x: Value, *, ord: int | float, axes: list[int], keep_dim: bool) -> Value:
+def linalg_vector_norm(c: Coreai, x: Value, *, ord: int | float, axes: list[int], keep_dim: bool) -> Value:
     "sum(|x| ** ord) ** (1 / ord); the extremes of |x| for infinite ord, how many are not zero for 0"
     wide = c.cast(x, compute_type(x))
     dims = sorted(axis % x.rank for axis in axes)
@@ -39,7 +40,7 @@ def linalg_vector_norm(c: Any, x: Value, *, ord: int | float, axes: list[int], k
     example("2x3xf32", math.inf, [1]), example("2x3xf32", -math.inf, [1]), example("f32", 2.0),
     example("2x3xf16", 2.0, [1], dtype="f32"),
 ])  # fmt: skip
-def aten_vector_norm(op: OpView, c: Any) -> Value:
+def aten_vector_norm(op: OpView, c: Coreai) -> Value:
     """The composite has the order as int or float, and the axes counted from either end, as PyTorch has them."""
     op.ignore("dtype", because="the result type has it")
     x = op["self"]
@@ -53,7 +54,7 @@ def aten_vector_norm(op: OpView, c: Any) -> Value:
 
 
 @rule(name="linalg_vector_norm written out", example={"x": "2x3x4xf32", "axes": [1], "keepdim": True})
-def recovered_vector_norm(a: Any, c: Any, x: Any, axes: Attr, keepdim: Attr) -> Rewrite:
+def recovered_vector_norm(a: AtenSource, c: Composites, x: Any, axes: Attr, keepdim: Attr) -> Rewrite:
     "sqrt(sum(x ** 2)), sum(abs(x)), max(abs(x)) or min(abs(x)) over axes, in float32 (CLIP)"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=axes, keepdim=keepdim, dtype=None)
     size = a.abs(x)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.composites.attention import attend, causal_mask, repeat_heads
@@ -13,7 +12,7 @@ from patterns_catalog.composites.attention import attend, causal_mask, repeat_he
     example("3x4xf32", "5x4xf32", "5x6xf32", "3x5xf32"), example("2x1x3x4xf32", "2x5x4xf32", "2x2x5x6xf32"),
     example("3x4xf32", "5x4xf32", "5x6xf32", is_causal=True),
 ])  # fmt: skip
-def broadcasting_attention(op: OpView, c: Any) -> Value:
+def broadcasting_attention(op: OpView, c: Coreai) -> Value:
     "softmax(scale * query @ key^T + mask) @ value, on matrices alone or with batches that broadcast"
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
     op.expect(op.dropout_p == 0.0, "attention with dropout is random; export after model.eval()")

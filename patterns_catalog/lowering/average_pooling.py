@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, example, lowering
@@ -17,7 +17,7 @@ from patterns_catalog.lowering.shapes import slice_axis
     example("1x2x5x6xsi64", [3, 2], [2, 2], [1, 0], True, False), example("2x5x6xsi64", [2, 2]),
     example("1x2x4x5x3xsi64", [2, 2, 2], divisor_override=3, op="aten.avg_pool3d"),
 ])  # fmt: skip
-def integer_average_pool(op: OpView, c: Any) -> Value:
+def integer_average_pool(op: OpView, c: Coreai) -> Value:
     "the sums divided toward zero"
     x, arguments = op["self"], AveragePool.of(op)
     op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers with a negative divisor")
@@ -35,7 +35,7 @@ def integer_average_pool(op: OpView, c: Any) -> Value:
     example("1x2x7x8xf32", [3, 3]), example("2x5x4xf32", [3, 4]), example("1x2x3x4xf32", [5, 7]),
     example("1x2x4x5x3xf32", [3, 2, 3], op="aten._adaptive_avg_pool3d"),
 ])  # fmt: skip
-def adaptive_average_pool(op: OpView, c: Any) -> Value:
+def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     """One axis after the other, because all windows in a row have the same height: window i of n is
     [floor(i * size / n), ceil((i + 1) * size / n))."""
     x, output = op["self"], list(op.output_size)
@@ -48,7 +48,7 @@ def adaptive_windows(size: int, count: int) -> list[tuple[int, int]]:
     return [(index * size // count, -(-(index + 1) * size // count)) for index in range(count)]
 
 
-def per_window(c: Any, function: Callable[..., Value], x: Value, output: Sequence[int]) -> Value:
+def per_window(c: Coreai, function: Callable[..., Value], x: Value, output: Sequence[int]) -> Value:
     """A reduction of each adaptive window of the last axes, one axis after the other."""
     made = x
     for axis, count in enumerate(output, x.rank - len(output)):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
@@ -17,13 +16,13 @@ _BEYOND = dict.fromkeys((*SPECIAL, "element types"), "integers of floats that ar
     example("2x3xf32", dtype="si32"), example("4xsi32[-3,3]", dtype="f32"), example("4xsi32[-1,1]", dtype="i1"),
     example("6xsi32[-999,999]", dtype="si8"), example("6xsi32[-999,999]", dtype="ui8"), example("4xi1", dtype="si64"),
 ])  # fmt: skip
-def to_copy(op: OpView, c: Any) -> Value:
+def to_copy(op: OpView, c: Coreai) -> Value:
     "a cast: integers wrap, floats are cut toward zero, anything but zero is true"
     op.ignore("dtype", because="the result type has it")
     return convert(c, op["self"], op.result.element_type)
 
 
-def convert(c: Any, x: Value, element: Attribute) -> Value:
+def convert(c: Coreai, x: Value, element: Attribute) -> Value:
     """`x` in another element type, as PyTorch casts."""
     wanted = element_name(element)
     if wanted == "i1" and x.dtype != "i1":
@@ -33,7 +32,7 @@ def convert(c: Any, x: Value, element: Attribute) -> Value:
     return c.cast(x, element)
 
 
-def wrap(c: Any, x: Value, wanted: str) -> Value:
+def wrap(c: Coreai, x: Value, wanted: str) -> Value:
     """An integer cast that wraps; the runtime's saturates.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import BIT_WIDTHS, Shape, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
@@ -21,14 +22,14 @@ from patterns_catalog.sizes import END, Size, size_of, sizes_of
 _MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-def filled(c: Any, value: float, sizes: Sequence[Size], element: Any) -> Value:
+def filled(c: Coreai, value: float, sizes: Sequence[Size], element: Any) -> Value:
     """A tensor of one number."""
     scalar = c.constant(value, element)
     return c.broadcast_to(scalar, list(sizes)) if sizes else scalar
 
 
 def combine(
-    c: Any, x: Value, axis: int, index: Value, source: Value, how: str = "update", *, include_self: bool = True
+    c: Coreai, x: Value, axis: int, index: Value, source: Value, how: str = "update", *, include_self: bool = True
 ) -> Value:
     """`x` with each element of `source` combined into the place that `index` gives it along an axis.
 
@@ -53,7 +54,7 @@ def combine(
     return c.slice_update(x, [0] * x.rank, window, [1] * x.rank, part)
 
 
-def _corner(c: Any, x: Value, sizes: Sequence[Size], shape: Shape) -> Value:
+def _corner(c: Coreai, x: Value, sizes: Sequence[Size], shape: Shape) -> Value:
     """The first elements of each axis; dynamic sizes may differ although the types do not tell."""
     if list(x.shape) == list(sizes):
         return x
@@ -67,21 +68,21 @@ class _Places(NamedTuple):
     at: Value
     axis: int
 
-    def scatter(self, c: Any, onto: Value, source: Value, mode: str) -> Value:
+    def scatter(self, c: Coreai, onto: Value, source: Value, mode: str) -> Value:
         return c.scatter_along_axis(onto, self.at, source, self.axis, scatter_mode=mode)
 
-    def marked(self, c: Any, marks: Value) -> Value:
+    def marked(self, c: Coreai, marks: Value) -> Value:
         """Where one of the arriving bools is true."""
         none = filled(c, 0, sizes_of(c, self.x), "si32")
         return c.broadcasting_greater(self.scatter(c, none, c.cast(marks, "si32"), "max"), 0)
 
-    def counted(self, c: Any, start: int) -> Value:
+    def counted(self, c: Coreai, start: int) -> Value:
         """The number of values that arrive, plus `start`."""
         ones = filled(c, 1, sizes_of(c, self.at), "si32")
         return self.scatter(c, filled(c, start, sizes_of(c, self.x), "si32"), ones, "add")
 
 
-def _combined(c: Any, places: _Places, source: Value, how: str, include_self: bool) -> Value:
+def _combined(c: Coreai, places: _Places, source: Value, how: str, include_self: bool) -> Value:
     x = places.x
     if how == "update":
         return places.scatter(c, x, source, "update")
@@ -126,7 +127,7 @@ def _wide(x: Value) -> Attribute:
     return element_type("si64" if BIT_WIDTHS[x.dtype] == 64 else "si32")
 
 
-def _quotient(c: Any, x: Value, count: Value) -> Value:
+def _quotient(c: Coreai, x: Value, count: Value) -> Value:
     """PyTorch rounds the means of integers down."""
     if is_float(x.element_type):
         return c.broadcasting_divide(x, c.cast(count, x.element_type))
@@ -134,7 +135,7 @@ def _quotient(c: Any, x: Value, count: Value) -> Value:
     return convert(c, quotient, x.element_type)
 
 
-def _wrapping_sum(c: Any, places: _Places, source: Value) -> Value:
+def _wrapping_sum(c: Coreai, places: _Places, source: Value) -> Value:
     """Sums of integers that wrap, as PyTorch's do; the runtime aborts where its own sums overflow.
 
     Upper and lower halves are summed apart, of so many values at a time that neither sum overflows.
@@ -157,7 +158,7 @@ def _wrapping_sum(c: Any, places: _Places, source: Value) -> Value:
     return total
 
 
-def _wrapping_product(c: Any, places: _Places, source: Value) -> Value:
+def _wrapping_product(c: Coreai, places: _Places, source: Value) -> Value:
     """Products of integers that wrap: one step along the axis at a time, in which no place repeats."""
     axis = places.axis
     order = [axis, *(other for other in range(source.rank) if other != axis)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import element_name, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
@@ -19,7 +20,7 @@ def _comparison(name: str, build: Any) -> OpRule:
         name=name,
         examples=[PAIR, example("9xsi32[0,3]", "9xsi32[0,3]"), example("4xi1", "4xi1")],
     )
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "the broadcasting comparison, false of NaN but for `ne`; an order of bools is that of 0 and 1"
         x, y = same_typed(op)
         if x.dtype == "i1" and name not in ("eq", "ne"):
@@ -42,21 +43,21 @@ _LOGIC = [example("4xi1", "4xi1"), example("2x5xf32[0,1]", "5xsi32[0,1]")]
 
 
 @lowering("aten.logical_and", examples=_LOGIC)
-def logical_and(op: OpView, c: Any) -> Value:
+def logical_and(op: OpView, c: Coreai) -> Value:
     "both are not zero"
     element = op.result.element_type
     return c.broadcasting_and(convert(c, op["self"], element), convert(c, op.other, element))
 
 
 @lowering("aten.logical_or", examples=_LOGIC)
-def logical_or(op: OpView, c: Any) -> Value:
+def logical_or(op: OpView, c: Coreai) -> Value:
     "one of them is not zero"
     element = op.result.element_type
     return c.broadcasting_or(convert(c, op["self"], element), convert(c, op.other, element))
 
 
 @lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])
-def where(op: OpView, c: Any) -> Value:
+def where(op: OpView, c: Coreai) -> Value:
     "a choice for each element, broadcasting"
     op.expect(op.condition.dtype == "i1", "a condition that is not bool")
     op.expect(op["self"].dtype == op.other.dtype, "branches of different dtypes")
@@ -67,7 +68,7 @@ def where(op: OpView, c: Any) -> Value:
     "aten.clamp",
     examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32", None, 0.5), example("5xsi32[-9,9]", -3, 3)],
 )
-def clamp(op: OpView, c: Any) -> Value:
+def clamp(op: OpView, c: Coreai) -> Value:
     "min(max(x, low), high), so that NaN stays NaN and low > high gives high"
     x, low, high = op["self"], op.min, op.max
     element = op.result.element_type

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.sizes import broadcast_sizes
 
 
 @lowering("aten.complex", examples=[example("2x3xf32", "3xf32"), example("f32", "f32")])
-def complex_(op: OpView, c: Any) -> Value:
+def complex_(op: OpView, c: Coreai) -> Value:
     "real + i imag, broadcast"
-    parts = (op.real, op.imag)
+    parts = [op.real, op.imag]
     if any(part.shape != op.result.shape for part in parts):
         sizes = broadcast_sizes(c, parts)
-        parts = tuple(part if part.shape == op.result.shape else c.broadcast_to(part, sizes) for part in parts)
+        parts = [part if part.shape == op.result.shape else c.broadcast_to(part, sizes) for part in parts]
     return c.create_complex(*parts)
 
 
 @lowering("aten.real", examples=[example("2x3xcomplex<f32>"), example("2x3xf16")])
-def real(op: OpView, c: Any) -> Value:
+def real(op: OpView, c: Coreai) -> Value:
     "the real part; of real numbers, they themselves"
     if op["self"].dtype != "complex<f32>":
         return op["self"]
@@ -28,6 +27,6 @@ def real(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.imag", examples=[example("2x3xcomplex<f32>")])
-def imag(op: OpView, c: Any) -> Value:
+def imag(op: OpView, c: Coreai) -> Value:
     "the imaginary part"
     return c.imaginary_part(op["self"])

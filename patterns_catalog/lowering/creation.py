@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import element_name, is_integer
 from patcomp.ir.value import Value
@@ -16,14 +17,14 @@ from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import sizes_of, wanted_sizes
 
 
-def _filled(op: OpView, c: Any, value: Any, sizes: Sequence[Any]) -> Value:
+def _filled(op: OpView, c: Coreai, value: Any, sizes: Sequence[Any]) -> Value:
     element, shape = op.result.element_type, wanted_sizes(op.result.shape, sizes)
     scalar = c.cast(value if isinstance(value, Value) else c.constant(exact_fill(value, element), element), element)
     return c.broadcast_to(scalar, shape) if shape else scalar
 
 
 @lowering("aten.full", "aten.scalar_tensor", examples=[example([2, 3], 0.5), example([2], 3, dtype="si64")])
-def full(op: OpView, c: Any) -> Value:
+def full(op: OpView, c: Coreai) -> Value:
     "those without dimensions are constants since normalize, but for numbers that do not fit"
     op.ignore("dtype", because="the result type has it")
     if op.op_name == "aten.scalar_tensor":
@@ -36,21 +37,21 @@ def _overwritten(torch: Any, x: Any) -> Any:
 
 
 @lowering("aten.empty_permuted", examples=[example("2x3xf32", program=_overwritten)])
-def empty_permuted(op: OpView, c: Any) -> Value:
+def empty_permuted(op: OpView, c: Coreai) -> Value:
     "zeros, as good as any numbers: programs that are defined overwrite them"
     op.ignore("physical_layout", "dtype", because="the result type has the dtype, and no order in memory")
     return _filled(op, c, 0, op.size)
 
 
 @lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
-def full_like(op: OpView, c: Any) -> Value:
+def full_like(op: OpView, c: Coreai) -> Value:
     "one number in the shape and type of the result"
     op.ignore("dtype", because="the result type has it")
     return _filled(op, c, op.fill_value, sizes_of(c, op["self"]) if None in op.result.shape else op["self"].shape)
 
 
 @lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])
-def arange(op: OpView, c: Any) -> Value:
+def arange(op: OpView, c: Coreai) -> Value:
     """start + i * step, computed in 64 bits and rounded once, as PyTorch does.
 
     A range of integers starts and steps by whole numbers; only its length is that of the fractions.
@@ -76,7 +77,7 @@ def arange(op: OpView, c: Any) -> Value:
     return c.constant(values, element)
 
 
-def _fractions(op: OpView, c: Any, *numbers: Any) -> Value:
+def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
     """A range of fractions whose length follows from integers that only the run tells, in 64 bits like PyTorch's."""
     sizes = [number for number in numbers if isinstance(number, Value)]
     op.expect(
@@ -96,7 +97,7 @@ def _fractions(op: OpView, c: Any, *numbers: Any) -> Value:
 @lowering("aten.tril_indices", "aten.triu_indices", examples=[
     example(3, 4, 1), example(3, 4, -1, dtype="si32", op="aten.triu_indices"),
 ])  # fmt: skip
-def triangle_indices(op: OpView, c: Any) -> Value:
+def triangle_indices(op: OpView, c: Coreai) -> Value:
     "rows and columns of the elements below or above a diagonal, row by row"
     op.ignore("dtype", because="the result type has it")
     triangle = np.tri(op.row, op.col, op.offset if "tril" in op.op_name else op.offset - 1, dtype=bool)

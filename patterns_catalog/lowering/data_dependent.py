@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -12,7 +11,7 @@ from patterns_catalog.sizes import broadcast_sizes
 
 
 @lowering("aten.nonzero", examples=[example("3x4xsi32[0,2]"), example("5xi1"), example("2x3xf32")])
-def nonzero(op: OpView, c: Any) -> Value:
+def nonzero(op: OpView, c: Coreai) -> Value:
     "the places that are not zero, a row of indices for each"
     x = op["self"]
     if x.rank == 0:  # one row without indices, or none: nothing of it could be stored
@@ -21,7 +20,7 @@ def nonzero(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.masked_select", examples=[example("3x4xf32", "3x4xi1"), example("2x1xsi32", "3xi1")])
-def masked_select(op: OpView, c: Any) -> Value:
+def masked_select(op: OpView, c: Coreai) -> Value:
     "the elements of `self` where `mask` holds, both broadcast, as one dimension"
     x, mask = op["self"], op.mask
     x, mask = (part if part.rank else c.reshape(part, [1]) for part in (x, mask))
@@ -35,7 +34,7 @@ def masked_select(op: OpView, c: Any) -> Value:
     name="index by mask",
     examples=[example("3x4x2xf32", ["3x4xi1"]), example("2x3x4x2xsi32", [None, "3x4xi1"])],
 )
-def index_by_mask(op: OpView, c: Any) -> Value:
+def index_by_mask(op: OpView, c: Coreai) -> Value:
     "the slices of `self` where a mask over some of its dimensions holds"
     x, indices = op["self"], op.indices
     masks = [(axis, index) for axis, index in enumerate(indices) if index is not None]
@@ -49,6 +48,6 @@ def index_by_mask(op: OpView, c: Any) -> Value:
     return c.transpose(taken, [*range(1, axis + 1), 0, *range(axis + 1, taken.rank)])
 
 
-def _truth(c: Any, x: Value) -> Value:
+def _truth(c: Coreai, x: Value) -> Value:
     """A float or integer as whether it is not zero; the runtime takes -0.0 for a number."""
     return x if x.dtype == "i1" else c.broadcasting_not_equal(x, 0)

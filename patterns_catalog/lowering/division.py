@@ -8,8 +8,8 @@ so a divisor of -1 is replaced.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -19,7 +19,7 @@ _FLOATS = example("2x9xf32[-9,9]", "9xf32[0.5,3]")
 _INTEGERS = example("9xsi32[-9,9]", "9xsi32[-4,-1]")
 
 
-def _operands(op: OpView, c: Any) -> tuple[Value, Value]:
+def _operands(op: OpView, c: Coreai) -> tuple[Value, Value]:
     x, y = op["self"], op.other
     op.expect(x.dtype == y.dtype and x.dtype != "i1", "a division of bools or of different dtypes")
     if is_float(x.element_type):
@@ -29,21 +29,21 @@ def _operands(op: OpView, c: Any) -> tuple[Value, Value]:
     return x, y if constant is not None else c.broadcasting_where(c.broadcasting_equal(y, 0), 1, y)
 
 
-def _minus_one(c: Any, y: Value) -> Value | None:
+def _minus_one(c: Coreai, y: Value) -> Value | None:
     """Where an integer divisor is -1; None if it never is."""
     if is_float(y.element_type) or y.dtype[0] == "u" or (y.constant is not None and not (y.constant == -1).any()):
         return None
     return c.broadcasting_equal(y, -1)
 
 
-def _remainder_operands(op: OpView, c: Any) -> tuple[Value, Value]:
+def _remainder_operands(op: OpView, c: Coreai) -> tuple[Value, Value]:
     """Dividing by 1 leaves the same remainder as by -1."""
     x, y = _operands(op, c)
     minus_one = _minus_one(c, y)
     return x, y if minus_one is None else c.broadcasting_where(minus_one, 1, y)
 
 
-def _floored_remainder(c: Any, x: Value, y: Value) -> tuple[Value, Value]:
+def _floored_remainder(c: Coreai, x: Value, y: Value) -> tuple[Value, Value]:
     """The remainder with the sign of the dividend, and whether the divisor has the other sign."""
     rest = c.broadcasting_modulo(x, y)
     signs_differ = c.broadcasting_xor(c.broadcasting_greater(0, rest), c.broadcasting_greater(0, y))
@@ -51,13 +51,13 @@ def _floored_remainder(c: Any, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 @lowering("aten.fmod.Tensor", examples=[_FLOATS, _INTEGERS])
-def fmod(op: OpView, c: Any) -> Value:
+def fmod(op: OpView, c: Coreai) -> Value:
     "the remainder with the sign of the dividend"
     return c.broadcasting_modulo(*_remainder_operands(op, c))
 
 
 @lowering("aten.remainder.Tensor", examples=[_FLOATS, _INTEGERS])
-def remainder(op: OpView, c: Any) -> Value:
+def remainder(op: OpView, c: Coreai) -> Value:
     "the remainder with the sign of the divisor: that of the dividend, plus the divisor where their signs differ"
     x, y = _remainder_operands(op, c)
     rest, differs = _floored_remainder(c, x, y)
@@ -70,7 +70,7 @@ def remainder(op: OpView, c: Any) -> Value:
     example("9xsi32[-9,9]", "9xsi32[-4,-1]", rounding_mode="floor"),
     example("9xsi32[-9,9]", "9xsi32[-4,-1]", rounding_mode="trunc"),
 ])  # fmt: skip
-def rounded_division(op: OpView, c: Any) -> Value:
+def rounded_division(op: OpView, c: Coreai) -> Value:
     "the quotient without its fraction or rounded down"
     x, y = _operands(op, c)
     floors = op.rounding_mode == "floor"
@@ -82,7 +82,7 @@ def rounded_division(op: OpView, c: Any) -> Value:
     return c.cast(_floor_divided(c, x, y) if floors else without_fraction(c, c.broadcasting_divide(x, y)), element)
 
 
-def _integer_quotient(c: Any, x: Value, y: Value, divide: Callable[..., Value]) -> Value:
+def _integer_quotient(c: Coreai, x: Value, y: Value, divide: Callable[..., Value]) -> Value:
     minus_one = _minus_one(c, y)
     if minus_one is None:
         return divide(x, y)
@@ -90,7 +90,7 @@ def _integer_quotient(c: Any, x: Value, y: Value, divide: Callable[..., Value]) 
     return c.broadcasting_where(minus_one, c.broadcasting_mul(quotient, -1), quotient)
 
 
-def _floor_divided(c: Any, x: Value, y: Value) -> Value:
+def _floor_divided(c: Coreai, x: Value, y: Value) -> Value:
     """Python's floor division of floats, by way of the exact remainder (`float_floor_div` of CPython)."""
     plain = c.broadcasting_divide(x, y)
     rest, differs = _floored_remainder(c, x, y)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
@@ -14,7 +13,7 @@ PAIR = example("2x3xf32", "3xf32")
 
 def _unary(aten_name: str, coreai_name: str, values: str = "2x3xf32") -> OpRule:
     @lowering(aten_name, name=aten_name.removeprefix("aten."), examples=[example(values)])
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "the function of Core AI; integers are cast to float first, as in PyTorch"
         (argument,) = op.arguments
         # PyTorch computes float functions of integers in float
@@ -45,27 +44,27 @@ tanh = _unary("aten.tanh", "tanh")
 
 
 @lowering("aten.relu", examples=[_FLOATS, example("4xsi32[-3,3]")])
-def relu(op: OpView, c: Any) -> Value:
+def relu(op: OpView, c: Coreai) -> Value:
     "max(x, 0)"
     return c.relu(op["self"])
 
 
 @lowering("aten.abs", examples=[_FLOATS, example("4xsi32[-3,3]")])
-def absolute(op: OpView, c: Any) -> Value:
+def absolute(op: OpView, c: Coreai) -> Value:
     "the absolute value"
     op.expect(op["self"].dtype != "i1", "abs of a bool tensor")
     return c.abs_(op["self"])
 
 
 @lowering("aten.neg", examples=[_FLOATS, example("4xsi32[-3,3]")])
-def neg(op: OpView, c: Any) -> Value:
+def neg(op: OpView, c: Coreai) -> Value:
     "x * -1, which keeps the sign of a zero right; unsigned integers wrap in 0 - x"
     x = op["self"]
     return c.broadcasting_sub(0, x) if x.dtype[0] == "u" else c.broadcasting_mul(x, -1)
 
 
 @lowering("aten.reciprocal", examples=[example("2x3xf32[0.5,2]")])
-def reciprocal(op: OpView, c: Any) -> Value:
+def reciprocal(op: OpView, c: Coreai) -> Value:
     "1 / x; integers are cast to float first"
     return c.broadcasting_divide(1.0, c.cast(op["self"], op.result.element_type))
 
@@ -74,7 +73,7 @@ def reciprocal(op: OpView, c: Any) -> Value:
     "aten.gelu", examples=[_FLOATS, example("2x3xf32", approximate="tanh")],
     unspecified={"infinities and zeros": "eager's gelu of infinity is NaN, by accident"},
 )  # fmt: skip
-def gelu(op: OpView, c: Any) -> Value:
+def gelu(op: OpView, c: Coreai) -> Value:
     "x times the normal distribution function, exact or by tanh"
     return c.gelu(op["self"], approximate=op.approximate)
 
@@ -82,7 +81,7 @@ def gelu(op: OpView, c: Any) -> Value:
 @lowering(
     "aten.logical_not", "aten.bitwise_not", examples=[example("4xi1"), example("4xsi32[-9,9]", op="aten.bitwise_not")]
 )
-def logical_not(op: OpView, c: Any) -> Value:
+def logical_not(op: OpView, c: Coreai) -> Value:
     "not x; for integers, bitwise not is -1 - x in two's complement"
     x = op["self"]
     if x.dtype == "i1":
@@ -108,7 +107,7 @@ def _arithmetic(aten_name: str, coreai_name: str, of_bools: str | None = None) -
     examples = [integers] if "bitwise" in aten_name else [PAIR, integers]
 
     @lowering(aten_name, name=aten_name.removeprefix("aten.").partition(".")[0], examples=examples)
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "the broadcasting op of Core AI; of bools the logic op that means the same, or a refusal"
         x, y = same_typed(op)
         if "alpha" in op.arguments:
@@ -132,7 +131,7 @@ bitwise_xor = _arithmetic("aten.bitwise_xor.Tensor", "broadcasting_bitwise_xor",
 
 
 @lowering("aten.div.Tensor", examples=[example("2x3xf32", "3xf32[0.5,2]")])
-def div(op: OpView, c: Any) -> Value:
+def div(op: OpView, c: Coreai) -> Value:
     "x / y of floats, broadcasting"
     x, y = same_typed(op)
     op.expect(is_float(x.element_type), "division of integers is made one of floats by the normalize stage")

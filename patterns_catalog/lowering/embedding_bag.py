@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.combining import combine, filled
@@ -24,7 +23,7 @@ _LAST = {"options": "eager's kernels differ in whether a last offset before the 
     example("7x3xf32", "6xsi64[0,3]", "3xsi64[0,0]", False, 2, False, None, False, 1),
     example("7x3xf32", "6xsi64[0,6]", "3xsi64[0,0]", False, 0, False, "6xf32"),
 ])  # fmt: skip
-def embedding_bag(op: OpView, c: Any) -> list[Value]:
+def embedding_bag(op: OpView, c: Coreai) -> list[Value]:
     """Sum, mean or maximum of the rows of each bag; a bag starts at its offset, and an empty one gives zeros.
 
     Rows of `padding_idx` do not count. The other results only concern gradients.

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
@@ -17,7 +18,7 @@ Function = Callable[[Any, Value], Value]
 
 
 def _function(aten_name: str, function: Function, *values: str) -> OpRule:
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         element = op.result.element_type
         wide = element_type("f32") if BIT_WIDTHS[element_name(element)] < 32 else element
         return c.cast(function(c, c.cast(op["self"], wide)), element)
@@ -27,13 +28,13 @@ def _function(aten_name: str, function: Function, *values: str) -> OpRule:
     return lowering(aten_name, name=aten_name.removeprefix("aten."), examples=examples)(rule)
 
 
-def _divided_or_one(c: Any, x: Value, y: Value, where: Value) -> Value:
+def _divided_or_one(c: Coreai, x: Value, y: Value, where: Value) -> Value:
     """x / y, or 1 where the condition holds."""
     one = c.constant(1.0, x.element_type)
     return c.broadcasting_divide(c.broadcasting_where(where, one, x), c.broadcasting_where(where, one, y))
 
 
-def _log1p(c: Any, x: Value) -> Value:
+def _log1p(c: Coreai, x: Value) -> Value:
     """log(u) * x / (u - 1) with u = 1 + x rounded: exact to the last digits for small x too (Kahan).
 
     Where u - 1 is x, infinities included, the quotient is 1; where u is 1, the result is x. (D. Goldberg, What Every
@@ -48,7 +49,7 @@ def _log1p(c: Any, x: Value) -> Value:
     return c.broadcasting_where(unchanged, x, c.broadcasting_mul(c.log(shifted), quotient))
 
 
-def _expm1(c: Any, x: Value) -> Value:
+def _expm1(c: Coreai, x: Value) -> Value:
     """(u - 1) * x / log(u) with u = exp(x) rounded: exact to the last digits for small x too (Kahan).
 
     Where u is 1, the result is x. Away from zero, where u - 1 loses nothing, it is u - 1. (N. J. Higham, Accuracy
@@ -63,13 +64,13 @@ def _expm1(c: Any, x: Value) -> Value:
     return c.broadcasting_where(unchanged, x, product)
 
 
-def _exp2(c: Any, x: Value) -> Value:
+def _exp2(c: Coreai, x: Value) -> Value:
     "2 ** x"
     return c.broadcasting_pow(c.constant(2.0, x.element_type), x)
 
 
 def _logarithm(base: float) -> Function:
-    def logarithm(c: Any, x: Value) -> Value:
+    def logarithm(c: Coreai, x: Value) -> Value:
         "log(x) / log(base), rounded where that gives exactly x as a power"
         quotient = c.broadcasting_mul(c.log(x), 1.0 / math.log(base))
         whole = c.round_(quotient)

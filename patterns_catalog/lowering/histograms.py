@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -12,7 +11,7 @@ from patcomp.patterns import OpView, example, lowering
 @lowering("aten.histc", examples=[
     example("2x9xf32", 4, -1, 1), example("9xf32", 5), example("5xf32[2,2]", 3), example("f32", 2, 0, 9),
 ])  # fmt: skip
-def histc(op: OpView, c: Any) -> Value:
+def histc(op: OpView, c: Coreai) -> Value:
     """The bin of x is (x - low) * bins / (high - low); the upper edge is in the last one, all else outside in none.
 
     Equal edges stand for the smallest and largest value, apart by 1 on both sides where those are equal too.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.sizes import END, broadcast_sizes, size_of, sizes_of, wanted_sizes
 
 
-def take(c: Any, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
+def take(c: Coreai, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
     """Slices of `x` along an axis at 1-d `indices`."""
     front = [axis, *(other for other in range(x.rank) if other != axis)]
     moved = c.transpose(x, front) if axis else x
@@ -21,13 +20,13 @@ def take(c: Any, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
     return c.transpose(taken, np.argsort(front).tolist()) if axis else taken
 
 
-def as_index(c: Any, value: Value) -> Value:
+def as_index(c: Coreai, value: Value) -> Value:
     """Indices in the element type that the runtime's gathers take."""
     return value if value.dtype == "si32" else c.cast(value, "si32")
 
 
 @lowering("aten.embedding", examples=[example("7x3xf32", "2x4xsi64[0,6]"), example("7x3xf32", "si64[0,6]", 2)])
-def embedding(op: OpView, c: Any) -> Value:
+def embedding(op: OpView, c: Coreai) -> Value:
     "rows of the weight"
     op.ignore("padding_idx", "scale_grad_by_freq", "sparse", because="they only concern gradients")
     indices = as_index(c, op.indices)
@@ -37,7 +36,7 @@ def embedding(op: OpView, c: Any) -> Value:
 @lowering("aten.index_select", examples=[
     example("2x5xf32", 1, "3xsi64[0,4]"), example("2x5xf32", 0, "si64[0,1]"), example("f32", 0, "1xsi64[0,0]"),
 ])  # fmt: skip
-def index_select(op: OpView, c: Any) -> Value:
+def index_select(op: OpView, c: Coreai) -> Value:
     "slices along a dimension; 0-d tensors count as those of one element"
     x, shape = op["self"], list(op.result.shape)
     if x.rank == 0:
@@ -50,7 +49,7 @@ def index_select(op: OpView, c: Any) -> Value:
 @lowering("aten.gather", examples=[
     example("2x5xf32", 1, "2x3xsi64[0,4]"), example("4x5xf32", 0, "2x3xsi64[0,3]"), example("5xf32", 0, "si64[0,4]"),
 ])  # fmt: skip
-def gather(op: OpView, c: Any) -> Value:
+def gather(op: OpView, c: Coreai) -> Value:
     "the index may be smaller than the input outside of `dim`"
     op.ignore("sparse_grad", because="it only concerns gradients")
     x, index = op["self"], as_index(c, op.index)
@@ -75,7 +74,7 @@ def gather(op: OpView, c: Any) -> Value:
     example("4x5xf32", ["3xsi64[-4,3]"]), example("4x5xf32", ["2x1xsi64[0,3]", "3xsi64[0,4]"]),
     example("2x4x5xf32", [None, "3xsi64[0,3]"]), example("2x3x4xf32", ["2xsi64[0,1]", None, "2xsi64[0,3]"]),
 ])  # fmt: skip
-def index(op: OpView, c: Any) -> Value:
+def index(op: OpView, c: Coreai) -> Value:
     """`x[i, :, j]` with integer tensors: a gather over the indexed dimensions, brought to the front.
 
     The indexed dimensions take the place of the first one where they are adjacent, else the front.
@@ -88,7 +87,7 @@ def index(op: OpView, c: Any) -> Value:
     op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "indexing with a mask of bool or uint8")
     op.expect(bool(tensors), "indexing without an index")
     shape = broadcast_shapes(*(item.shape for item in tensors))
-    sizes = broadcast_sizes(c, tensors) if None in shape and len(tensors) > 1 else list(shape)
+    sizes = broadcast_sizes(c, tensors) if len(tensors) > 1 else []
     columns = []
     for item in tensors:
         item = as_index(c, item)

@@ -5,8 +5,7 @@ So numbers are taken apart into digits, whose sums cannot overflow.
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
 from patcomp.patterns import Rejected
@@ -20,7 +19,7 @@ _LONGEST = 1 << 23
 """How long a dynamic dimension is taken to be at most."""
 
 
-def integer_product(c: Any, x: Value, y: Value) -> Value:
+def integer_product(c: Coreai, x: Value, y: Value) -> Value:
     """`x @ y` of integers modulo 2 ** width; digits whose places are together beyond the width need no product.
 
     Raises:
@@ -45,7 +44,7 @@ def integer_product(c: Any, x: Value, y: Value) -> Value:
     return wrap(c, from_digits(c, sums, bits), x.dtype)
 
 
-def running_sum(c: Any, x: Value, dim: int, width: int) -> Value:
+def running_sum(c: Coreai, x: Value, dim: int, width: int) -> Value:
     """The sums of the elements so far along a dimension, modulo 2 ** width; `width` is how many bits of `x` count."""
     if x.shape[dim] == 1:
         return x
@@ -60,7 +59,7 @@ def room(x: Value, terms: int | None) -> int:
     return BIT_WIDTHS[x.dtype] - 1 - ((_LONGEST if terms is None else terms) - 1).bit_length()
 
 
-def digits(c: Any, x: Value, width: int, bits: int) -> list[Value]:
+def digits(c: Coreai, x: Value, width: int, bits: int) -> list[Value]:
     """The lowest `width` bits of integers in digits of `bits` bits, the lowest first; the last one has the sign."""
     shifted = [
         c.broadcasting_floor_divide(x, c.constant(1 << place, x.element_type)) if place else x
@@ -70,18 +69,18 @@ def digits(c: Any, x: Value, width: int, bits: int) -> list[Value]:
     return [*(c.broadcasting_bitwise_and(part, mask) for part in shifted[:-1]), shifted[-1]]
 
 
-def from_digits(c: Any, parts: list[Value], bits: int) -> Value:
+def from_digits(c: Coreai, parts: list[Value], bits: int) -> Value:
     """The number of digits that may exceed their place."""
     ones = [c.constant(1 << (place * bits), parts[0].element_type) for place in range(1, len(parts))]
     return _total(c, [parts[0], *map(c.broadcasting_mul, parts[1:], ones)])
 
 
-def _total(c: Any, parts: list[Value]) -> Value:
+def _total(c: Coreai, parts: list[Value]) -> Value:
     total = parts[0]
     for part in parts[1:]:
         total = c.broadcasting_add(total, part)
     return total
 
 
-def _at_least_32_bits(c: Any, x: Value) -> Value:
+def _at_least_32_bits(c: Coreai, x: Value) -> Value:
     return c.cast(x, "si32") if BIT_WIDTHS[x.dtype] < 32 else x

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 
 
-def is_anywhere(c: Any, x: Value) -> Value:
+def is_anywhere(c: Coreai, x: Value) -> Value:
     """A 0-d bool: whether an element is not zero."""
     return c.reshape(c.any_(c.reshape(c.broadcasting_not_equal(x, 0), [-1]), [0]), [])
 
 
 @lowering("aten.gcd", examples=[example("2x9xsi32[-99,99]", "9xsi32[-99,99]"), example("si32[0,0]", "3xsi32[0,1]")])
-def gcd(op: OpView, c: Any) -> Value:
+def gcd(op: OpView, c: Coreai) -> Value:
     "the greatest common divisor, by Euclid's algorithm until no remainder is left"
     element = op.result.element_type
     x, y = (c.abs_(c.cast(operand, element)) for operand in (op["self"], op.other))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -14,7 +13,7 @@ from patterns_catalog.numbers import number_in
 @lowering(
     "aten.mm", "aten.bmm", examples=[example("2x3xf32", "3x4xf32"), example("2x3x4xf32", "2x4x5xf32", op="aten.bmm")]
 )
-def matrix_product(op: OpView, c: Any) -> Value:
+def matrix_product(op: OpView, c: Coreai) -> Value:
     "a product of matrices, or of each pair in two batches"
     return _product(c, op["self"], op.mat2)
 
@@ -23,7 +22,7 @@ def matrix_product(op: OpView, c: Any) -> Value:
     example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"), example("4xf32", "4xf32"),
     example("4xf32", "2x4x5xf32"), example("2x3x4xf32", "4xf32"),
 ])  # fmt: skip
-def matmul(op: OpView, c: Any) -> Value:
+def matmul(op: OpView, c: Coreai) -> Value:
     "batch dimensions broadcast; a vector is a row on the left and a column on the right"
     x, y = op["self"], op.other
     op.expect(x.rank >= 1 and y.rank >= 1, "a matmul with a 0-d tensor")
@@ -34,7 +33,7 @@ def matmul(op: OpView, c: Any) -> Value:
     return c.shrink_dims(product, added) if added else product
 
 
-def _product(c: Any, x: Value, y: Value) -> Value:
+def _product(c: Coreai, x: Value, y: Value) -> Value:
     return integer_product(c, x, y) if is_integer(x.element_type) else c.broadcasting_batch_matmul(x, y)
 
 
@@ -42,7 +41,7 @@ def _product(c: Any, x: Value, y: Value) -> Value:
     example("4xf32", "2x3xf32", "3x4xf32"), example("2x4xf32", "2x3xf32", "3x4xf32", beta=0.5, alpha=2),
     example("2x4xsi32", "2x3xsi32", "3x4xsi32", beta=-1.5, alpha=2.5),
 ])  # fmt: skip
-def addmm(op: OpView, c: Any) -> Value:
+def addmm(op: OpView, c: Coreai) -> Value:
     "beta * self + alpha * (mat1 @ mat2); for integers both factors are cut toward zero"
     product = _product(c, op.mat1, op.mat2)
     bias, element = op["self"], product.element_type
@@ -65,7 +64,7 @@ def addmm(op: OpView, c: Any) -> Value:
     example("1x4x5x6xf32", "4x3x3x3xf32", "6xf32", [2, 2], [1, 0], [1, 1], True, [1, 0], 2),
     example("1x4x5xf32", "4x3x3xf32", "3xf32", [2], [1], [1], True, [1], 1),
 ])  # fmt: skip
-def convolution(op: OpView, c: Any) -> Value:
+def convolution(op: OpView, c: Coreai) -> Value:
     "pad, convolve, add the bias; one spatial dimension is computed as two"
     x, weight, bias = op.input, op.weight, op.bias
     spatial = x.rank - 2
@@ -106,7 +105,7 @@ def convolution(op: OpView, c: Any) -> Value:
 @lowering("aten._int_mm", examples=[
     example("17x16xsi8[-128,127]", "16x8xsi8[-128,127]"), example("17x16xui8[0,255]", "16x8xsi8[-128,127]")
 ])  # fmt: skip
-def byte_product(op: OpView, c: Any) -> Value:
+def byte_product(op: OpView, c: Coreai) -> Value:
     "a product of matrices of bytes, computed with 32 bits"
     x, y = (c.cast(matrix, "si32") for matrix in (op["self"], op.mat2))
     terms = x.shape[1]

@@ -5,8 +5,7 @@ In PyTorch's orders NaN is larger than infinity, and of what is looked for the f
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import FurtherResults, OpRule, OpView, example, lowering
@@ -22,7 +21,7 @@ def _position_of_extreme(name: str) -> OpRule:
     @lowering(f"aten.{name}", name=name, examples=[
         example("2x5xf32", 1), example("2x5xf32", -2, True), example("2x5xf32"), example("2x9xsi32[0,3]", 1),
     ])  # fmt: skip
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "the first of equals, and the first NaN where there is one; over the flat tensor without a dimension"
         x = op["self"]
         op.ignore("keepdim", because="the result type has the rank")
@@ -45,7 +44,7 @@ def _extreme_with_position(name: str) -> OpRule:
     @lowering(f"aten.{name}.dim", name=f"{name} of a dimension", examples=[
         example("2x5xf32", 1), example("3x2x4xsi32[0,2]", 0, True), example("2x5xi1", -1), example("f32", 0),
     ])  # fmt: skip
-    def rule(op: OpView, c: Any) -> list[Value]:
+    def rule(op: OpView, c: Coreai) -> list[Value]:
         "the value, and the position of the first of equals or of the first NaN"
         x, positions = op["self"], op.results[1].element_type
         if x.rank == 0:
@@ -63,7 +62,7 @@ max_of_dimension = _extreme_with_position("max")
 min_of_dimension = _extreme_with_position("min")
 
 
-def first_extreme(c: Any, x: Value, axis: int, *, largest: bool) -> Value:
+def first_extreme(c: Coreai, x: Value, axis: int, *, largest: bool) -> Value:
     """Where the first of the largest or smallest values of an axis is, NaN before all others; the axis stays as 1."""
     x = _sortable(c, x)
     if not largest:
@@ -76,12 +75,12 @@ def first_extreme(c: Any, x: Value, axis: int, *, largest: bool) -> Value:
     return position
 
 
-def _sortable(c: Any, x: Value) -> Value:
+def _sortable(c: Coreai, x: Value) -> Value:
     """Bools as numbers: the runtime orders none."""
     return c.cast(x, "si32") if x.dtype == "i1" else x
 
 
-def _reversed(c: Any, x: Value) -> Value:
+def _reversed(c: Coreai, x: Value) -> Value:
     """Values in the opposite order; for integers the complement, which cannot overflow."""
     if is_float(x.element_type):
         return c.broadcasting_mul(x, -1.0)
@@ -89,7 +88,7 @@ def _reversed(c: Any, x: Value) -> Value:
     return c.broadcasting_bitwise_xor(x, c.constant(ones, x.element_type))
 
 
-def _is_nan(c: Any, x: Value) -> Value:
+def _is_nan(c: Coreai, x: Value) -> Value:
     return c.broadcasting_not_equal(x, x)
 
 
@@ -97,7 +96,7 @@ def _is_nan(c: Any, x: Value) -> Value:
     example("2x9xf32"), example("2x9x2xf32", 1, True), example("9xsi32[-3,3]"), example("f32"),
     example("3x9xi1", stable=True, descending=True, op="aten.sort.stable"),
 ])  # fmt: skip
-def sort(op: OpView, c: Any) -> list[Value]:
+def sort(op: OpView, c: Coreai) -> list[Value]:
     "always stable; NaN counts as larger than infinity"
     x = op["self"]
     if "stable" in op.arguments:
@@ -110,13 +109,13 @@ def sort(op: OpView, c: Any) -> list[Value]:
 }, examples=[
     example("2x9xf32", 3), example("2x9x2xf32", 4, 1, False), example("9xsi32[-99,99]", 9), example("f32", 1),
 ])  # fmt: skip
-def topk(op: OpView, c: Any) -> list[Value]:
+def topk(op: OpView, c: Coreai) -> list[Value]:
     "the first `k` of a stable sort; which of equals come first PyTorch leaves open"
     op.ignore("sorted", because="any order will do where it is False")
     return _first_sorted(op, c, op["self"], op.largest, op.k)
 
 
-def _first_sorted(op: OpView, c: Any, x: Value, descending: bool, count: Size | None) -> list[Value]:
+def _first_sorted(op: OpView, c: Coreai, x: Value, descending: bool, count: Size | None) -> list[Value]:
     """So many sorted values, or all, and where they were."""
     positions = op.results[1].element_type
     if x.rank == 0:
@@ -129,7 +128,7 @@ def _first_sorted(op: OpView, c: Any, x: Value, descending: bool, count: Size | 
     return [c.gather_along_axis(x, order, axis), c.cast(order, positions)]
 
 
-def order_of(c: Any, x: Value, axis: int, descending: bool) -> Value:
+def order_of(c: Coreai, x: Value, axis: int, descending: bool) -> Value:
     """The positions that sort an axis, equal values in their order; NaN counts as larger than infinity.
 
     The runtime's sort puts NaN last in both directions: floats are sorted as if NaN were infinity, then by being NaN.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.shapes import cut_end
@@ -22,7 +21,7 @@ from patterns_catalog.lowering.shapes import cut_end
         example("1x2x5xf32", [-1, 3]), example("1x2x4x5xf32", [-2, 3, 1, -1], op="aten.replication_pad2d"),
     ],
 )  # fmt: skip
-def own_value_pad(op: OpView, c: Any) -> Value:
+def own_value_pad(op: OpView, c: Coreai) -> Value:
     "reflection leaves out the edge, replication repeats it; negative padding cuts, after the rest is padded"
     x, padding = op["self"], op.padding
     op.expect(all(isinstance(amount, int) for amount in padding), "padding by a number known only at run time")

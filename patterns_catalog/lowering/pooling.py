@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
@@ -23,7 +23,7 @@ from patterns_catalog.sizes import unread
     example("1x1x5x5xf32", [2, 2], [3, 3], [1, 1], [1, 1], True), example("2x6x6xf32", [2, 2]),
     example("2x4x5x6xf32", [2, 3, 2], [2, 1, 2], [1], [1], True, op="aten.max_pool3d_with_indices"),
 ])  # fmt: skip
-def max_pool(op: OpView, c: Any) -> list[Value]:
+def max_pool(op: OpView, c: Coreai) -> list[Value]:
     """Pad with the smallest value so that the windows fit exactly, then pool.
 
     The right padding follows from PyTorch's result size, whose rounding rule (the last window starts
@@ -70,7 +70,7 @@ def max_pool(op: OpView, c: Any) -> list[Value]:
     example("1x2x7x8xf32", [3, 3]), example("2x3x4xf32", [5, 2]),
     example("1x2x4x5x3xf32", [3, 2, 3], op="aten.adaptive_max_pool3d"),
 ])  # fmt: skip
-def adaptive_max_pool(op: OpView, c: Any) -> list[Value]:
+def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value]:
     "the windows of the adaptive average pool, one axis after the other"
     x, output = op["self"], list(op.output_size)
     if op.used(1):
@@ -83,7 +83,7 @@ def adaptive_max_pool(op: OpView, c: Any) -> list[Value]:
     return [per_window(c, c.reduce_max, x, output), _unread(op, c)]
 
 
-def _with_positions(op: OpView, c: Any, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value]:
+def _with_positions(op: OpView, c: Coreai, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value]:
     """The maxima of windows, of which each axis has a list of positions for each result, and their places.
 
     A place counts the elements of the plane or volume in row-major order. As in ATen's loops the first of equal
@@ -112,6 +112,6 @@ def _with_positions(op: OpView, c: Any, x: Value, windows: Sequence[Sequence[lis
     return [c.reshape(largest, shape), c.reshape(c.cast(place, op.results[1].element_type), shape)]
 
 
-def _unread(op: OpView, c: Any) -> Value:
+def _unread(op: OpView, c: Coreai) -> Value:
     """Stands in for the places, which nobody reads."""
     return unread(c, op.results[1])

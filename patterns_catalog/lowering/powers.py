@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -17,7 +16,7 @@ from patterns_catalog.sizes import sizes_of
     examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar"),
               example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar"), example("2x9xsi32[-9,9]", "9xsi32[-3,9]")],
 )  # fmt: skip
-def power(op: OpView, c: Any) -> Value:
+def power(op: OpView, c: Coreai) -> Value:
     "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
     x, y = op["self"], op.exponent
     op.expect(x.dtype == y.dtype, "operands of different dtypes")
@@ -44,7 +43,7 @@ def power(op: OpView, c: Any) -> Value:
     return c.broadcasting_pow(x, y)
 
 
-def _integer_power(op: OpView, c: Any, x: Value, exponent: int) -> Value:
+def _integer_power(op: OpView, c: Coreai, x: Value, exponent: int) -> Value:
     """Products of squares, which wrap as PyTorch's powers do."""
     op.expect(0 <= exponent < 64, f"an integer to the power of {exponent}")
     if exponent == 0:
@@ -60,7 +59,7 @@ def _integer_power(op: OpView, c: Any, x: Value, exponent: int) -> Value:
     return power
 
 
-def _power_by_squaring(c: Any, x: Value, exponent: Value) -> Value:
+def _power_by_squaring(c: Coreai, x: Value, exponent: Value) -> Value:
     """Powers with exponents known only at run time, bit by bit of the exponent; they wrap.
 
     With a negative exponent only 1 and -1 have a power that is not 0.

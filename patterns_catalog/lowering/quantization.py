@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.types import element_name, is_integer
@@ -35,7 +36,9 @@ def _known(zero_point: Value | int | None) -> np.ndarray | None:
 class _Parameters:
     """Scale and zero point of a tensor: 0-d for all of it, or 1-d for the slices of an axis."""
 
-    def __init__(self, c: Any, x: Value, scale: Value | float, zero_point: Value | int | None, axis: int | None = None):
+    def __init__(
+        self, c: Coreai, x: Value, scale: Value | float, zero_point: Value | int | None, axis: int | None = None
+    ):
         self.c, self.x = c, x
         self.axis = None if axis is None else axis % x.rank
         self.scale = self._value(
@@ -79,7 +82,7 @@ class _Parameters:
         return self.scale, offset, self.c.constant(np.zeros(self.scale.static_shape), base), axes
 
 
-def _quantized(op: OpView, c: Any, x: Value, parameters: _Parameters) -> Value:
+def _quantized(op: OpView, c: Coreai, x: Value, parameters: _Parameters) -> Value:
     op.ignore("dtype", because="the result type has it")
     element, limits = op.result.element_type, (op.quant_min, op.quant_max)
     op.expect(is_integer(element), "quantization to floats")
@@ -100,7 +103,7 @@ def _quantized(op: OpView, c: Any, x: Value, parameters: _Parameters) -> Value:
     return c.cast(c.broadcasting_minimum(c.broadcasting_maximum(moved, low), high), element)
 
 
-def _dequantized(op: OpView, c: Any, parameters: _Parameters, computed_in: str | Attribute) -> Value:
+def _dequantized(op: OpView, c: Coreai, parameters: _Parameters, computed_in: str | Attribute) -> Value:
     """`(x - zero point) * scale`; the difference is computed in another type with an axis than without."""
     op.ignore("quant_min", "quant_max", because="they only say what the values are between")
     op.ignore("dtype", "out_dtype", because="the types of the input and the result have them")
@@ -126,7 +129,7 @@ def _dequantized(op: OpView, c: Any, parameters: _Parameters, computed_in: str |
         ),
     ],
 )  # fmt: skip
-def quantize_per_tensor(op: OpView, c: Any) -> Value:
+def quantize_per_tensor(op: OpView, c: Coreai) -> Value:
     "round(x / scale) + zero point, between the limits"
     x = c.cast(op.input, "f32")
     return _quantized(op, c, x, _Parameters(c, x, op.scale, op.zero_point))
@@ -136,7 +139,7 @@ def quantize_per_tensor(op: OpView, c: Any) -> Value:
     example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi64[-3,3]", 1, -128, 127, "si8"),
     example("2x3xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", -1, -32768, 32767, "si16"),
 ])  # fmt: skip
-def quantize_per_channel(op: OpView, c: Any) -> Value:
+def quantize_per_channel(op: OpView, c: Coreai) -> Value:
     "round(x / scale) + zero point with those of each slice of an axis, between the limits"
     x = c.cast(op.input, "f32")
     return _quantized(op, c, x, _Parameters(c, x, op.scales, op.zero_points, op.axis))
@@ -154,7 +157,7 @@ def quantize_per_channel(op: OpView, c: Any) -> Value:
         ),
     ],
 )  # fmt: skip
-def dequantize_per_tensor(op: OpView, c: Any) -> Value:
+def dequantize_per_tensor(op: OpView, c: Coreai) -> Value:
     "(x - zero point) * scale"
     return _dequantized(op, c, _Parameters(c, op.input, op.scale, op.zero_point), "f32")
 
@@ -164,7 +167,7 @@ def dequantize_per_tensor(op: OpView, c: Any) -> Value:
     example("2x3xui8", "3xf32[0.03,0.04]", None, -1, 0, 255, "ui8"),
     example("3x2xsi32", "3xf32[0.03,0.04]", "3xsi64[-3,3]", 0, -(2**31), 2**31 - 1, "si32"),
 ])  # fmt: skip
-def dequantize_per_channel(op: OpView, c: Any) -> Value:
+def dequantize_per_channel(op: OpView, c: Coreai) -> Value:
     "(x - zero point) * scale with those of each slice of an axis"
     return _dequantized(op, c, _Parameters(c, op.input, op.scales, op.zero_points, op.axis), "si32")
 
@@ -173,7 +176,7 @@ def dequantize_per_channel(op: OpView, c: Any) -> Value:
     example("3x8xsi8[-8,7]", "3x2xf32[0.03,0.04]", "3x2xsi32[-3,3]", -8, 7, "si8", 4, "f32"),
     example("3x8xsi8[-8,7]", "3x2xf32[0.03,0.04]", None, -8, 7, "si8", 4, "f32"),
 ])  # fmt: skip
-def dequantize_per_channel_group(op: OpView, c: Any) -> Value:
+def dequantize_per_channel_group(op: OpView, c: Coreai) -> Value:
     "(x - zero point) * scale with those of each group within a row; the scales' shape says how long a group is"
     op.ignore("quant_min", "quant_max", because="they only say what the values are between")
     op.ignore("dtype", "output_dtype", because="the types of the input and the result have them")
@@ -202,7 +205,7 @@ def dequantize_per_channel_group(op: OpView, c: Any) -> Value:
     example("2x3xf32", -127, 127, 2.0**-12, "si8", op=f"{_OP}choose_qparams_symmetric.tensor"),
     example("2x3xf32", 0, 255, 2.0**-12, "ui8", op=f"{_OP}choose_qparams_symmetric.tensor"),
 ])  # fmt: skip
-def choose_parameters(op: OpView, c: Any) -> list[Value]:
+def choose_parameters(op: OpView, c: Coreai) -> list[Value]:
     "the scale and zero point by which the values between the smallest and the largest one, and 0, take up the limits"
     x, low, high = c.cast(op.input, "f32"), op.quant_min, op.quant_max
     least = c.broadcasting_minimum(reduce(c, c.reduce_min, x, None, False), 0.0)

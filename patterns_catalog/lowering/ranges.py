@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers, constant_values
 from patcomp.ir.types import is_integer
@@ -15,7 +14,7 @@ from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.sizes import END, Size, size_of
 
 
-def put_range(c: Any, x: Value, axis: int, index: Value, values: Value) -> Value | None:
+def put_range(c: Coreai, x: Value, axis: int, index: Value, values: Value) -> Value | None:
     """`x` with the slices at consecutive indices of an axis replaced, as one update.
 
     A position outside of `x` is an error of the run, as it is in eager PyTorch and in the runtime's scatters. (The
@@ -55,7 +54,7 @@ def _known_bounds(index: np.ndarray, size: int | None) -> tuple[Size, Size] | No
     return int(first) % size, int(last) % size + 1
 
 
-def _checked_bounds(c: Any, index: Value, size: Size) -> tuple[Size, Size]:
+def _checked_bounds(c: Coreai, index: Value, size: Size) -> tuple[Size, Size]:
     """The slice of indices that the run computes. Reading the list of all positions at the first and the last one
     is an error where they are outside, and counts them from the front."""
     positions = c.range(0, size, 1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, Rejected, example, lowering
 from patterns_catalog.lowering.casts import convert
+from patterns_catalog.sizes import size_of
 
 
 def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
@@ -18,7 +19,7 @@ def axes_of(dims: Sequence[int] | None, rank: int) -> list[int]:
 
 
 def reduce(
-    c: Any,
+    c: Coreai,
     function: Callable[..., Value],
     x: Value,
     dims: Sequence[int] | None,
@@ -35,9 +36,8 @@ def reduce(
     if 0 in x.shape:
         if of_nothing is None:
             raise Rejected("a reduction of a tensor without elements")
-        reduced = c.broadcast_to(
-            c.constant(of_nothing, x.element_type), [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-        )
+        sizes = [1 if axis in axes else size_of(c, x, axis) for axis in range(x.rank)]
+        reduced = c.broadcast_to(c.constant(of_nothing, x.element_type), sizes)
     else:
         reduced = function(x, axes)
     return reduced if keepdim else c.shrink_dims(reduced, axes)
@@ -48,7 +48,7 @@ _EXAMPLES = [_ONE_AXIS, example("2x3x4xf32", [-1, 0], True), example("f32", [])]
 
 
 @lowering("aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)])
-def mean(op: OpView, c: Any) -> Value:
+def mean(op: OpView, c: Coreai) -> Value:
     "the mean over some axes, NaN over nothing"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
@@ -56,14 +56,14 @@ def mean(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.sum.dim_IntList", examples=[*_EXAMPLES, example("2x3xsi32[0,9]", [1]), example("2x3xi1", [0])])
-def sum_(op: OpView, c: Any) -> Value:
+def sum_(op: OpView, c: Coreai) -> Value:
     "the sum over some axes, 0 over nothing"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
     return reduce(c, c.reduce_sum, x, op.dim, op.keepdim, of_nothing=0)
 
 
-def extreme(c: Any, x: Value, *, largest: bool) -> Callable[..., Value]:
+def extreme(c: Coreai, x: Value, *, largest: bool) -> Callable[..., Value]:
     """The reduction to the largest or smallest value; NaN wins, and of bools it is a quantifier."""
     if x.dtype == "i1":
         return c.any_ if largest else c.all_
@@ -74,7 +74,7 @@ def _extreme(name: str) -> OpRule:
     @lowering(f"aten.a{name}", f"aten.{name}", name=f"a{name}", examples=[
         *_EXAMPLES, example("2x3xsi32[-9,9]", [1]), example("2x3xf32", op=f"aten.{name}"),
     ])  # fmt: skip
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "the largest or smallest over some axes, or over all; of bools any or all"
         x = op["self"]
         function = extreme(c, x, largest=name == "max")
@@ -93,7 +93,7 @@ amin = _extreme("min")
     example("2x3x4xf32"), example("2x3x4xf32", 1, op="aten.prod.dim_int"), example("f32"),
     example("2x4xsi32[-9,9]", -1, True, op="aten.prod.dim_int"), example("2x3xi1", 0, op="aten.prod.dim_int"),
 ])  # fmt: skip
-def prod(op: OpView, c: Any) -> Value:
+def prod(op: OpView, c: Coreai) -> Value:
     "the product over one dimension, or over all"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
@@ -106,7 +106,7 @@ def _quantifier(name: str) -> OpRule:
         example("2x3xi1"), example("2x3xf32", -1, True, op=f"aten.{name}.dim"),
         example("2x3x4xsi32[0,1]", [0, 2], op=f"aten.{name}.dims"), example("2x3xi1", None, op=f"aten.{name}.dims"),
     ])  # fmt: skip
-    def rule(op: OpView, c: Any) -> Value:
+    def rule(op: OpView, c: Coreai) -> Value:
         "what is not zero counts as true; a uint8 tensor gives uint8"
         x = op["self"]
         given = op.dim if "dim" in op.arguments else None
@@ -124,7 +124,7 @@ all_ = _quantifier("all")
 
 
 @lowering("aten._softmax", examples=[example("2x3x4xf32", -1, False), example("2x3x4xf32", 1, False)])
-def softmax(op: OpView, c: Any) -> Value:
+def softmax(op: OpView, c: Coreai) -> Value:
     "exp(x - max) / sum(exp(x - max)) along one axis"
     x = op["self"]
     op.ignore("half_to_float", because="the result type has it")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, example, lowering
@@ -32,7 +33,7 @@ def _overloads(name: str) -> tuple[str, str]:
         example("1x1x3x4x5xf32", None, [1.4, 2.0, 0.5], op="aten._upsample_nearest_exact3d.vec"),
     ],
 )  # fmt: skip
-def upsample_nearest(op: OpView, c: Any) -> Value:
+def upsample_nearest(op: OpView, c: Coreai) -> Value:
     "output i is input floor(i * scale), of the exact ones floor((i + 0.5) * scale), in float32 as in PyTorch"
     x, axes = _resize(op, c)
     offset = 0.5 if "exact" in op.op_name else 0.0
@@ -68,7 +69,7 @@ _ZERO_WEIGHTS = dict.fromkeys(SPECIAL, "eager's kernels differ in what meets a w
         example("1x2x3x4x2xf32", [5, 6, 2], False, op="aten.upsample_trilinear3d"),
     ],
 )  # fmt: skip
-def upsample_linear(op: OpView, c: Any) -> Value:
+def upsample_linear(op: OpView, c: Coreai) -> Value:
     """Output i reads the input at (i + 0.5) * scale - 0.5, clamped; with `align_corners` the corners fall together.
 
     Along an axis that keeps its size PyTorch copies, whatever the factor is.
@@ -82,8 +83,10 @@ def upsample_linear(op: OpView, c: Any) -> Value:
         if op.align_corners:  # as the half-pixel rule with the corners moved onto each other
             scale = _corner_scale(c, before, after)
             scales.append(scale)
-            apart = c.broadcasting_sub(1.0, scale) if isinstance(scale, Value) else 1.0 - scale
-            offsets.append(c.broadcasting_mul(apart, 0.5) if isinstance(scale, Value) else 0.5 * apart)
+            if isinstance(scale, Value):
+                offsets.append(c.broadcasting_mul(c.broadcasting_sub(1.0, scale), 0.5))
+            else:
+                offsets.append(0.5 * (1.0 - scale))
         else:
             scale = c.broadcasting_divide(1.0, step) if isinstance(step, Value) else 1.0 / float(step)
             if isinstance(before, int) and isinstance(after, int):
@@ -96,7 +99,7 @@ def upsample_linear(op: OpView, c: Any) -> Value:
     return c.interpolate(x, sizes, scale, offset, interpolation_mode="linear", result_type=op.result)
 
 
-def _corner_scale(c: Any, before: Size, after: Size) -> float | Value:
+def _corner_scale(c: Coreai, before: Size, after: Size) -> float | Value:
     """How many pixels of the output make one of the input where the corners fall together."""
     if isinstance(before, int) and isinstance(after, int):
         return (after - 1) / (before - 1) if min(before, after) > 1 else 1.0
@@ -105,11 +108,11 @@ def _corner_scale(c: Any, before: Size, after: Size) -> float | Value:
     return c.broadcasting_where(many, c.broadcasting_divide(*distances), 1.0)
 
 
-def _lifted(c: Any, size: Size) -> Value:
+def _lifted(c: Coreai, size: Size) -> Value:
     return size if isinstance(size, Value) else c.constant(size)
 
 
-def minus_one(c: Any, size: Size) -> Size:
+def minus_one(c: Coreai, size: Size) -> Size:
     """A size less one."""
     return size - 1 if isinstance(size, int) else c.broadcasting_sub(size, 1)
 
@@ -118,7 +121,7 @@ def _number(scale: Any) -> Any:
     return scale if isinstance(scale, Value) else float(scale)
 
 
-def _vector(c: Any, numbers: Sequence[Any]) -> Value:
+def _vector(c: Coreai, numbers: Sequence[Any]) -> Value:
     """Numbers and 0-d values in a row."""
     if not any(isinstance(number, Value) for number in numbers):
         return c.constant(numbers, "f32")
@@ -130,7 +133,7 @@ def _vector(c: Any, numbers: Sequence[Any]) -> Value:
     example("1x2x4x5xf32", [7, 9], False), example("1x2x4x5xf32", [7, 3], True),
     example("1x1x5x5xf32", None, False, [1.7, 0.6], op="aten.upsample_bicubic2d.vec"),
 ])  # fmt: skip
-def upsample_bicubic(op: OpView, c: Any) -> Value:
+def upsample_bicubic(op: OpView, c: Coreai) -> Value:
     "cubic convolution of the four nearest along each axis, a = -0.75 (Keys 1981, doi:10.1109/TASSP.1981.1163711)"
     x, axes = _resize(op, c, "a cubic resize of dynamic sizes")
     op.expect(is_float(x.element_type), "a cubic resize of integers")
@@ -151,7 +154,7 @@ def upsample_bicubic(op: OpView, c: Any) -> Value:
         example("1x2x7x8xf32", [3, 10], False, op="aten._upsample_bicubic2d_aa"),
     ],
 )  # fmt: skip
-def upsample_antialias(op: OpView, c: Any) -> Value:
+def upsample_antialias(op: OpView, c: Coreai) -> Value:
     "a linear or cubic (a = -0.5) filter that is as wide as the output's pixels where those are the larger ones"
     x, axes = _resize(op, c, "an antialiased resize of dynamic sizes")
     op.expect(is_float(x.element_type), "an antialiased resize of integers")
@@ -175,7 +178,7 @@ def upsample_antialias(op: OpView, c: Any) -> Value:
     return c.cast(made, x.element_type)
 
 
-def _resize(op: OpView, c: Any, static: str = "") -> tuple[Value, list[tuple[Any, Any, Any]]]:
+def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[Any, Any, Any]]]:
     """The input, and of each axis the size before and after, and how many pixels of the input make one of the output:
     by the given factor, by the sizes, or by the distance of the corners.
 
@@ -208,7 +211,7 @@ def _resize(op: OpView, c: Any, static: str = "") -> tuple[Value, list[tuple[Any
     return x, axes
 
 
-def _scaled(c: Any, size: Size, factor: float) -> Size:
+def _scaled(c: Coreai, size: Size, factor: float) -> Size:
     """A size times a factor, rounded down; of integers, since float32 would round otherwise than PyTorch's float64."""
     numerator, denominator = factor.as_integer_ratio()
     if denominator > 64:
@@ -217,7 +220,7 @@ def _scaled(c: Any, size: Size, factor: float) -> Size:
     return whole if denominator == 1 else c.broadcasting_floor_divide(whole, denominator)
 
 
-def _quotient(c: Any, before: Size, after: Size) -> Value:
+def _quotient(c: Coreai, before: Size, after: Size) -> Value:
     return c.broadcasting_divide(*(c.cast(size, "f32") for size in (before, after)))
 
 
@@ -229,7 +232,7 @@ def _cubic(distances: np.ndarray, a: float) -> np.ndarray:
 
 
 def _weighted(
-    c: Any, x: Value, axis: int, taps: np.ndarray, weights: np.ndarray, counted: np.ndarray | None = None
+    c: Coreai, x: Value, axis: int, taps: np.ndarray, weights: np.ndarray, counted: np.ndarray | None = None
 ) -> Value:
     """Sums of slices along an axis: of those at each row of `taps`, times the row of `weights`, where `counted`."""
     front = [axis, *(other for other in range(x.rank) if other != axis)]
@@ -243,7 +246,7 @@ def _weighted(
     return c.transpose(c.shrink_dims(c.reduce_sum(products, [1]), [1]), np.argsort(front).tolist())
 
 
-def _repeat(c: Any, x: Value, axis: int, factor: int) -> Value:
+def _repeat(c: Coreai, x: Value, axis: int, factor: int) -> Value:
     """Every slice along an axis `factor` times in a row."""
     if factor == 1:
         return x

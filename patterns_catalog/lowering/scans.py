@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, lowering
@@ -15,7 +15,7 @@ from patterns_catalog.sizes import positions, size_of
 
 
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
-def cumsum(op: OpView, c: Any) -> Value:
+def cumsum(op: OpView, c: Coreai) -> Value:
     "running sums along one axis; those of integers wrap"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
@@ -30,7 +30,7 @@ def cumsum(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.cumprod", examples=[example("2x5xf32", 1), example("9xsi32[-9,9]", -1), example("2x4xi1", 0)])
-def cumprod(op: OpView, c: Any) -> Value:
+def cumprod(op: OpView, c: Coreai) -> Value:
     """Products of integers wrap in PyTorch, where the runtime's scan aborts.
 
     So they are computed by doubling: after step k each element is the product of 2 ** k neighbours (Hillis, Steele).
@@ -58,7 +58,7 @@ def _running_extreme(name: str) -> OpRule:
     @lowering(f"aten.cum{name}", name=f"cum{name}", examples=[
         example("2x9xf32", 1), example("9x2xsi32[0,4]", 0), example("2x9xi1", -1), example("f32", 0),
     ])  # fmt: skip
-    def rule(op: OpView, c: Any) -> list[Value]:
+    def rule(op: OpView, c: Coreai) -> list[Value]:
         """The values so far, from the first NaN on NaN, and the positions of the last of equals or the last NaN.
 
         A position is the last one so far where the element is the running extreme or a NaN.

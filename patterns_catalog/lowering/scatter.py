@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -20,7 +21,7 @@ from patterns_catalog.sizes import broadcast_sizes, product, size_of, sizes_of, 
 _REDUCE = {"add": "sum", "multiply": "prod"}
 
 
-def _along(op: OpView, c: Any, source: Value, how: str, *, include_self: bool = True) -> Value:
+def _along(op: OpView, c: Coreai, source: Value, how: str, *, include_self: bool = True) -> Value:
     x = op["self"]
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one place")
@@ -32,7 +33,7 @@ def _along(op: OpView, c: Any, source: Value, how: str, *, include_self: bool = 
     example("4x5xf32", 0, "3x2xsi64[0,3]", "3x4xf32", reduce="add", op="aten.scatter.reduce"),
     example("3xsi32[-9,9]", -1, "6xsi64[0,2]", "6xsi32[-9,9]", reduce="multiply", op="aten.scatter.reduce"),
 ])  # fmt: skip
-def scatter(op: OpView, c: Any) -> Value:
+def scatter(op: OpView, c: Coreai) -> Value:
     "elements of the source written to, added to or multiplied into places along a dimension"
     return _along(op, c, op.src, _REDUCE[op.reduce] if "reduce" in op.arguments else "update")
 
@@ -41,7 +42,7 @@ def scatter(op: OpView, c: Any) -> Value:
     example("4x5xf32", 1, "3x2xsi64[0,4]", 0.5),
     example("4x5xf32", 0, "3x2xsi64[0,3]", 2, reduce="add", op="aten.scatter.value_reduce"),
 ])  # fmt: skip
-def scatter_value(op: OpView, c: Any) -> Value:
+def scatter_value(op: OpView, c: Coreai) -> Value:
     "one number written to, added to or multiplied into places along a dimension"
     x = op["self"]
     source = filled(c, exact_fill(op.value, x.element_type), sizes_of(c, op.index), x.element_type)
@@ -51,7 +52,7 @@ def scatter_value(op: OpView, c: Any) -> Value:
 @lowering("aten.scatter_add", examples=[
     example("4x5xf32", -1, "3x2xsi64[0,4]", "3x4xf32"), example("3xsi32", 0, "6xsi64[0,2]", "6xsi32"),
 ])  # fmt: skip
-def scatter_add(op: OpView, c: Any) -> Value:
+def scatter_add(op: OpView, c: Coreai) -> Value:
     "elements of the source added to places along a dimension"
     return _along(op, c, op.src, "sum")
 
@@ -64,7 +65,7 @@ def scatter_add(op: OpView, c: Any) -> Value:
     example("4x3xf32", 1, "4x6xsi64[0,2]", "4x6xf32", "mean"),
     example("4xsi32[-9,9]", 0, "6xsi64[0,2]", "6xsi32[-9,9]", "mean", include_self=False),
 ])  # fmt: skip
-def scatter_reduce(op: OpView, c: Any) -> Value:
+def scatter_reduce(op: OpView, c: Coreai) -> Value:
     "elements of the source combined at places along a dimension; NaN is larger and smaller than all"
     return _along(op, c, op.src, op.reduce, include_self=op.include_self)
 
@@ -81,7 +82,7 @@ def _consecutive(torch: Any, x: Any, start: Any, values: Any) -> Any:
     example("4x5xf32", ["4x5xi1"], "f32"), example("4x5xf32", ["4xi1"], "5xf32", True),
     example("4x5xf32", "si64[0,3]", "4x2xf32", program=_consecutive),
 ])  # fmt: skip
-def index_put(op: OpView, c: Any) -> Value:
+def index_put(op: OpView, c: Coreai) -> Value:
     """`x[i, :, j] = values`, or `+=`, with integer tensors or one mask; an update of a slice where `i` is a range.
 
     Which of several values for one place stays PyTorch leaves open; here it is the last.
@@ -100,7 +101,7 @@ def index_put(op: OpView, c: Any) -> Value:
     return _put(op, c, x, [axis for axis, item in enumerate(given) if item is not None], tensors, values)
 
 
-def _put(op: OpView, c: Any, x: Value, axes: list[int], tensors: list[Value], values: Value) -> Value:
+def _put(op: OpView, c: Coreai, x: Value, axes: list[int], tensors: list[Value], values: Value) -> Value:
     shape, counts = broadcast_shapes(*(item.shape for item in tensors)), broadcast_sizes(c, tensors)
     rest = [axis for axis in range(x.rank) if axis not in axes]
     sizes = [x.shape[axis] for axis in rest]
@@ -131,7 +132,7 @@ def _put(op: OpView, c: Any, x: Value, axes: list[int], tensors: list[Value], va
     return c.transpose(result, np.argsort(order).tolist()) if order != sorted(order) else result
 
 
-def _accumulated(c: Any, x: Value, items: list[Value], values: Value) -> Value:
+def _accumulated(c: Coreai, x: Value, items: list[Value], values: Value) -> Value:
     """`x` with values added to the slices that vectors of indices address."""
     row = c.constant(0, "si32")
     sizes = sizes_of(c, x)
@@ -145,7 +146,7 @@ def _accumulated(c: Any, x: Value, items: list[Value], values: Value) -> Value:
     return c.reshape(combined, sizes)
 
 
-def _put_by_mask(op: OpView, c: Any, x: Value, axis: int, mask: Value, values: Value) -> Value:
+def _put_by_mask(op: OpView, c: Coreai, x: Value, axis: int, mask: Value, values: Value) -> Value:
     """Values are the same for all places of the mask, or given one by one for those that are true."""
     if mask.dtype != "i1":  # a uint8 tensor is a mask, too
         mask = c.broadcasting_not_equal(mask, 0)
@@ -165,7 +166,7 @@ def _put_by_mask(op: OpView, c: Any, x: Value, axis: int, mask: Value, values: V
     return c.broadcasting_where(mask, values, x)
 
 
-def spread_by_mask(c: Any, mask: Value, values: Value) -> Value:
+def spread_by_mask(c: Coreai, mask: Value, values: Value) -> Value:
     """The slices of `values`, in their order, at the places where a mask is true; of more slices the first ones."""
     number = c.scan(c.cast(c.reshape(mask, [-1]), "si32"), 0, False, scan_op="sum")
     # a slice of zeros in front serves the places before the first true one
@@ -177,7 +178,7 @@ def spread_by_mask(c: Any, mask: Value, values: Value) -> Value:
 @lowering(
     "aten.masked_scatter", examples=[example("2x5xf32", "2x1xi1", "12xf32"), example("5xf32", "2x5xi1", "3x4xf32")]
 )
-def masked_scatter(op: OpView, c: Any) -> Value:
+def masked_scatter(op: OpView, c: Coreai) -> Value:
     "where the mask is true, the elements of the source in their order"
     x, mask, source = op["self"], op.mask, op.source
     shape, sizes = op.result.shape, broadcast_sizes(c, [x, mask])

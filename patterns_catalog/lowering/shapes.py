@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -29,14 +30,14 @@ from patterns_catalog.sizes import (
 @lowering(
     "aten.view", "aten.reshape", "aten._unsafe_view", examples=[example("2x6xf32", [3, 4]), example("6xf32", [-1, 2])]
 )
-def view(op: OpView, c: Any) -> Value:
+def view(op: OpView, c: Coreai) -> Value:
     "the same values in another shape"
     given = op.size if "size" in op.arguments else op.shape
     return c.reshape(op["self"], view_sizes(op.result.shape, given))
 
 
 @lowering("aten.sym_size.int", examples=[example("2x3xf32", 1), example("2x3xf32", -1)])
-def sym_size(op: OpView, c: Any) -> Value:
+def sym_size(op: OpView, c: Coreai) -> Value:
     "the size of one axis"
     x = op["self"]
     x = c.real_part(x) if x.dtype == "complex<f32>" else x
@@ -44,7 +45,7 @@ def sym_size(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
-def permute(op: OpView, c: Any) -> Value:
+def permute(op: OpView, c: Coreai) -> Value:
     "the axes in another order"
     x = op["self"]
     permutation = [dim % x.rank for dim in op.dims]
@@ -52,7 +53,7 @@ def permute(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.unsqueeze", examples=[example("2x3xf32", 1), example("2x3xf32", -1), example("f32", 0)])
-def unsqueeze(op: OpView, c: Any) -> Value:
+def unsqueeze(op: OpView, c: Coreai) -> Value:
     "a new axis of size 1"
     return c.expand_dims(op["self"], [op.dim % (op["self"].rank + 1)])
 
@@ -60,7 +61,7 @@ def unsqueeze(op: OpView, c: Any) -> Value:
 @lowering("aten.squeeze.dims", "aten.squeeze.dim", "aten.squeeze", examples=[
     example("1x3x1xf32", [0, -1]), example("2x1xf32", [0, 1]), example("1x3xf32", 0, op="aten.squeeze.dim"),
 ])  # fmt: skip
-def squeeze(op: OpView, c: Any) -> Value:
+def squeeze(op: OpView, c: Coreai) -> Value:
     "dimensions that are not 1 stay, as in PyTorch"
     x = op["self"]
     dims = op.dim if "dim" in op.arguments else list(range(x.rank))
@@ -70,13 +71,13 @@ def squeeze(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.expand", examples=[example("3x1xf32", [2, -1, 4]), example("1x3xf32", [2, 3])])
-def expand(op: OpView, c: Any) -> Value:
+def expand(op: OpView, c: Coreai) -> Value:
     "axes of size 1 repeated, new ones in front"
     op.ignore("implicit", because="it only concerns functorch")
     return expanded(c, op["self"], op.result.shape, op.size)
 
 
-def expanded(c: Any, x: Value, shape: Shape, given: Sequence[Any]) -> Value:
+def expanded(c: Coreai, x: Value, shape: Shape, given: Sequence[Any]) -> Value:
     """`x` broadcast to a shape, with the sizes where that is dynamic."""
     sizes = wanted_sizes(shape, given)
     if None not in shape:
@@ -90,7 +91,7 @@ def expanded(c: Any, x: Value, shape: Shape, given: Sequence[Any]) -> Value:
 @lowering("aten.repeat_interleave.self_int", examples=[
     example("2x3x1xf32", 2, 1), example("2x3xf32", 3, -1), example("2x3xf32", 2),
 ])  # fmt: skip
-def repeat_interleave(op: OpView, c: Any) -> Value:
+def repeat_interleave(op: OpView, c: Coreai) -> Value:
     "each element several times in a row, along one axis or of the flat tensor"
     x = op["self"]
     op.ignore("output_size", because="the result type has it")
@@ -106,7 +107,7 @@ def repeat_interleave(op: OpView, c: Any) -> Value:
 @lowering("aten.slice.Tensor", examples=[
     example("8x3xf32", 0, 1, 6, 2), example("8x3xf32", -1, -2, 9223372036854775807), example("8xf32", 0, None, -1),
 ])  # fmt: skip
-def slice_(op: OpView, c: Any) -> Value:
+def slice_(op: OpView, c: Coreai) -> Value:
     "every step-th position of one axis between two bounds"
     x = op["self"]
     dim = op.dim % x.rank
@@ -127,7 +128,7 @@ def clamped(bound: Any, missing: int) -> Any:
 
 
 def slice_axis(
-    c: Any, x: Value, axis: int, start: Size, end: Size, step: Size = 1, *, result_type: Any = None
+    c: Coreai, x: Value, axis: int, start: Size, end: Size, step: Size = 1, *, result_type: Any = None
 ) -> Value:
     """`x[..., start:end:step, ...]` along one axis."""
     starts: list[Size] = [0] * x.rank
@@ -138,7 +139,7 @@ def slice_axis(
 
 
 @lowering("aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
-def select(op: OpView, c: Any) -> Value:
+def select(op: OpView, c: Coreai) -> Value:
     "one position of an axis, which goes away"
     x = op["self"]
     dim = op.dim % x.rank
@@ -147,7 +148,7 @@ def select(op: OpView, c: Any) -> Value:
     return c.shrink_dims(slice_axis(c, x, dim, index, end, result_type=tensor(one, x.element_type)), [dim])
 
 
-def position_bounds(c: Any, x: Value, axis: int, position: Size) -> tuple[Size, Size]:
+def position_bounds(c: Coreai, x: Value, axis: int, position: Size) -> tuple[Size, Size]:
     """The bounds of a slice of one position, which may count from the end."""
     if isinstance(position, int) and position >= 0:
         return position, position + 1
@@ -156,7 +157,7 @@ def position_bounds(c: Any, x: Value, axis: int, position: Size) -> tuple[Size, 
 
 
 @lowering("aten.flip", examples=[example("2x3x4xf32", [0, -1]), example("2x3xf32", []), example("f32", [0])])
-def flip(op: OpView, c: Any) -> Value:
+def flip(op: OpView, c: Coreai) -> Value:
     "the listed dimensions from their end"
     x, dims = op["self"], op.dims
     axes = [dim % x.rank for dim in dims] if x.rank else []
@@ -164,7 +165,7 @@ def flip(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.cat", examples=[example(["2x3xf32", "2x1xf32"], 1)])
-def cat(op: OpView, c: Any) -> Value:
+def cat(op: OpView, c: Coreai) -> Value:
     "a 1-d tensor without elements joins anything, as in PyTorch"
     rank = op.result.rank
     dim = op.dim % rank
@@ -177,13 +178,13 @@ def cat(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.split_with_sizes", examples=[example("7x2xf32", [3, 4]), example("2x6xf32", [1, 2, 3], -1)])
-def split_with_sizes(op: OpView, c: Any) -> list[Value]:
+def split_with_sizes(op: OpView, c: Coreai) -> list[Value]:
     "consecutive parts of one axis"
     x = op["self"]
     dim = op.dim % x.rank
     if any(isinstance(size, Value) for size in op.split_sizes):
         sizes = [c.cast(size, "si32") for size in op.split_sizes]
-        starts = [0, *accumulate(sizes, lambda start, size: c.broadcasting_add(start, size))]
+        starts: list[Size] = [0, *accumulate(sizes, c.broadcasting_add)]
         return [
             slice_axis(c, x, dim, start, end, result_type=type_)
             for (start, end), type_ in zip(pairwise(starts), op.results, strict=True)
@@ -195,7 +196,7 @@ def split_with_sizes(op: OpView, c: Any) -> list[Value]:
 
 
 @lowering("aten.constant_pad_nd", examples=[example("2x3xf32", [1, 2]), example("2x3xf32", [-1, 1, 0, 2], 0.5)])
-def constant_pad_nd(op: OpView, c: Any) -> Value:
+def constant_pad_nd(op: OpView, c: Coreai) -> Value:
     "negative padding cuts"
     x = op["self"]
     value = c.constant(exact_fill(op.value, x.element_type), x.element_type)
@@ -215,11 +216,11 @@ def constant_pad_nd(op: OpView, c: Any) -> Value:
     return c.pad(x, padding, value, padding_mode="constant")
 
 
-def _positive_part(c: Any, amount: Size) -> Size:
+def _positive_part(c: Coreai, amount: Size) -> Size:
     return max(0, amount) if isinstance(amount, int) else c.broadcasting_maximum(c.cast(amount, "si32"), 0)
 
 
-def _negative_part(c: Any, amount: Size) -> Size:
+def _negative_part(c: Coreai, amount: Size) -> Size:
     return max(0, -amount) if isinstance(amount, int) else _positive_part(c, c.broadcasting_mul(amount, -1))
 
 
@@ -229,7 +230,7 @@ def cut_end(size: int | None, amount: int) -> int:
 
 
 @lowering("aten.as_strided", examples=[example("12xf32", [3, 4], [4, 1], 0), example("12xf32", [3, 2], [2, 3], 1)])
-def as_strided(op: OpView, c: Any) -> Value:
+def as_strided(op: OpView, c: Coreai) -> Value:
     "of a flat tensor (the importer flattens): a slice when the strides are those of a dense tensor, else a gather"
     x, size, stride = op["self"], op.size, op.stride
     offset = op.storage_offset or 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -18,7 +18,7 @@ from patterns_catalog.sizes import product, size_of
     example("2x3xf32", [1], correction=1.5), example("2x3xf16", [1], correction=5), example("f32", correction=0),
     example("2x0xf32", [1]),
 ])  # fmt: skip
-def variance(op: OpView, c: Any) -> Value:
+def variance(op: OpView, c: Coreai) -> Value:
     """sum((x - mean) ** 2) / max(count - correction, 0), NaN of nothing; in float32 for half precision."""
     x = op["self"]
     op.expect(is_float(x.element_type), "a variance of complex numbers")
@@ -44,7 +44,7 @@ def variance(op: OpView, c: Any) -> Value:
     example("2x3x4x5xf32", "3xf32", "3xf32", True, 0.1, 1e-5), example("4x3xf32", None, None, True, 0.1, 1e-3),
     example("2x3x4xf32", "3xf32", None, True, 0.1, 1e-5),
 ])  # fmt: skip
-def batch_norm_of_batch(op: OpView, c: Any) -> list[Value]:
+def batch_norm_of_batch(op: OpView, c: Coreai) -> list[Value]:
     "(x - mean) * rsqrt(var + eps) * weight + bias for each channel, the batch's mean, and rsqrt(var + eps)"
     op.ignore("momentum", because="there are no running statistics to update")
     op.expect(op.training, "a batch norm with neither the batch's statistics nor others")

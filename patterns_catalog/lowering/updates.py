@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
@@ -12,7 +11,7 @@ from patterns_catalog.sizes import END, Size, sizes_of
 
 
 @lowering("aten.copy", examples=[example("2x3xf32", "3xf32"), example("2x3xf32", "2x3xsi64")])
-def copy(op: OpView, c: Any) -> Value:
+def copy(op: OpView, c: Coreai) -> Value:
     "the source in the shape and type of the destination"
     op.ignore("non_blocking", because="it only concerns devices")
     x, source = op["self"], convert(c, op.src, op.result.element_type)
@@ -23,7 +22,7 @@ def copy(op: OpView, c: Any) -> Value:
     example("8x3xf32", "3x3xf32[0,9]", 0, 1, 6, 2), example("2x8xf32", "2x3xf32[0,9]", -1, -3),
     example("4xf32", "0xf32", 0, 2, 1),
 ])  # fmt: skip
-def slice_scatter(op: OpView, c: Any) -> Value:
+def slice_scatter(op: OpView, c: Coreai) -> Value:
     "x with `x[start:end:step]` of one dimension replaced"
     x = op["self"]
     dim = op.dim % x.rank
@@ -39,7 +38,7 @@ def slice_scatter(op: OpView, c: Any) -> Value:
     return _updated(c, x, dim, (start, end, step), source)
 
 
-def _updated(c: Any, x: Value, dim: int, bounds: tuple[Size, Size, Size], source: Value) -> Value:
+def _updated(c: Coreai, x: Value, dim: int, bounds: tuple[Size, Size, Size], source: Value) -> Value:
     """`x` with a slice of one dimension replaced."""
     starts: list[Size] = [0] * x.rank
     ends: list[Size] = [END] * x.rank
@@ -51,7 +50,7 @@ def _updated(c: Any, x: Value, dim: int, bounds: tuple[Size, Size, Size], source
 @lowering("aten.select_scatter", examples=[
     example("2x3xf32", "2xf32", 1, -1), example("2x3x4xf32", "3x4xsi32", 0, 1), example("3xf32", "f32", 0, 2),
 ])  # fmt: skip
-def select_scatter(op: OpView, c: Any) -> Value:
+def select_scatter(op: OpView, c: Coreai) -> Value:
     "x with one position of a dimension replaced"
     x = op["self"]
     dim = op.dim % x.rank
@@ -60,7 +59,7 @@ def select_scatter(op: OpView, c: Any) -> Value:
 
 
 @lowering("aten.repeat", examples=[example("2x3xf32", [2, 1, 3]), example("3xf32", [4]), example("f32", [2, 2])])
-def repeat(op: OpView, c: Any) -> Value:
+def repeat(op: OpView, c: Coreai) -> Value:
     "repetitions beyond the rank add dimensions in front"
     x, counts = op["self"], list(op.repeats)
     new = list(range(len(counts) - x.rank))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.indexing import take
 from patterns_catalog.sizes import Size, positions, size_of, sizes_of
 
 
-def _places(c: Any, count: Size, step: int, start: int = 0) -> Value | np.ndarray:
+def _places(c: Coreai, count: Size, step: int, start: int = 0) -> Value | np.ndarray:
     """`start`, `start + step` and so on, as many as `count` says."""
     if isinstance(count, int):
         return start + step * np.arange(count, dtype=np.int32)
@@ -23,7 +22,7 @@ def _places(c: Any, count: Size, step: int, start: int = 0) -> Value | np.ndarra
     example("2x7x3xf32", 1, 3, 2), example("2x6xf32", -1, 2, 2), example("5xf32", 0, 5, 1), example("2x5xf32", 1, 1, 3),
     example("f32", 0, 1, 1),
 ])  # fmt: skip
-def unfold(op: OpView, c: Any) -> Value:
+def unfold(op: OpView, c: Coreai) -> Value:
     "windows along a dimension, whose elements are the last one of the result"
     x, window, step = op["self"], op.size, op.step
     if x.rank == 0:
@@ -54,7 +53,7 @@ def unfold(op: OpView, c: Any) -> Value:
 @lowering("aten.diagonal", examples=[
     example("3x4xf32"), example("4x3x5xf32", 1, -1, 0), example("2x5x3xf32", -2, 1, 2), example("4x4xf32", 3),
 ])  # fmt: skip
-def diagonal(op: OpView, c: Any) -> Value:
+def diagonal(op: OpView, c: Coreai) -> Value:
     "the elements whose places in two dimensions differ by `offset`, as the last dimension"
     x, offset = op["self"], op.offset
     first, second = op.dim1 % x.rank, op.dim2 % x.rank
@@ -71,5 +70,5 @@ def diagonal(op: OpView, c: Any) -> Value:
     return c.transpose(taken, [*range(1, taken.rank), 0]) if others else taken
 
 
-def _less(c: Any, size: Size, amount: int) -> Size:
+def _less(c: Coreai, size: Size, amount: int) -> Size:
     return size - amount if isinstance(size, int) else c.broadcasting_sub(size, amount)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import coreai
+from patcomp.authoring import Aten, coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
@@ -16,7 +16,7 @@ from patterns_catalog.promotion import result_element
 _MIXED = example("2x3xf32", "3xsi64[1,4]")
 
 
-def as_tensor(a: Any, operand: Any, element: Attribute) -> Value:
+def as_tensor(a: Aten, operand: Any, element: Attribute) -> Value:
     """A tensor or number as a tensor of an element type; numbers become constants."""
     if not isinstance(operand, Value):
         return coreai.constant(number_in(operand, element), element)
@@ -63,7 +63,7 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
         examples.append(example("2x3xf32", "3xf32", alpha=2))
 
     @normalization(*sources, name=f"normalize {name}", examples=examples)
-    def rule(op: OpView, a: Any) -> Value | None:
+    def rule(op: OpView, a: Aten) -> Value | None:
         "scalars as constants, both operands cast to one type, alpha as a product"
         element = op.result.element_type
         alpha = op.alpha if "alpha" in op.arguments else 1
@@ -80,7 +80,7 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
     return rule
 
 
-def _scaled(a: Any, x: Value, factor: Any) -> Value:
+def _scaled(a: Aten, x: Value, factor: Any) -> Value:
     element = x.element_type
     return a.build("aten.mul.Tensor", x.type, self=x, other=coreai.constant(number_in(factor, element), element))
 
@@ -100,7 +100,7 @@ def _bitwise(name: str) -> OpRule:
         target, f"aten.{name}.Scalar", name=f"normalize {name}",
         examples=[example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=f"aten.{name}.Scalar")],
     )  # fmt: skip
-    def rule(op: OpView, a: Any) -> Value | None:
+    def rule(op: OpView, a: Aten) -> Value | None:
         "scalars as constants, both operands cast to the type of the result"
         element = op.result.element_type
         if op.op_name == target and _is_normal(op, element, "self", "other"):
@@ -121,7 +121,7 @@ bitwise_xor = _bitwise("bitwise_xor")
     "aten.rsub.Tensor",
     examples=[example("2x3xf32", 2.0, alpha=3), example("3xf32", "3xf32", op="aten.rsub.Tensor")],
 )
-def rsub(op: OpView, a: Any) -> Value:
+def rsub(op: OpView, a: Aten) -> Value:
     "other - alpha * self"
     element = op.result.element_type
     left, right = as_tensor(a, op["self"], element), as_tensor(a, op.other, element)
@@ -134,7 +134,7 @@ def rsub(op: OpView, a: Any) -> Value:
     example("2x3xf32[0.1,2]", 2.5, op="aten.pow.Tensor_Scalar"), example(2.0, "2x3xf32", op="aten.pow.Scalar"),
     example("4xsi32[0,5]", 2, op="aten.pow.Tensor_Scalar"),
 ])  # fmt: skip
-def power(op: OpView, a: Any) -> Value | None:
+def power(op: OpView, a: Aten) -> Value | None:
     "base and exponent as tensors of the result's type"
     element = op.result.element_type
     if op.op_name == "aten.pow.Tensor_Tensor" and _is_normal(op, element, "self", "exponent"):
@@ -150,7 +150,7 @@ def _comparison(name: str) -> OpRule:
     @normalization(target, f"aten.{name}.Scalar", name=f"normalize {name}", examples=[
         example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=f"aten.{name}.Scalar"),
     ])  # fmt: skip
-    def rule(op: OpView, a: Any) -> Value | None:
+    def rule(op: OpView, a: Aten) -> Value | None:
         "both operands as tensors of the type that PyTorch compares in"
         element = result_element([op["self"], op.other])
         if op.op_name == target and _is_normal(op, element, "self", "other"):
@@ -172,7 +172,7 @@ ge = _comparison("ge")
 @normalization("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", examples=[
     example("3xi1", "3xf32", 0.1, op="aten.where.ScalarOther"), example("3xi1", "3xf32", "3xsi64"),
 ])  # fmt: skip
-def where(op: OpView, a: Any) -> Value | None:
+def where(op: OpView, a: Aten) -> Value | None:
     "both branches as tensors of the result's type"
     element = op.result.element_type
     if op.op_name == "aten.where.self" and _is_normal(op, element, "self", "other"):
@@ -182,7 +182,7 @@ def where(op: OpView, a: Any) -> Value | None:
 
 
 @normalization("aten.hardtanh", examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32[-9,9]", 0.0, 6.0)])
-def hardtanh(op: OpView, a: Any) -> Value:
+def hardtanh(op: OpView, a: Aten) -> Value:
     "a clamp (relu6 is one between 0 and 6); PyTorch cuts the bounds of integers to integers"
     low, high = (bound if is_float(op.result.element_type) else int(bound) for bound in (op.min_val, op.max_val))
     return a.build("aten.clamp", op.result, self=op["self"], min=low, max=high)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir import aten
+from patcomp.authoring import Aten
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.types import tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.patterns import OpView, example, normalization, op_rule
@@ -15,13 +16,13 @@ from patcomp.patterns import OpView, example, normalization, op_rule
 _PARTS = ("real", "imag")
 
 
-def _maker(x: Value, name: str) -> aten.AtenOp | None:
+def _maker(x: Value, name: str) -> AtenOp | None:
     """The op of a name that made a value."""
     owner = x.ssa.owner
-    return owner if isinstance(owner, aten.AtenOp) and owner.name == name else None
+    return owner if isinstance(owner, AtenOp) and owner.name == name else None
 
 
-def _part(a: Any, z: Value, index: int, result: TypeView) -> Value:
+def _part(a: Aten, z: Value, index: int, result: TypeView) -> Value:
     """The real (0) or imaginary (1) part of a complex value."""
     made = _maker(z, "aten.complex")
     if made is None:
@@ -39,7 +40,7 @@ def _second_column(torch: Any, x: Any, y: Any) -> Any:
 @op_rule("normalize", "aten.select.int", name="normalize part of view_as_real", size=2, examples=[
     example("2x3xf32", "2x3xf32", program=_second_column),
 ])  # fmt: skip
-def selected_part(op: OpView, a: Any) -> Value | None:
+def selected_part(op: OpView, a: Aten) -> Value | None:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
     pairs = op["self"]
     viewed = _maker(pairs, "aten.view_as_real")
@@ -49,7 +50,7 @@ def selected_part(op: OpView, a: Any) -> Value | None:
 
 
 @normalization("aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])
-def view_as_real(op: OpView, a: Any) -> Value:
+def view_as_real(op: OpView, a: Aten) -> Value:
     "the parts of z side by side"
     z = op["self"]
     element = op.result.element_type

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir import aten
+from patcomp.authoring import Aten
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
 
@@ -22,12 +23,12 @@ def _second_of_pairs(torch: Any, x: Any) -> Any:
 @op_rule("normalize", "aten.select.int", name="normalize select of pairs", size=2, examples=[
     example("3x8xf32", program=_second_of_pairs),
 ])  # fmt: skip
-def select_of_pairs(op: OpView, a: Any) -> Value | None:
+def select_of_pairs(op: OpView, a: Aten) -> Value | None:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
     pairs = op["self"]
     view = pairs.ssa.owner
     if (
-        not isinstance(view, aten.AtenOp)
+        not isinstance(view, AtenOp)
         or view.name != "aten.view"
         or pairs.rank < 2
         or op.dim % pairs.rank != pairs.rank - 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Aten
 from patcomp.ir.types import element_name, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, example, normalization
@@ -13,7 +12,7 @@ def _reduction(whole: str, by_dims: str) -> OpRule:
     @normalization(whole, by_dims, name=f"normalize {whole.removeprefix('aten.')}", examples=[
         example("2x3xf32"), example("2x3x4xf32", [-1], op=by_dims), example("2x3xf32", [1], dtype="f64", op=by_dims),
     ])  # fmt: skip
-    def rule(op: OpView, a: Any) -> Value | None:
+    def rule(op: OpView, a: Aten) -> Value | None:
         "a dtype to compute in becomes a cast before"
         x, element = op["self"], op.result.element_type
         given = op.dim if op.op_name == by_dims else None

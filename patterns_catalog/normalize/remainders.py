@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from patcomp.authoring import Aten
 from patcomp.ir.types import is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
@@ -21,7 +22,7 @@ def _remainder(name: str, *scalars: str) -> OpRule:
     examples += [example(9, "9xsi32[1,4]", op=op) for op in others[1:]]
 
     @normalization(target, *others, name=f"normalize {name}", examples=examples)
-    def rule(op: OpView, a: Any) -> Value | None:
+    def rule(op: OpView, a: Aten) -> Value | None:
         "both sides as tensors of the type of the result"
         element = op.result.element_type
         operands = (op["self"], op.other)
@@ -42,7 +43,7 @@ remainder = _remainder("remainder", "Scalar", "Scalar_Tensor")
     example("9xsi32", 4, rounding_mode="floor", op="aten.div.Scalar_mode"),
     example("9xsi32", 4, rounding_mode=None, op="aten.div.Scalar_mode"),
 ])  # fmt: skip
-def rounded_division(op: OpView, a: Any) -> Value | None:
+def rounded_division(op: OpView, a: Aten) -> Value | None:
     "both sides as tensors of the type of the result; without a mode, a plain division"
     element = op.result.element_type
     operands = (op["self"], op.other)

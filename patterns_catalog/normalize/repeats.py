@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import aten
+from patcomp.authoring import Aten, AtenSource, Functions, aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
@@ -18,12 +18,12 @@ from patcomp.patterns import ANY, Attr, CompositeTable, OpView, Rewrite, any_of,
 _TABLE = CompositeTable("repetitions")
 
 
-def twice_in_halves(a: Any, x: Any, axis: Any) -> Any:
+def twice_in_halves(a: AtenSource, x: Any, axis: Any) -> Any:
     """The pattern of `cat([x, x], -1)`, which may also be used elsewhere."""
     return a.escaping(a.cat([x, x], dim=axis))
 
 
-def twice_in_pairs(a: Any, x: Any, place: Any, size: Any, axis: Any, flat: Any, *, name: str = "columns") -> Any:
+def twice_in_pairs(a: AtenSource, x: Any, place: Any, size: Any, axis: Any, flat: Any, *, name: str = "columns") -> Any:
     """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
     elsewhere. `name` tells several in one rule apart."""
     column = a.escaping(a.unsqueeze(x, dim=place))
@@ -50,7 +50,7 @@ def _is_new(axis: Any, x: Any) -> Any:
     return axis % (x.rank + 1) == x.rank
 
 
-def _elementwise(a: Any, x: Any, factor: Any, place: Any) -> Any:
+def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
     """What may come after a repetition and change places with it."""
     return any_of(
         a.cos(x), a.sin(x), a._to_copy(x, dtype=ANY), x * factor, a.unsqueeze(x, dim=place),
@@ -103,7 +103,7 @@ def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
     stage="normalize", target=_TABLE, name="repeat halves last",
     example={"x": "2x3x4xf32", "factor": "f32", "axis": -1, "place": 1},
 )  # fmt: skip
-def halves_last(a: Any, c: Any, x: Any, factor: Any, axis: Attr, place: Attr) -> Rewrite:
+def halves_last(a: AtenSource, c: Functions, x: Any, factor: Any, axis: Attr, place: Attr) -> Rewrite:
     "op(cat([x, x], -1)) to cat([op(x), op(x)], -1) (Llama, Mistral, Qwen, Gemma, Phi, GPT-NeoX)"
     return Rewrite(
         _elementwise(a, twice_in_halves(a, x, axis), factor, place),
@@ -120,7 +120,15 @@ def halves_last(a: Any, c: Any, x: Any, factor: Any, axis: Attr, place: Attr) ->
     },
 )  # fmt: skip
 def pairs_last(
-    a: Any, c: Any, x: Any, factor: Any, column: Attr, size: Attr, axis: Attr, flat: Attr, place: Attr
+    a: AtenSource,
+    c: Functions,
+    x: Any,
+    factor: Any,
+    column: Attr,
+    size: Attr,
+    axis: Attr,
+    flat: Attr,
+    place: Attr,
 ) -> Rewrite:
     "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
     return Rewrite(
@@ -134,7 +142,7 @@ def pairs_last(
     stage="normalize", target=_TABLE, name="slice of repeated halves",
     example={"x": "2x3x4xf32", "axis": -1, "dim": 2, "middle": 4},
 )  # fmt: skip
-def half_of_halves(a: Any, c: Any, x: Any, axis: Attr, dim: Attr, middle: Attr) -> Rewrite:
+def half_of_halves(a: AtenSource, c: Functions, x: Any, axis: Attr, dim: Attr, middle: Attr) -> Rewrite:
     "cat([x, x], -1)[..., :half] is x (GLM, Helium, Ernie)"
     return Rewrite(
         a.slice(twice_in_halves(a, x, axis), dim=dim, start=0, end=middle, step=1),
@@ -144,7 +152,7 @@ def half_of_halves(a: Any, c: Any, x: Any, axis: Attr, dim: Attr, middle: Attr) 
 
 
 @normalization("aten.repeat", name="normalize repeat", examples=[example("2x3xf32", [1, 2])])
-def repeat(op: OpView, a: Any) -> Value | None:
+def repeat(op: OpView, a: Aten) -> Value | None:
     "the last axis twice is `cat([x, x], -1)`"
     x = op["self"]
     if x.rank < 2 or op.repeats != [1] * (x.rank - 1) + [2]:

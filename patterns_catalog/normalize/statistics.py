@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Aten
 from patcomp.ir.types import element_type, tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.patterns import FurtherResults, OpView, example, normalization
@@ -15,13 +14,13 @@ def _dims(op: OpView) -> list[int]:
     return sorted(dim % rank for dim in op.dim) if op.dim and rank else list(range(rank))
 
 
-def _variance(op: OpView, a: Any, x: Value, result: TypeView) -> Value:
+def _variance(op: OpView, a: Aten, x: Value, result: TypeView) -> Value:
     correction = 1 if op.correction is None else op.correction
     return a.build("aten.var.correction", result, self=x, dim=_dims(op), correction=correction, keepdim=op.keepdim)
 
 
 @normalization("aten.var.correction", examples=[example("2x3x4xf32", [-1], correction=0), example("2x3xf32")])
-def var(op: OpView, a: Any) -> Value | None:
+def var(op: OpView, a: Aten) -> Value | None:
     "dimensions listed from the front, the correction written out"
     if op.correction is not None and op.dim == _dims(op):
         return None
@@ -29,7 +28,7 @@ def var(op: OpView, a: Any) -> Value | None:
 
 
 @normalization("aten.std.correction", examples=[example("2x3x4xf32", [1], correction=0, keepdim=True)])
-def std(op: OpView, a: Any) -> Value:
+def std(op: OpView, a: Aten) -> Value:
     "sqrt(var), in float32 for half precision, which PyTorch rounds once"
     x, element = op["self"], op.result.element_type
     half = x.dtype in ("f16", "bf16")
@@ -44,7 +43,7 @@ def std(op: OpView, a: Any) -> Value:
     "aten.var_mean.correction", examples=[example("2x3x4xf32", [-1], correction=0, keepdim=True)],
     unspecified={"infinities and zeros": FurtherResults("eager's running mean of infinity is NaN")},
 )  # fmt: skip
-def var_mean(op: OpView, a: Any) -> list[Value]:
+def var_mean(op: OpView, a: Aten) -> list[Value]:
     "a variance and a mean; lowering shares what they have in common"
     x = op["self"]
     mean = a.build("aten.mean.dim", op.results[1], self=x, dim=_dims(op), keepdim=op.keepdim)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.ir import aten, coreai
+from patcomp.authoring import Aten, coreai
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.types import is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
@@ -15,7 +16,7 @@ _END = 2**63 - 1
 def _made_by(value: Value, *names: str) -> dict[str, Any] | None:
     """The arguments of the op that computes a value, where it is one of these."""
     owner = value.ssa.owner
-    if isinstance(owner, aten.AtenOp) and owner.name.removeprefix("aten.") in names:
+    if isinstance(owner, AtenOp) and owner.name.removeprefix("aten.") in names:
         return dict(owner.arguments_by_name())
     return None
 
@@ -61,7 +62,7 @@ def _one_hot(torch: Any, x: Any, row: Any, position: Any) -> Any:
     example("2x5x3xf32", "2x1x3xf32", "si64[-2,6]", program=_one_hot),
     example("5x3xf32", "3xf32", "1xsi64[0,4]", program=_one_hot),
 ])  # fmt: skip
-def one_hot_write(op: OpView, a: Any) -> Value | None:
+def one_hot_write(op: OpView, a: Aten) -> Value | None:
     """where(arange(n) == i, row, x) is slice_scatter(x, row, i, i + 1)
 
     So PyTorch decomposes select_scatter, and some static caches write. Where nothing is at the position, outside of the
@@ -100,7 +101,7 @@ def one_hot_write(op: OpView, a: Any) -> Value | None:
     return _updated(a, x, new, dim, start, end)
 
 
-def _updated(a: Any, x: Value, part: Value, dim: int, start: Any, end: Any) -> Value:
+def _updated(a: Aten, x: Value, part: Value, dim: int, start: Any, end: Any) -> Value:
     made: Value = a.build("aten.slice_scatter", x.type, self=x, src=part, dim=dim, start=start, end=end, step=1)
     return made
 
@@ -112,7 +113,7 @@ def _joined(torch: Any, x: Any, new: Any) -> Any:
 @op_rule("normalize", "aten.cat", name="normalize write by cat", size=3, examples=[
     example("2x5x3xf32", "2x2x3xf32", program=_joined),
 ])  # fmt: skip
-def write_by_cat(op: OpView, a: Any) -> Value | None:
+def write_by_cat(op: OpView, a: Aten) -> Value | None:
     """cat([x[:i], new, x[j:]]) is slice_scatter(x, new, i, j), where the result is as long as x
 
     A join of two parts stays: models put the rest beside half a head so, which is no write.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Aten
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, normalization
@@ -13,20 +12,20 @@ from patterns_catalog.sizes import wanted_sizes
 @normalization("aten.alias", "aten.clone", "aten.detach", "aten.lift_fresh_copy", "aten.contiguous", examples=[
     example("2x3xf32"), example("2x3xf32", op="aten.clone"),
 ])  # fmt: skip
-def drop_copy(op: OpView, a: Any) -> Value:
+def drop_copy(op: OpView, a: Aten) -> Value:
     "values have no memory, so a copy of one is the value"
     return op["self"]
 
 
 @normalization("aten._to_copy", examples=[example("2x3xf32", dtype="f32")])
-def drop_identity_cast(op: OpView, a: Any) -> Value | None:
+def drop_identity_cast(op: OpView, a: Aten) -> Value | None:
     "a cast to the type that the value has is the value"
     op.ignore("dtype", because="the result type has it")
     return op["self"] if op["self"].type == op.result else None
 
 
 @normalization("aten.expand", examples=[example("2x3xf32", [2, -1])])
-def drop_identity_expand(op: OpView, a: Any) -> Value | None:
+def drop_identity_expand(op: OpView, a: Aten) -> Value | None:
     "an expand to the size that the value has is the value"
     op.ignore("size", "implicit", because="the result type has the size")
     return op["self"] if op["self"].type == op.result else None
@@ -35,7 +34,7 @@ def drop_identity_expand(op: OpView, a: Any) -> Value | None:
 @normalization("aten.view", "aten.reshape", "aten._unsafe_view", examples=[
     example("2x3xf32", [2, -1]), example("2x3xf32", [6], op="aten.reshape"),
 ])  # fmt: skip
-def view(op: OpView, a: Any) -> Value | None:
+def view(op: OpView, a: Aten) -> Value | None:
     "`view` with the sizes of its result, or nothing where the shape stays"
     x = op["self"]
     given = op["size"] if "size" in op.arguments else op["shape"]
@@ -48,7 +47,7 @@ def view(op: OpView, a: Any) -> Value | None:
 @normalization("aten.transpose.int", "aten.t", "aten.permute", examples=[
     example("2x3x4xf32", 0, -1), example("2x3xf32", op="aten.t"), example("2x3x4xf32", [-1, 0, 1], op="aten.permute"),
 ])  # fmt: skip
-def permute(op: OpView, a: Any) -> Value | None:
+def permute(op: OpView, a: Aten) -> Value | None:
     "`permute` with dimensions counted from the front, or nothing where the order stays"
     x = op["self"]
     dims = list(range(x.rank))
@@ -69,7 +68,7 @@ def permute(op: OpView, a: Any) -> Value | None:
 
 
 @normalization("aten.slice.Tensor", examples=[example("4x3xf32", 0, 0, 9223372036854775807)])
-def drop_identity_slice(op: OpView, a: Any) -> Value | None:
+def drop_identity_slice(op: OpView, a: Aten) -> Value | None:
     "a slice that keeps everything is the value"
     x = op["self"]
     op.ignore("dim", "start", "end", because="a slice with step 1 that keeps the size keeps everything")
@@ -77,7 +76,7 @@ def drop_identity_slice(op: OpView, a: Any) -> Value | None:
 
 
 @normalization("aten.cat", name="normalize cat", examples=[example(["2x3xf32", "2x0xf32"], -1)])
-def cat(op: OpView, a: Any) -> Value | None:
+def cat(op: OpView, a: Aten) -> Value | None:
     "parts without elements are left out; one part alone is the value (Phi-3 turns whole heads, and joins no rest)"
     op.ignore("dim", because="the join along it stays the same")
     kept = [part for part in op.tensors if part.rank == op.result.rank and 0 not in part.shape]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from patcomp.authoring import Coreai
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
@@ -68,7 +69,7 @@ def _resolved(bounds: Bounds, size: int | None) -> Bounds:
     return ALL if (start, step) == (0, 1) and end >= size else Bounds(start, max(start, end), step)
 
 
-def combined(c: Any, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:
+def combined(c: Coreai, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:
     """The bounds of `x[outer][inner]` in `x`, where `x[outer]` has a shape; None where they are not known."""
     found = []
     for of_x, of_part, size in zip(outer, inner, shape, strict=True):
@@ -78,7 +79,7 @@ def combined(c: Any, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Sh
     return found
 
 
-def _combined(c: Any, outer: Bounds, inner: Bounds, size: int | None) -> Bounds | None:
+def _combined(c: Coreai, outer: Bounds, inner: Bounds, size: int | None) -> Bounds | None:
     if outer == ALL:
         return inner
     if inner == ALL:
@@ -94,7 +95,7 @@ def _combined(c: Any, outer: Bounds, inner: Bounds, size: int | None) -> Bounds 
     return Bounds(start, end, outer.step * taken.step)
 
 
-def _plus(c: Any, position: Size, distance: int) -> Size:
+def _plus(c: Coreai, position: Size, distance: int) -> Size:
     if isinstance(position, int):
         return position + distance
     return c.broadcasting_add(position, distance) if distance else position
@@ -112,7 +113,7 @@ def _bounds_of_section(split: Operation, section: Value) -> list[Bounds] | None:
     return bounds
 
 
-def taken_from(c: Any, part: Value, x: Value) -> list[Bounds] | None:
+def taken_from(c: Coreai, part: Value, x: Value) -> list[Bounds] | None:
     """The bounds in `x` of a value that slices and splits, one after the other, took of it; None for another value."""
     if part == x:
         return [ALL] * x.rank
@@ -127,9 +128,9 @@ def taken_from(c: Any, part: Value, x: Value) -> list[Bounds] | None:
     return None if outer is None else combined(c, outer, inner, before.shape)
 
 
-def columns(bounds: Sequence[Bounds]) -> list[list[Size]]:
+def columns(bounds: Sequence[Bounds]) -> tuple[list[Size], list[Size], list[Size]]:
     """Bounds as the operands of a slice."""
-    return [list(column) for column in zip(*bounds, strict=True)]
+    return [bound.start for bound in bounds], [bound.end for bound in bounds], [bound.step for bound in bounds]
 
 
 # ---- reshapes ------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir import aten
+from patcomp.authoring import Coreai, aten
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.value import Value
@@ -26,13 +27,13 @@ from patcomp.patterns import OpView, example, op_rule
     "recover", "aten._native_batch_norm_legit_no_training", name="fold batch_norm into convolution",
     examples=[example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5)],
 )  # fmt: skip
-def fold_batch_norm(op: OpView, c: Any) -> list[Value]:
+def fold_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     "(x * w + b - mean) / sqrt(variance + eps) * gamma + beta is x * (w s) + (b - mean) s + beta, s = gamma / sqrt(...)"
     op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
     op.ignore("momentum", because="it only concerns training")
     producer = op.input.ssa.owner
     op.expect(isinstance(producer, Operation) and producer.name == "aten.convolution", "no convolution comes before")
-    assert isinstance(producer, aten.AtenOp)
+    assert isinstance(producer, AtenOp)
     op.expect(len(list(op.input.ssa.uses)) == 1, "the convolution is also used elsewhere")
     given: dict[str, Any] = dict(producer.arguments_by_name())
     op.expect(not given["transposed"], "a transposed convolution, whose weights have the channels elsewhere")
@@ -44,7 +45,7 @@ def fold_batch_norm(op: OpView, c: Any) -> list[Value]:
     folded = weight * factor.reshape(-1, *([1] * (weight.ndim - 1)))
     given["weight"], given["bias"] = (c.constant(values.astype(np.float32)) for values in (folded, shift))
     result = aten.build("aten.convolution", op.result, **given)
-    unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.shape)) for t in op.results[1:]]
+    unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.static_shape)) for t in op.results[1:]]
     return [result, *unused]
 
 

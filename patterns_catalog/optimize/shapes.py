@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from patcomp.authoring import Coreai
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
@@ -12,13 +11,13 @@ from patterns_catalog.optimize.bounds import RESHAPES, producer
 
 
 @optimization("coreai.cast")
-def drop_identity_cast(op: OpView, c: Any) -> Value | None:
+def drop_identity_cast(op: OpView, c: Coreai) -> Value | None:
     "a cast to the type that the value has is the value"
     return op.input if op.input.type == op.result else None
 
 
 @optimization(*RESHAPES)
-def merge_reshapes(op: OpView, c: Any) -> Value | None:
+def merge_reshapes(op: OpView, c: Coreai) -> Value | None:
     "one reshape for a chain of static reshapes, expand_dims and shrink_dims; none where the shape stays"
     op.ignore(*op.arguments[1:], because="the result type has the shape")
     x = op.input
@@ -28,11 +27,11 @@ def merge_reshapes(op: OpView, c: Any) -> Value | None:
         return x
     if (x is op.input and op.op_name == "coreai.reshape") or None in op.result.shape or not x.is_static:
         return None
-    return c.reshape(x, list(op.result.shape))
+    return c.reshape(x, list(op.result.static_shape))
 
 
 @optimization("coreai.transpose")
-def merge_transposes(op: OpView, c: Any) -> Value | None:
+def merge_transposes(op: OpView, c: Coreai) -> Value | None:
     "one transpose for two; none where the order stays"
     permutation = constant_integers(op.permutation.ssa)
     if permutation is None:
@@ -48,7 +47,7 @@ def merge_transposes(op: OpView, c: Any) -> Value | None:
 
 
 @optimization("coreai.slice")
-def size_of_transposed(op: OpView, c: Any) -> Value | None:
+def size_of_transposed(op: OpView, c: Coreai) -> Value | None:
     """a size of a transposed tensor is a size of the tensor
 
     The runtime loses a tensor where a size is read of a transposed state that is written to and transposed again.
@@ -68,18 +67,18 @@ def size_of_transposed(op: OpView, c: Any) -> Value | None:
 
 
 @optimization("coreai.transpose")
-def transpose_of_unit_dims(op: OpView, c: Any) -> Value | None:
+def transpose_of_unit_dims(op: OpView, c: Coreai) -> Value | None:
     "a transpose that only moves dimensions of size 1 is a reshape"
     permutation = constant_integers(op.permutation.ssa)
     x = op.input
     if permutation is None or not x.is_static:
         return None
     moved = [axis for axis in permutation if x.shape[axis] != 1]
-    return c.reshape(x, list(op.result.shape)) if moved == sorted(moved) else None
+    return c.reshape(x, list(op.result.static_shape)) if moved == sorted(moved) else None
 
 
 @optimization("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.slice", "coreai.tile")
-def drop_identity(op: OpView, c: Any) -> Value | None:
+def drop_identity(op: OpView, c: Coreai) -> Value | None:
     "shape ops that give back their input"
     x = op[op.arguments[0]]
     if x.type != op.result or not x.is_static:
@@ -94,7 +93,7 @@ def drop_identity(op: OpView, c: Any) -> Value | None:
 
 @optimization("coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul",
               "coreai.decomposable.broadcasting_sub", "coreai.decomposable.broadcasting_divide")  # fmt: skip
-def drop_broadcast_before_broadcast(op: OpView, c: Any) -> Value | None:
+def drop_broadcast_before_broadcast(op: OpView, c: Coreai) -> Value | None:
     "these ops broadcast by themselves"
     sides = [op.input, op.other]
     shortened = []

@@ -7,10 +7,9 @@ new rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from patcomp.authoring import Coreai
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
@@ -33,7 +32,7 @@ _BOUNDS = ("start_indices", "end_indices", "strides")
 @op_rule("optimize", "coreai.slice_update", size=2, examples=[
     example("4x6x5xf32", "2x5xf32", program=lambda _, x, v: x.select_scatter(x[1].slice_scatter(v, 0, 2, 4), 0, 1)),
 ])  # fmt: skip
-def merge_updates(op: OpView, c: Any) -> Value | None:
+def merge_updates(op: OpView, c: Coreai) -> Value | None:
     "update(x, update(x[a], v, b), a) is update(x, v, a of b); the update of everything is the new value"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
     x, update = op.input, op.update
@@ -52,7 +51,7 @@ def merge_updates(op: OpView, c: Any) -> Value | None:
 @op_rule("optimize", "coreai.slice_update", size=2, examples=[
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(-v, 0, 2, 4).slice_scatter(v, 0, 2, 4)),
 ])  # fmt: skip
-def drop_overwritten_update(op: OpView, c: Any) -> Value | None:
+def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
     "update(update(x, v, a), w, a) is update(x, w, a)"
     before, outer = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
     if before is None or outer is None or bounds_of(before) != outer:
@@ -63,7 +62,7 @@ def drop_overwritten_update(op: OpView, c: Any) -> Value | None:
 @op_rule("optimize", "coreai.slice", size=2, examples=[
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(v, 0, 2, 4)[2:4]),
 ])  # fmt: skip
-def slice_of_update(op: OpView, c: Any) -> Value | None:
+def slice_of_update(op: OpView, c: Coreai) -> Value | None:
     "update(x, v, a)[a] is v"
     op.ignore(*_BOUNDS, because="they are those of the update")
     before, taken = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
@@ -76,7 +75,7 @@ def slice_of_update(op: OpView, c: Any) -> Value | None:
 @op_rule("optimize", "coreai.slice", size=2, examples=[
     example("4x6x5xf32", program=lambda _, x: x[1][2:4]), example("9x5xf32", program=lambda _, x: x[1:8:2][1:]),
 ])  # fmt: skip
-def merge_slices(op: OpView, c: Any) -> Value | None:
+def merge_slices(op: OpView, c: Coreai) -> Value | None:
     "x[a][b] is x[a of b], also where a reshape stands between that keeps dimensions and adds or drops ones of size 1"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
     part, inner, shape = op.input, bounds_of(op.operation), op.result.shape
@@ -100,7 +99,7 @@ def merge_slices(op: OpView, c: Any) -> Value | None:
 @op_rule("optimize", *RESHAPES, size=2, examples=[
     example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
 ])  # fmt: skip
-def reshape_of_update(op: OpView, c: Any) -> Value | None:
+def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
     "the reshape of update(y, v, b) is update(x, the reshape of v, b), where y is x in another shape"
     op.ignore(*op.arguments[1:], because="the result type has the shape")
     update = producer(op.input, "coreai.slice_update")
@@ -113,8 +112,10 @@ def reshape_of_update(op: OpView, c: Any) -> Value | None:
     while _certain(back) and (view := producer(x, *RESHAPES)) is not None:
         x, back = Value(view.operands[0]), view
         if x.type == op.result and _certain(back):
-            moved = reshaped(bounds, value.shape, y.shape, x.shape)
-            return moved and c.slice_update(x, *columns(moved[0]), _viewed(c, op.operation, value, tuple(moved[1])))
+            if (moved := reshaped(bounds, value.shape, y.shape, x.shape)) is None:
+                return None
+            part = _viewed(c, op.operation, value, tuple(moved[1]))
+            return None if part is None else c.slice_update(x, *columns(moved[0]), part)
     return None
 
 
@@ -131,7 +132,7 @@ def _certain(view: Operation) -> bool:
     return view.name != "coreai.reshape" or Value(view.results[0]).shape.count(None) <= 1
 
 
-def _viewed(c: Any, view: Operation, x: Value, shape: Shape) -> Value | None:
+def _viewed(c: Coreai, view: Operation, x: Value, shape: Shape) -> Value | None:
     """A part of the tensor that a view reshapes, reshaped likewise; None where several of its sizes are dynamic."""
     if view.name != "coreai.reshape":
         made: Value = getattr(c, view.name.removeprefix("coreai."))(x, Value(view.operands[1]))
@@ -144,7 +145,7 @@ def _viewed(c: Any, view: Operation, x: Value, shape: Shape) -> Value | None:
 @op_rule("optimize", "coreai.transpose", size=2, examples=[
     example("6x5xf32", "6x2xf32", program=lambda _, x, v: x.t().slice_scatter(v.t(), 0, 1, 3).t()),
 ])  # fmt: skip
-def transpose_of_update(op: OpView, c: Any) -> Value | None:
+def transpose_of_update(op: OpView, c: Coreai) -> Value | None:
     "the transpose of update(y, v, b) is update(x, the transpose of v, b), where y is x transposed the other way"
     permutation, update = constant_integers(op.permutation.ssa), producer(op.input, "coreai.slice_update")
     if update is None or permutation is None or (bounds := bounds_of(update)) is None:
