@@ -2,7 +2,7 @@
 # mypy: disable-error-code="overload-cannot-match, overload-overlap"
 
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 

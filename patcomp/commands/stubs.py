@@ -16,8 +16,9 @@ from pathlib import Path
 import patcomp.authoring
 from patcomp.ir import aten, coreai
 from patcomp.ir.composite import Composite
-from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS, Row, Slot
+from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.namespaces import ArgumentSpec, OpSpec, aten_namespace, coreai_namespace
+from patcomp.ir.rows import Property, Row, Slot
 from patcomp.patterns import composites
 
 FOLDER = Path(patcomp.authoring.__file__).parent
@@ -30,7 +31,7 @@ _HEAD = f"""# Made by `{COMMAND}`; do not edit.
 # mypy: disable-error-code="overload-cannot-match, overload-overlap"
 
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -244,13 +245,10 @@ def _aten_builder(name: str, schema: aten.Schema) -> str:
 
 def _coreai_rows() -> dict[str, Row]:
     """The rows by each name of their authoring function."""
-    functions = vars(coreai)
-    found: dict[str, Row] = {}
-    for row in (*ROWS, *COREAIX_ROWS):
-        for name in (row.builder, row.name.rpartition(".")[2]):
-            if row.name not in coreai.NOT_AUTHORED and functions.get(name) is functions.get(row.builder, row):
-                found.setdefault(name, row)
-    return {name: found[name] for name in sorted(found) if not keyword.iskeyword(name)}
+    rows = {row.builder: row for row in (*ROWS, *COREAIX_ROWS)}
+    by_last_name = {row.name.rpartition(".")[2]: row for row in reversed(ROWS)}
+    names = sorted(name for name in coreai.FUNCTIONS if not keyword.iskeyword(name))
+    return {name: rows.get(name) or by_last_name[name] for name in names}
 
 
 def _coreai_functions() -> list[str]:
@@ -258,20 +256,17 @@ def _coreai_functions() -> list[str]:
 
 
 def _coreai_function(name: str, row: Row) -> str:
-    function = getattr(coreai, name)
-    if vars(coreai)[name].__code__.co_name == name:  # written out, not made from the row
+    function = coreai.FUNCTIONS[name]
+    if function.__code__.co_name == name:  # written out, not made from the row
         return f"def {name}{str(inspect.signature(function)).replace('(', '(_, ', 1)}: ...".replace("'", "")
-    attributes: list[Parameter] = [
-        (declared.rstrip("?"), "str | Attribute", declared.endswith("?") or "=" in kind)
-        for declared, kind in row.attributes
-    ]
+    properties = [(p.name, _property_form(p), p.optional or p.default is not None) for p in row.properties]
     several = len(row.results) != 1 or row.results[0].variadic
     keywords: list[Parameter] = [
         ("loc", "Location", True),
         ("result_type", f"{'Sequence[Type]' if several else 'Type'} | None", True),
     ]
     operands = [(slot.name, _slot_form(slot), False) for slot in row.operands]
-    return _function(name, [*operands, *attributes], "Values" if several else "Value", keywords)
+    return _function(name, [*operands, *properties], "Values" if several else "Value", keywords)
 
 
 def _slot_form(slot: Slot) -> str:
@@ -280,6 +275,11 @@ def _slot_form(slot: Slot) -> str:
     if slot.types[0] in ("IDX", "UIDX") and slot.ranks in ((0,), (1,)):
         return "Index" if slot.ranks == (0,) else "Indices"
     return "Operand"
+
+
+def _property_form(declared: Property) -> str:
+    words = ", ".join(f'"{word}"' for word in declared.words)
+    return f"Literal[{words}] | Attribute" if words else "str | Attribute"
 
 
 # ---- composites -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from patterns_catalog.lowering.integer_sums import digits, from_digits, room
 from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import END, Size, size_of, sizes_of
 
-_MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_Mode = Literal["update", "add", "mul", "max", "min"]
+_MODES: dict[str, _Mode] = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
 def filled(c: Coreai, value: float, sizes: Sequence[Size], element: Any) -> Value:
@@ -68,7 +69,7 @@ class _Places(NamedTuple):
     at: Value
     axis: int
 
-    def scatter(self, c: Coreai, onto: Value, source: Value, mode: str) -> Value:
+    def scatter(self, c: Coreai, onto: Value, source: Value, mode: _Mode) -> Value:
         return c.scatter_along_axis(onto, self.at, source, self.axis, scatter_mode=mode)
 
     def marked(self, c: Coreai, marks: Value) -> Value:

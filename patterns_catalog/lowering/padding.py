@@ -31,8 +31,8 @@ def own_value_pad(op: OpView, c: Coreai) -> Value:
         amounts[2 * axis], amounts[2 * axis + 1] = padding[2 * index], padding[2 * index + 1]
     added = [max(0, amount) for amount in amounts]
     if any(added):
-        mode = "reflect" if "reflection" in op.op_name else "replicate"
-        x = c.pad(x, added, c.constant(0, x.element_type), padding_mode=mode)
+        zero = c.constant(0, x.element_type)
+        x = c.pad(x, added, zero, padding_mode="reflect" if "reflection" in op.op_name else "replicate")
     if min(amounts) >= 0:
         return x
     starts = [max(0, -amount) for amount in amounts[::2]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float
@@ -54,7 +55,7 @@ def cumprod(op: OpView, c: Coreai) -> Value:
     return x
 
 
-def _running_extreme(name: str) -> OpRule:
+def _running_extreme(name: Literal["max", "min"]) -> OpRule:
     @lowering(f"aten.cum{name}", name=f"cum{name}", examples=[
         example("2x9xf32", 1), example("9x2xsi32[0,4]", 0), example("2x9xi1", -1), example("f32", 0),
     ])  # fmt: skip
