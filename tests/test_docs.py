@@ -20,6 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!http)([^)#]+)")
 
 each_page = pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
@@ -81,7 +82,8 @@ def test_shell_commands_run(page: Path, tmp_path: Path) -> None:
 
 @each_page
 def test_links_lead_to_files(page: Path) -> None:
-    missing = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    prose = _FENCED.sub("", page.read_text())
+    missing = [link for link in _LINK.findall(prose) if not (page.parent / link).exists()]
     assert missing == []
 
 
@@ -91,7 +93,7 @@ def test_catalog_page_is_current() -> None:
 
     expected = catalog_page(list(default_decompositions() + default_rules())) + "\n"
     command = "patcomp catalog list --markdown > docs/catalog.md"
-    assert (ROOT / "docs/catalog.md").read_text() == expected, f"renew it: {command}"
+    assert (ROOT / "docs/catalog.md").read_text() == expected, f"update it: {command}"
 
 
 def test_composites_page_is_current() -> None:
@@ -99,7 +101,7 @@ def test_composites_page_is_current() -> None:
     from patterns_catalog import default_rules
 
     command = "patcomp catalog composites --markdown > docs/composites.md"
-    assert (ROOT / "docs/composites.md").read_text() == composites_page(default_rules()) + "\n", f"renew it: {command}"
+    assert (ROOT / "docs/composites.md").read_text() == composites_page(default_rules()) + "\n", f"update it: {command}"
 
 
 def test_recovering_rules_are_found_for_every_composite() -> None:
