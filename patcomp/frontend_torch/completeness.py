@@ -12,8 +12,8 @@ from torch.fx import Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.diagnostics import listed
-from patcomp.frontend_torch.nodes import is_untyped, operator_name, writes_in_place
-from patcomp.frontend_torch.provenance import origins_of
+from patcomp.frontend_torch.fx.nodes import is_untyped, operator_name, writes_in_place
+from patcomp.frontend_torch.fx.provenance import origins_of
 
 
 def check_complete(program: ExportedProgram) -> None:

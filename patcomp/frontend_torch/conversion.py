@@ -13,11 +13,11 @@ from torch.fx import GraphModule, Node
 
 from patcomp.emit.dims import Dims
 from patcomp.errors import Problem, StageError, UnsupportedError
+from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
-from patcomp.frontend_torch.importer import import_program
-from patcomp.frontend_torch.lowerings import Lowerings
-from patcomp.frontend_torch.names import Names
-from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.importing.importer import import_program
+from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.rewrites import Compilation, Dumps, Options, run_pipeline

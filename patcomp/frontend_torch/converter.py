@@ -18,19 +18,19 @@ from torch.export import ExportedProgram
 from patcomp.emit.program import AIProgram, Stages
 from patcomp.emit.replacement import check_writable
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
-from patcomp.frontend_torch.calls import initial_state, model_call
 from patcomp.frontend_torch.completeness import check_complete
 from patcomp.frontend_torch.conversion import Conversion, Progress, Staged, headline
-from patcomp.frontend_torch.decompose import Decomposer, functional
-from patcomp.frontend_torch.decompositions import get_decomp_table
+from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
+from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
+from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
+from patcomp.frontend_torch.decomposition.decompose import Decomposer, functional
+from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.diagnostics import diagnostics
-from patcomp.frontend_torch.dims import dims_of
-from patcomp.frontend_torch.externalize import Marking, Target, mark
-from patcomp.frontend_torch.lowerings import Lowering, Lowerings
-from patcomp.frontend_torch.metal_kernel import TorchMetalKernel
-from patcomp.frontend_torch.names import check_entrypoint, names_for
-from patcomp.frontend_torch.signature import signature_of, signature_problems
-from patcomp.frontend_torch.skeleton import is_of_custom_op
+from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark
+from patcomp.frontend_torch.interface.calls import initial_state, model_call
+from patcomp.frontend_torch.interface.dims import dims_of
+from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
+from patcomp.frontend_torch.interface.signature import signature_of, signature_problems
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule

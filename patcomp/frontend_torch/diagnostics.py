@@ -11,10 +11,10 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from patcomp.errors import Problem
-from patcomp.frontend_torch.aliases import same_examples
-from patcomp.frontend_torch.externalize import Marking
-from patcomp.frontend_torch.nodes import operator_name
-from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.externalization.externalize import Marking
+from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.interface.aliases import same_examples
+from patcomp.frontend_torch.interface.signature import Signature
 
 
 def diagnostics(

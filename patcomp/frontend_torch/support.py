@@ -15,9 +15,9 @@ from torch.fx import Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.converter import TorchConverter
-from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.markers import is_marker
-from patcomp.frontend_torch.nodes import operator_name
+from patcomp.frontend_torch.decomposition.table import get_decomp_table
+from patcomp.frontend_torch.externalization.markers import is_marker
+from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.op_names import overloads_of
 from patcomp.ir import aten
 from patterns_catalog import default_decompositions, default_rules

@@ -20,7 +20,7 @@ import torch
 from native import Native
 
 from patcomp.errors import UnsupportedError
-from patcomp.frontend_torch.dtypes import dtype_of, type_of
+from patcomp.frontend_torch.fx.dtypes import dtype_of, type_of
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.evaluate import evaluate, prepare_input

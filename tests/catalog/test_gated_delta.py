@@ -7,7 +7,7 @@ import torch
 from native import Native
 
 from patcomp.composite_ops import GatedDeltaUpdate
-from patcomp.frontend_torch.dtypes import element_of
+from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir import coreai, verify
 from patcomp.ir.builder import Builder
 from patcomp.ir.evaluate import evaluate

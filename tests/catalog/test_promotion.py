@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcomp.frontend_torch.dtypes import dtype_of, type_of
+from patcomp.frontend_torch.fx.dtypes import dtype_of, type_of
 from patcomp.ir.types import element_name, element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block

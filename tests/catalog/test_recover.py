@@ -14,7 +14,7 @@ import patcomp
 from catalog.cases import TOLERANCES
 from patcomp import TorchConverter
 from patcomp.emit.program import AIProgram
-from patcomp.frontend_torch.dtypes import element_of
+from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir.types import element_name
 from patcomp.proof.selftest import SelfTest, self_tests
 from patterns_catalog import default_rules

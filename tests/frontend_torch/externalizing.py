@@ -13,7 +13,7 @@ from torch import nn
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.emit.program import AIProgram
-from patcomp.frontend_torch.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import Target
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import graph_name

@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.composite_ops import RMSNorm
-from patcomp.frontend_torch.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import Target
 
 FEATURES = 4
 

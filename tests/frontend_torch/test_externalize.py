@@ -31,7 +31,7 @@ from torch import nn
 import patcomp
 from patcomp import ExternalizeSpec, TorchConverter, UnsupportedError, get_decomp_table, mark_for_externalization
 from patcomp.composite_ops import RMSNorm, RMSNormImpl
-from patcomp.frontend_torch.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import Target
 from patcomp.ir.module import graph_name, names_of
 
 # ---- the two modes --------------------------------------------------------------------------------

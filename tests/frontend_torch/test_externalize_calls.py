@@ -14,7 +14,7 @@ from thorough import drawn
 from torch import nn
 
 from patcomp import ExternalizeSpec, TorchConverter
-from patcomp.frontend_torch.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import Target
 
 
 class Shapes(nn.Module):

@@ -24,7 +24,7 @@ from patcomp import (
     UnsupportedError,
     get_decomp_table,
 )
-from patcomp.frontend_torch import metal_kernel
+from patcomp.frontend_torch.custom import metal_kernel
 from patcomp.ir.module import IRModule
 
 ID = MetalParameter("id", "uint", "thread_position_in_grid")

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
 from patcomp.emit.program import AIProgram
 from patcomp.errors import UnsupportedError
-from patcomp.frontend_torch.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import Target
 
 OPS = torch.ops.quantized_decomposed
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))

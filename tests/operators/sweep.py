@@ -39,7 +39,7 @@ from torch.utils import _pytree as pytree
 
 from operators.samples import DTYPES, Sample, name_of, operators, samples
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
-from patcomp.frontend_torch.nodes import operator_name
+from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.element_types import to_tensor
 

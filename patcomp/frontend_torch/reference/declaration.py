@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from patcomp.errors import RuleError
-from patcomp.frontend_torch.dtypes import type_of
+from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.reference.recognition import Recognition, outlined_ops
 from patcomp.frontend_torch.reference.sources import Source, sources
 from patcomp.frontend_torch.reference.traces import Constant, Input, Place, Result, Tracer

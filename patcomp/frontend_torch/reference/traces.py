@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 
 from patcomp.errors import PatcompError, RuleError
 from patcomp.frontend_torch.converter import TorchConverter
-from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.dtypes import dtype_of
+from patcomp.frontend_torch.decomposition.table import get_decomp_table
+from patcomp.frontend_torch.fx.dtypes import dtype_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.namespaces import aten_namespace, is_constant, literal_values
 from patcomp.ir.types import TensorType, static_shape

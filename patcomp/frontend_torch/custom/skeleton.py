@@ -10,10 +10,10 @@ import torch
 from torch.fx import Node
 
 from patcomp.errors import Problem
-from patcomp.frontend_torch.dtypes import type_of
-from patcomp.frontend_torch.lowerings import argument_of
-from patcomp.frontend_torch.metal_kernel import NAMESPACE as METAL_KERNELS
-from patcomp.frontend_torch.nodes import draws_random_numbers
+from patcomp.frontend_torch.custom.lowerings import argument_of
+from patcomp.frontend_torch.custom.metal_kernel import NAMESPACE as METAL_KERNELS
+from patcomp.frontend_torch.fx.dtypes import type_of
+from patcomp.frontend_torch.fx.nodes import draws_random_numbers
 
 _OF_PYTORCH = ("aten", "prims")
 _WRITING = (torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from patcomp.frontend_torch.nodes import ASSERTIONS, operator_name
+from patcomp.frontend_torch.fx.nodes import ASSERTIONS, operator_name
 from patcomp.ir import coreai
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from patcomp.frontend_torch.sizes import known_shape
+from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.ir.types import TORCH_DTYPES, element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
 

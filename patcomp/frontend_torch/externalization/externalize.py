@@ -27,7 +27,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.frontend_torch.markers import BEGIN, END, MarkedModule, marked_modules, scalar_text
+from patcomp.frontend_torch.externalization.markers import BEGIN, END, MarkedModule, marked_modules, scalar_text
 from patcomp.ir.attributes import composite_value
 
 

@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 
-from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.interface.signature import Signature
 
 
 def example_inputs(program: ExportedProgram, signature: Signature) -> dict[str, Any]:

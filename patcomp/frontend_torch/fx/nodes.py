@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from patcomp.frontend_torch.sizes import SYMBOLIC
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir import aten
 
 ASSERTIONS = {

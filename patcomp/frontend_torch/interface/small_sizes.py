@@ -21,8 +21,8 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from patcomp.emit.dims import Range
-from patcomp.frontend_torch.nodes import is_assertion, is_size
-from patcomp.frontend_torch.sizes import SYMBOLIC, known
+from patcomp.frontend_torch.fx.nodes import is_assertion, is_size
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 
 Case = Mapping[sympy.Symbol, int]
 """A size for each symbol."""

@@ -7,9 +7,9 @@ from torch.export import ExportedProgram
 
 from patcomp.emit.signature import Fixed, ModelCall
 from patcomp.errors import EvaluationError, Problem, UnsupportedError
-from patcomp.frontend_torch.dtypes import type_of
-from patcomp.frontend_torch.names import Names
-from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.fx.dtypes import type_of
+from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.types import TensorType
 from patcomp.narrowing.widths import Widths

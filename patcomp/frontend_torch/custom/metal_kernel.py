@@ -17,9 +17,8 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.dtypes import type_of
-from patcomp.frontend_torch.metal_reference import Reference
-from patcomp.frontend_torch.metal_source import (
+from patcomp.frontend_torch.custom.metal_reference import Reference
+from patcomp.frontend_torch.custom.metal_source import (
     Buffer,
     MetalParameter,
     check_name,
@@ -27,6 +26,7 @@ from patcomp.frontend_torch.metal_source import (
     kernel_source,
     problem_of,
 )
+from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.ir import coreai
 from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.types import element_name, runtime_type, tensor

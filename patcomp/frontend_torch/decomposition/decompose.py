@@ -30,12 +30,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.frontend_torch.aliases import shared_tensors, used_once
-from patcomp.frontend_torch.control_flow import CONTROL_FLOW
-from patcomp.frontend_torch.decompositions import get_decomp_table
-from patcomp.frontend_torch.lowerings import Lowerings
-from patcomp.frontend_torch.markers import is_marker
-from patcomp.frontend_torch.nodes import (
+from patcomp.frontend_torch.custom.lowerings import Lowerings
+from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
+from patcomp.frontend_torch.decomposition.table import get_decomp_table
+from patcomp.frontend_torch.externalization.markers import is_marker
+from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
     is_assertion,
     is_size,
@@ -43,8 +42,9 @@ from patcomp.frontend_torch.nodes import (
     operator_name,
     writes_in_place,
 )
-from patcomp.frontend_torch.provenance import origins_of
-from patcomp.frontend_torch.skeleton import advice_for, is_of_custom_op
+from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
 from patcomp.ir import aten
 from patcomp.ir.evaluate.eager import overload_of
 from patcomp.patterns import Rejected

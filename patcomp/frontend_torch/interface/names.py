@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.interface.signature import Signature
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,17 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.frontend_torch.control_flow import CONTROL_FLOW
-from patcomp.frontend_torch.dtypes import element_of, storage_array, type_of
-from patcomp.frontend_torch.examples import example_inputs, is_mask
-from patcomp.frontend_torch.lowerings import Lowerings
-from patcomp.frontend_torch.markers import BEGIN, is_marker, marker_op
-from patcomp.frontend_torch.names import Names
-from patcomp.frontend_torch.nodes import is_assertion, is_size, is_untyped, operator_name
-from patcomp.frontend_torch.provenance import nested_graph, origins_of
-from patcomp.frontend_torch.signature import Signature
-from patcomp.frontend_torch.sizes import SYMBOLIC, SizeError, Sizes, known_shape, may_be_zero, scalar_type
-from patcomp.frontend_torch.strided import flatten_source
+from patcomp.frontend_torch.custom.lowerings import Lowerings
+from patcomp.frontend_torch.externalization.markers import BEGIN, is_marker, marker_op
+from patcomp.frontend_torch.fx.dtypes import element_of, storage_array, type_of
+from patcomp.frontend_torch.fx.nodes import is_assertion, is_size, is_untyped, operator_name
+from patcomp.frontend_torch.fx.provenance import nested_graph, origins_of
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known_shape, may_be_zero, scalar_type
+from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.frontend_torch.importing.strided import flatten_source
+from patcomp.frontend_torch.interface.examples import example_inputs, is_mask
+from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute

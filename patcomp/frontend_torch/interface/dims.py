@@ -15,13 +15,13 @@ from torch.export import ExportedProgram
 from patcomp.emit.dims import Dims, Extent, Place, Range
 from patcomp.emit.guards import Guard
 from patcomp.errors import Problem
-from patcomp.frontend_torch.guards import guards_of
-from patcomp.frontend_torch.names import Names
-from patcomp.frontend_torch.nodes import operator_name
-from patcomp.frontend_torch.provenance import origins_of
-from patcomp.frontend_torch.signature import Signature
-from patcomp.frontend_torch.sizes import known
-from patcomp.frontend_torch.small_sizes import failures
+from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.frontend_torch.fx.sizes import known
+from patcomp.frontend_torch.interface.guards import guards_of
+from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.frontend_torch.interface.small_sizes import failures
 
 
 def dims_of(

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from patcomp.frontend_torch.dtypes import type_of
-from patcomp.frontend_torch.sizes import known, known_shape
+from patcomp.frontend_torch.fx.dtypes import type_of
+from patcomp.frontend_torch.fx.sizes import known, known_shape
 from patcomp.ir import aten
 from patcomp.ir.value import Value
 

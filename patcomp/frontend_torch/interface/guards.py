@@ -25,8 +25,8 @@ from torch.utils._sympy.interp import sympy_interp
 
 from patcomp.emit.dims import Range
 from patcomp.emit.guards import Guard
-from patcomp.frontend_torch.nodes import operator_name
-from patcomp.frontend_torch.sizes import SYMBOLIC, known
+from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 
 
 def guards_of(

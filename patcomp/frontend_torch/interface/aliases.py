@@ -13,8 +13,8 @@ from torch.fx import Node
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem
-from patcomp.frontend_torch.examples import example_inputs
-from patcomp.frontend_torch.signature import Signature
+from patcomp.frontend_torch.interface.examples import example_inputs
+from patcomp.frontend_torch.interface.signature import Signature
 
 
 def used_once(program: ExportedProgram) -> ExportedProgram:

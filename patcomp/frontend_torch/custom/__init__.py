@@ -1,0 +1,1 @@
+"""What users register for ops of their own: lowerings and Metal kernels."""

@@ -1,0 +1,1 @@
+"""What a program looks like from outside: inputs, outputs and states, their names, dynamic dimensions and guards."""
