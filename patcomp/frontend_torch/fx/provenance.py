@@ -13,7 +13,8 @@ from torch.fx import Graph, GraphModule, Node
 from patcomp.ir.locations import Origin
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_NOT_THE_MODEL = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).with_name("metal_kernel.py")))
+_METAL_KERNEL = Path(__file__).parents[1] / "custom" / "metal_kernel.py"
+_NOT_THE_MODEL = (str(Path(torch.__file__).parent) + os.sep, str(_METAL_KERNEL))
 
 
 def origin_of(node: Node) -> Origin:
