@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,16 @@ def test_tools_on_text_run_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_modules_of_patterns_import_each_other_in_one_direction() -> None:
+    """Imports inside functions and for type checkers count: what is read together should not depend on itself."""
+    folder = ROOT / "patcomp" / "patterns"
+    modules = {f"patcomp.patterns.{path.stem}": path for path in folder.glob("*.py") if path.stem != "__init__"}
+    for name, path in modules.items():
+        assert "patcomp.patterns" not in imports(path) - {name}, f"{path.name} imports the package that imports it"
+    graph = {name: imports(path) & set(modules) for name, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(f"a circle of imports: {' -> '.join(circle.args[1])}")

@@ -69,7 +69,7 @@ def show_rule(
             print(f"example:    {item.op or rule.ops[0]}({', '.join(given)})")
         return
     print(f"becomes:    {shorten(str(rule.to), 200)}")
-    for condition in rule.where:
+    for condition in rule.pattern.conditions:
         print(f"where:      {shorten(condition.text, 200)}")
     for capture, value in (rule.example or {}).items():
         print(f"example:    {capture} = {value!r}")
@@ -168,11 +168,11 @@ def ops(
 def _subject(rule: Entry) -> str:
     """The ops that a procedural rule takes, or those in the pattern of a declarative one, its root first."""
     from patcomp.patterns import Rule
-    from patcomp.patterns.rule import largest
+    from patcomp.patterns.pattern import largest
 
     if not isinstance(rule, Rule):
         return ", ".join(rule.ops)
-    names = [node.spec.name for node in largest(rule.root).values()]
+    names = [node.spec.name for node in largest(rule.pattern.root).values()]
     return " of ".join(dict.fromkeys(names))
 
 

@@ -11,7 +11,7 @@ from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import OpNode
 from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import Entry, Rule, walk
+from patcomp.patterns.rule import Entry, Rule
 from patcomp.patterns.stage import Stage
 
 
@@ -116,7 +116,7 @@ class RuleSet:
     @cached_property
     def pattern_ops(self) -> frozenset[str]:
         """The names of all ops in the patterns of the declarative rules."""
-        nodes = (node for rule in self.declarative() for node in walk(rule.root))
+        nodes = (node for rule in self.declarative() for node in rule.pattern.nodes)
         return frozenset(node.spec.name for node in nodes if isinstance(node, OpNode))
 
     def check(self) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from patcomp.patterns.aspects import Unspecified, check_unspecified
+from patcomp.patterns.pattern import place_of
 from patcomp.patterns.procedural import Example
 from patcomp.patterns.stage import Stage
 
@@ -67,14 +68,13 @@ def decomposition(
     check_unspecified(unspecified or {})
 
     def declare(function: Callable[..., Any]) -> Decomposition:
-        code = function.__code__
         return Decomposition(
             name or f"decompose {'complex ' * of_complex}{function.__name__.strip('_')}",
             ops,
             function,
             (function.__doc__ or "").strip(),
             tuple(examples),
-            f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}",
+            place_of(function),
             of_complex,
             unspecified=unspecified or {},
         )

@@ -24,7 +24,7 @@ from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SS
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.index import Index
-from patcomp.patterns.language import Attr, Pattern
+from patcomp.patterns.language import Attr, PatternNode
 from patcomp.patterns.match import FUEL, Match, Matcher
 from patcomp.patterns.procedural import OpRule, OpView, Rejected
 from patcomp.patterns.rule import AnyRule, Rule
@@ -171,13 +171,13 @@ class _Driver:
         assert block is not None
         builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, match.ops))
         types = [value.type for value in match.replaced]
-        values = self._built(rule, op, builder, lambda: _Instantiation(match).root(rule.to, types))
+        values = self._built(rule, op, builder, lambda: _Instantiation(rule, match).root(rule.to, types))
         if values is None:
             return None
         return self._replace(rule, match.replaced, values, list(match.ops), builder, op.location)
 
     def _match(self, rule: Rule, op: Operation) -> Match | None:
-        matcher = Matcher(rule, op, fuel=self.fuel, assumed=self.assumed)
+        matcher = Matcher(rule.pattern, op, fuel=self.fuel, assumed=self.assumed)
         try:
             match = matcher.run()
         except RuleError:
@@ -320,8 +320,8 @@ def erase_created(builder: Builder) -> None:
 class _Instantiation:
     """Builds the target of a match; a part that is used twice is built once."""
 
-    def __init__(self, match: Match):
-        self.match = match
+    def __init__(self, rule: Rule, match: Match):
+        self.rule, self.match = rule, match
         self.built: dict[int, Any] = {}
 
     def root(self, target: Any, types: Sequence[Any]) -> list[Value]:
@@ -342,7 +342,7 @@ class _Instantiation:
             return self.built[id(part)]
         if isinstance(part, TargetResult):
             return self.value(part.call)[part.index]
-        if isinstance(part, Pattern):
+        if isinstance(part, PatternNode):
             return self.match.value_of(part)
         if isinstance(part, Attr) and id(part) not in self.match.attributes:
             return None  # its alternative was not taken
@@ -355,7 +355,7 @@ class _Instantiation:
         return part
 
     def _attribute(self, part: Expression) -> Any:
-        rule = self.match.rule
+        rule = self.rule
         try:
             return part.evaluate(self.match)
         except Undefined as reason:

@@ -6,13 +6,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 from patcomp.errors import RuleError
 
-if TYPE_CHECKING:
-    from patcomp.patterns.match import Match
+
+class Bindings(Protocol):
+    """What expressions read of a match (`patterns.match.Match`)."""
+
+    @property
+    def tags(self) -> Mapping[str, Any]: ...
+
+    @property
+    def assumed(self) -> Collection[str]: ...
+
+    def value_of(self, node: Any) -> Any: ...
+
+    def attribute_of(self, attribute: Any) -> Any: ...
 
 
 class Undefined(Exception):  # noqa: N818  (not an error: the condition cannot hold, and says why)
@@ -26,7 +37,7 @@ class Expression:
     is_shape = False
     """Whether the value is a shape, in which None is a dimension that nothing is known about."""
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         """The value on a match.
 
         Raises:
@@ -154,7 +165,7 @@ class Literal(Expression):
     def __init__(self, value: Any):
         self.value = value
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return self.value
 
     @property
@@ -171,7 +182,7 @@ class _Sequence(Expression):
     def __init__(self, items: Iterable[Any], kind: type):
         self.items, self.kind = [lift(item) for item in items], kind
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return self.kind(item.evaluate(match) for item in self.items)
 
     @property
@@ -223,7 +234,7 @@ class Binary(_Compound):
         self.symbol, self.function, self.precedence = symbol, function, precedence
         self.parts = (lift(left), lift(right))
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         left, right = (part.evaluate(match) for part in self.parts)
         for part, value in zip(self.parts, (left, right), strict=True):
             if part.is_shape and None in value:
@@ -248,7 +259,7 @@ class Unary(_Compound):
         self.symbol, self.function, self.precedence = symbol, function, precedence
         self.parts = (lift(part),)
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         try:
             return self.function(self.parts[0].evaluate(match))
         except TypeError as error:
@@ -267,7 +278,7 @@ class Both(_Compound):
     def __init__(self, *parts: Any):
         self.parts = tuple(lift(part) for part in parts)
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return all(part.evaluate(match) for part in self.parts)
 
     @property
@@ -283,7 +294,7 @@ class Either(_Compound):
     def __init__(self, *parts: Any):
         self.parts = tuple(lift(part) for part in parts)
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         reasons = []
         for part in self.parts:
             try:
@@ -308,7 +319,7 @@ class Member(_Compound):
     def __init__(self, part: Any, values: Iterable[Any]):
         self.parts = (lift(part), *(lift(value) for value in values))
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         first, *others = (part.evaluate(match) for part in self.parts)
         return first in others
 
@@ -325,7 +336,7 @@ class Item(_Compound):
         self.index = index
         self.is_shape = part.is_shape and isinstance(index, slice)
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         whole = self.parts[0].evaluate(match)
         index = self.index if isinstance(self.index, slice) else self.parts[1].evaluate(match)
         try:
@@ -354,7 +365,7 @@ class Call(_Compound):
         self.name, self.function = name, function
         self.parts = tuple(lift(part) for part in parts)
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return self.function(*(part.evaluate(match) for part in self.parts))
 
     @property
@@ -369,7 +380,7 @@ class Property(Expression):
         self.node, self.name, self.read = node, name, read
         self.is_shape = name == "shape"
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         value = match.value_of(self.node)
         if value is None:
             raise Undefined(f"{self.node} is not part of the alternative that matched")
@@ -392,7 +403,7 @@ class Tag(Expression):
     def __init__(self, name: str):
         self.name = name
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return match.tags.get(self.name)
 
     @property
@@ -411,7 +422,7 @@ class Assumption(Expression):
     def __init__(self, name: str, meaning: str):
         self.name, self.meaning = name, meaning
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return self.name in match.assumed
 
     @property
@@ -422,10 +433,10 @@ class Assumption(Expression):
 class Computed(Expression):
     """A function of the whole match, with the text that stands for it."""
 
-    def __init__(self, text: str, function: Callable[[Match], Any]):
+    def __init__(self, text: str, function: Callable[[Any], Any]):
         self._text, self.function = text, function
 
-    def evaluate(self, match: Match) -> Any:
+    def evaluate(self, match: Bindings) -> Any:
         return self.function(match)
 
     @property
@@ -441,12 +452,12 @@ def tag(name: str) -> Expression:
     return Tag(name)
 
 
-def check(text: str, function: Callable[[Match], Any]) -> Expression:
+def check(text: str, function: Callable[[Any], Any]) -> Expression:
     """A condition in Python: `function(match)`, where `match["x"]` is what the capture `x` stands for."""
     return Computed(text, function)
 
 
-def compute(text: str, function: Callable[[Match], Any]) -> Expression:
+def compute(text: str, function: Callable[[Any], Any]) -> Expression:
     """An attribute in Python: `function(match)`, where `match["x"]` is what the capture `x` stands for."""
     return Computed(text, function)
 

@@ -1,4 +1,4 @@
-"""A pattern without a target, which procedural rules ask for at a value.
+"""A pattern that procedural rules ask for at a value.
 
     @fragment
     def scaled(a, x, factor: Const):
@@ -19,24 +19,22 @@ from patcomp.errors import RuleError
 from patcomp.ir.namespaces import DialectView, aten_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import OpResult
-from patcomp.patterns.expressions import lift
 from patcomp.patterns.language import SourceNamespace
 from patcomp.patterns.match import Match, Matcher
-from patcomp.patterns.rule import Rewrite, Rule, captures_of, checked_root
-from patcomp.patterns.stage import Stage
+from patcomp.patterns.pattern import Pattern, captures_of, place_of
 
 
 class Fragment:
-    """A pattern with conditions; all that holds for the source of a rule holds for it."""
+    """A pattern to be matched at values."""
 
-    def __init__(self, rule: Rule):
-        self.rule = rule
+    def __init__(self, pattern: Pattern):
+        self.pattern = pattern
 
     def match(self, value: Value) -> Match | None:
         """How the pattern makes up a value, or None. Uses of the value itself do not matter."""
         if not isinstance(value.ssa, OpResult):
             return None
-        match = Matcher(self.rule, value.ssa.op).run()
+        match = Matcher(self.pattern, value.ssa.op).run()
         return match if match is not None and value.ssa in match.replaced else None
 
 
@@ -47,15 +45,10 @@ def fragment(function: Callable[..., Any], *, source: DialectView = aten_namespa
     Raises:
         RuleError: the declaration cannot mean anything.
     """
-    code = function.__code__
-    place = f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"
     namespace = SourceNamespace(source)
     try:
-        captures = captures_of(function, namespace, namespaces=1)
-        pattern, where = function(namespace, *captures.values())
-        root = checked_root(captures, Rewrite(pattern, to=(), where=where), source)
+        captures = captures_of(function, namespace, 1)
+        root, conditions = function(namespace, *captures.values())
+        return Fragment(Pattern.declared(source, root, captures, conditions))
     except RuleError as error:
-        raise RuleError(f"fragment {function.__name__} ({place}): {error}") from None
-    conditions = tuple(lift(condition) for condition in where)
-    doc = (function.__doc__ or "").strip()
-    return Fragment(Rule(function.__name__, Stage.RECOVER, doc, place, source, root, (), conditions, captures))
+        raise RuleError(f"fragment {function.__name__} ({place_of(function)}): {error}") from None

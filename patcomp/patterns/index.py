@@ -16,10 +16,10 @@ from patcomp.ir.namespaces import DialectView, is_constant
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.decomposition import Decomposition
-from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, Pattern, ResultNode
+from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
 from patcomp.patterns.match import orders, same_literal
 from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import AnyRule, Entry, Rule
+from patcomp.patterns.rule import AnyRule, Entry
 
 WILD = ("wild",)
 """The test that everything passes. Tests are nested tuples, so that equal ones of two rules are one."""
@@ -62,7 +62,7 @@ class Index:
 
     def __init__(self, rules: Iterable[Entry]):
         self._plans: dict[str, _Plan] = {}
-        self._tests: dict[int, tuple[Pattern, Any]] = {}
+        self._tests: dict[int, tuple[PatternNode, Any]] = {}
         self._op_tests: dict[Any, int] = {}
         self._constant_tests: dict[Any, int] = {}
         self._literals: dict[Any, Any] = {}
@@ -72,10 +72,10 @@ class Index:
         self._numbers = 0
         for position, rule in enumerate(rule for rule in rules if not isinstance(rule, Decomposition)):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
-            shape = rule if isinstance(rule, Rule) else rule.pattern.rule if rule.pattern else None
-            for test in self._alternatives(self._test(shape.root, shape.view)) if shape else ():
+            pattern = rule.pattern
+            for test in self._alternatives(self._test(pattern.root, pattern.view)) if pattern else ():
                 self._accepts.setdefault(test[1], []).append(rule)
-            if isinstance(rule, OpRule) and shape is None:
+            if isinstance(rule, OpRule) and pattern is None:
                 for name in rule.ops:
                     self._plans.setdefault(name, _Plan()).rules.append(rule)
         self._states: dict[tuple[frozenset[int], str], _State] = {}
@@ -109,7 +109,7 @@ class Index:
             return ("constant", self._constant_tests.setdefault(key, self._next(key, self._constant_tests)))
         if isinstance(pattern, list):
             return ("list", tuple(self._test(item, view) for item in pattern))
-        if pattern is ANY or isinstance(pattern, Pattern | Attr):
+        if pattern is ANY or isinstance(pattern, PatternNode | Attr):
             return WILD
         key = (type(pattern).__name__, repr(pattern))
         self._literals[key] = pattern

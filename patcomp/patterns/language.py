@@ -27,13 +27,13 @@ ANY = _Any()
 """Stands for an argument that the rule does not care about."""
 
 
-class Pattern:
+class PatternNode:
     """A value in the source of a rule. Python operators build ops of the source dialect."""
 
     source: SourceNamespace | None = None
 
     def _sugar(self, operator: str, *arguments: Any) -> OpNode:
-        source = self.source or next((p.source for p in arguments if isinstance(p, Pattern) and p.source), None)
+        source = self.source or next((p.source for p in arguments if isinstance(p, PatternNode) and p.source), None)
         if source is None:
             raise RuleError(f"operator {operator} on {self}: no namespace is known here; name the op instead")
         return source.apply_operator(operator, arguments)
@@ -95,7 +95,7 @@ class Pattern:
         return Property(self, "is_static", lambda value: value.is_static)
 
 
-class Capture(Pattern):
+class Capture(PatternNode):
     """A parameter of a rule without annotation: any SSA value."""
 
     def __init__(self, name: str, source: SourceNamespace | None = None):
@@ -145,7 +145,7 @@ class Attr(Expression):
         yield self
 
 
-class Number(Pattern):
+class Number(PatternNode):
     """A literal where a tensor stands: a constant whose every element equals the number (or whose elements are
     those of the list)."""
 
@@ -156,14 +156,14 @@ class Number(Pattern):
         return repr(self.literal)
 
 
-class AnyValue(Pattern):
+class AnyValue(PatternNode):
     """`ANY` where a tensor stands."""
 
     def __str__(self) -> str:
         return "ANY"
 
 
-class OpNode(Pattern):
+class OpNode(PatternNode):
     """An op of the source dialect, every argument of it mentioned."""
 
     def __init__(self, source: SourceNamespace, spec: OpSpec, arguments: Mapping[str, Any]):
@@ -188,7 +188,7 @@ class OpNode(Pattern):
         return f"{self.spec.name}({arguments})"
 
 
-class ResultNode(Pattern):
+class ResultNode(PatternNode):
     """One result of an op with several."""
 
     def __init__(self, node: OpNode, index: int):
@@ -198,12 +198,14 @@ class ResultNode(Pattern):
         return f"{self.node}[{self.index}]"
 
 
-class AnyOf(Pattern):
+class AnyOf(PatternNode):
     """Alternatives, tried in order."""
 
     def __init__(self, alternatives: Sequence[Any], tag: str | None, tags: Sequence[Any]):
         self.alternatives, self.tag, self.tags = tuple(alternatives), tag, tuple(tags)
-        self.source = next((a.source for a in alternatives if isinstance(a, Pattern) and a.source is not None), None)
+        self.source = next(
+            (a.source for a in alternatives if isinstance(a, PatternNode) and a.source is not None), None
+        )
 
     def __str__(self) -> str:
         # the tag is the short name: patterns with many alternatives have texts of many pages
@@ -214,7 +216,7 @@ def shown(value: Any) -> str:
     """An argument as messages show it."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
-    return str(value) if isinstance(value, Pattern | Expression | _Any) else repr(value)
+    return str(value) if isinstance(value, PatternNode | Expression | _Any) else repr(value)
 
 
 def any_of(*alternatives: Any, tag: str | None = None, tags: Sequence[Any] = ()) -> AnyOf:
@@ -238,12 +240,12 @@ def any_of(*alternatives: Any, tag: str | None = None, tags: Sequence[Any] = ())
     return AnyOf(wrapped, tag, tags or range(len(alternatives)))
 
 
-def _as_value(given: Any, op: str, argument: str) -> Pattern:
+def _as_value(given: Any, op: str, argument: str) -> PatternNode:
     if isinstance(given, OpNode):
         if given.spec.results != 1:
             raise RuleError(f"{op}: {argument} is {given.spec.name}, which has several results; pick one, node[0]")
         return given
-    if isinstance(given, Pattern):
+    if isinstance(given, PatternNode):
         return given
     if given is ANY:
         return AnyValue()
@@ -261,7 +263,7 @@ def _numeric(items: Sequence[Any]) -> bool:
 def _as_attribute(given: Any, op: str, argument: str, mixed: bool) -> Any:
     if isinstance(given, list | tuple):
         return [_as_attribute(item, op, argument, mixed) for item in given]
-    if isinstance(given, Pattern):
+    if isinstance(given, PatternNode):
         if mixed:
             return _as_value(given, op, argument)
         raise RuleError(f"{op}: {argument} is not a tensor; annotate {given} with Attr to capture it")
@@ -326,7 +328,7 @@ class SourceNamespace:
 
     def escaping(self, node: Any) -> Any:
         """The node, whose value may also be used outside the match; its op then stays."""
-        for op in _op_nodes(node):
+        for op in op_nodes(node):
             op.escapes = True
         return node
 
@@ -347,7 +349,7 @@ class SourceNamespace:
         return OpNode(self, spec, arguments)
 
 
-def _op_nodes(node: Any) -> Iterator[OpNode]:
+def op_nodes(node: Any) -> Iterator[OpNode]:
     """The op nodes that a value stands for: itself, or those of its alternatives."""
     if isinstance(node, ResultNode):
         yield node.node
@@ -355,7 +357,7 @@ def _op_nodes(node: Any) -> Iterator[OpNode]:
         yield node
     elif isinstance(node, AnyOf):
         for alternative in node.alternatives:
-            yield from _op_nodes(alternative)
+            yield from op_nodes(alternative)
 
 
 def _mismatch(spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str | None:

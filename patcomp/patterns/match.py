@@ -1,4 +1,4 @@
-"""Matching one rule at one op: backtracking over operand orders and alternatives, with fuel.
+"""Matching one pattern at one op: backtracking over operand orders and alternatives, with fuel.
 
 Goals `(pattern, actual value)` are solved one after another. Choice points (an `any_of`, the two orders
 of a commutative op) recurse with the rest of the goals, so that a late failure reconsiders them. The
@@ -17,8 +17,19 @@ from patcomp.ir.namespaces import OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
 from patcomp.patterns.expressions import Binary, Both, Expression, Literal, Undefined
-from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Const, Number, OpNode, Pattern, ResultNode
-from patcomp.patterns.rule import Rule
+from patcomp.patterns.language import (
+    ANY,
+    AnyOf,
+    AnyValue,
+    Attr,
+    Capture,
+    Const,
+    Number,
+    OpNode,
+    PatternNode,
+    ResultNode,
+)
+from patcomp.patterns.pattern import Pattern
 
 FUEL = 20_000
 """Steps that one attempt may take; 15 mutually ambiguous commutative ops would take 2**15 orders."""
@@ -44,10 +55,10 @@ class Failure:
 
 
 class Match:
-    """What a rule's pattern stands for at one place. `match["x"]` is the value of the capture `x`."""
+    """What a pattern stands for at one place. `match["x"]` is the value of the capture `x`."""
 
-    def __init__(self, rule: Rule, root: Operation, assumed: Collection[str] = ()):
-        self.rule, self.root, self.assumed = rule, root, assumed
+    def __init__(self, pattern: Pattern, root: Operation, assumed: Collection[str] = ()):
+        self.pattern, self.root, self.assumed = pattern, root, assumed
         self.values: dict[int, SSAValue] = {}
         """Value of each capture and alternative, by the identity of its node."""
         self.attributes: dict[int, Any] = {}
@@ -60,7 +71,7 @@ class Match:
         self.tags: dict[str, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
-        node = self.rule.captures[key] if isinstance(key, str) else key
+        node = self.pattern.captures[key] if isinstance(key, str) else key
         return self.attribute_of(node) if isinstance(node, Attr) else self.value_of(node)
 
     def value_of(self, node: Any) -> Value | None:
@@ -88,13 +99,13 @@ class Match:
 
     @property
     def replaced(self) -> list[SSAValue]:
-        """The results that the target replaces: one of the root's, or all of them."""
-        index = _root_index(self.rule.root, self)
+        """The results that the pattern stands for: one of the root's, or all of them."""
+        index = _root_index(self.pattern.root, self)
         return list(self.root.results) if index is None else [self.root.results[index]]
 
 
 def _root_index(node: Any, match: Match) -> int | None:
-    """Which result of the root a rule replaces, None for all of them."""
+    """Which result of the root a pattern stands for, None for all of them."""
     if isinstance(node, AnyOf):
         return _root_index(node.alternatives[match.choices[id(node)]], match)
     return node.index if isinstance(node, ResultNode) else None
@@ -105,19 +116,19 @@ Goals = tuple[Any, Any, Any] | None
 
 
 class Matcher:
-    """One attempt of a rule at an op."""
+    """One attempt to match a pattern at an op."""
 
     def __init__(
         self,
-        rule: Rule,
+        pattern: Pattern,
         root: Operation,
         *,
         fuel: int = FUEL,
         trace: bool = False,
         assumed: Collection[str] = (),
     ):
-        self.match = Match(rule, root, assumed)
-        self.rule, self.root, self.view = rule, root, rule.view
+        self.match = Match(pattern, root, assumed)
+        self.pattern, self.root, self.view = pattern, root, pattern.view
         self.fuel, self.trace = fuel, trace
         self.failure: Failure | None = None
         self.exhausted = False
@@ -126,7 +137,7 @@ class Matcher:
     def run(self) -> Match | None:
         """The first match, None when there is none (then `failure` says where the deepest try ended, if traced,
         and `exhausted` whether the fuel ran out)."""
-        return self.match if self._root(self.rule.root) else None
+        return self.match if self._root(self.pattern.root) else None
 
     # ---- search ----------------------------------------------------------------------------------
 
@@ -220,7 +231,7 @@ class Matcher:
         return pending
 
     def _argument(self, pattern: Any, actual: Any, op: Operation, name: str, pending: list[tuple[Any, Any]]) -> bool:
-        if isinstance(pattern, Pattern):
+        if isinstance(pattern, PatternNode):
             pending.append((pattern, actual))
             return True
         if isinstance(pattern, list) and not is_literal(pattern):
@@ -287,13 +298,13 @@ class Matcher:
     # ---- the end of the search -------------------------------------------------------------------
 
     def _finish(self) -> bool:
-        return self._nothing_escapes() and all(self._holds(condition) for condition in self.rule.where)
+        return self._nothing_escapes() and all(self._holds(condition) for condition in self.pattern.conditions)
 
     def _nothing_escapes(self) -> bool:
         match = self.match
         # a captured value stays alive as an input of the target, so its other uses do no harm
-        captured = {match.values.get(id(capture)) for capture in self.rule.captures.values()}
-        index = _root_index(self.rule.root, match)
+        captured = {match.values.get(id(capture)) for capture in self.pattern.captures.values()}
+        index = _root_index(self.pattern.root, match)
         for op, node in match.ops.items():
             if node.escapes:
                 continue
@@ -366,7 +377,7 @@ def is_literal(pattern: Any) -> bool:
     """Whether an argument's pattern is a Python value, with no capture or `ANY` in it."""
     if isinstance(pattern, list):
         return all(map(is_literal, pattern))
-    return pattern is not ANY and not isinstance(pattern, Pattern | Attr)
+    return pattern is not ANY and not isinstance(pattern, PatternNode | Attr)
 
 
 def same_literal(literal: Any, actual: Any) -> bool:
@@ -418,4 +429,4 @@ def _described(actual: Any) -> str:
         return f"{kind} (%{hint})" if hint else kind
     if isinstance(actual, list | tuple):
         return f"[{', '.join(map(_described, actual))}]"
-    return str(actual) if isinstance(actual, Pattern) or actual is ANY else repr(actual)
+    return str(actual) if isinstance(actual, PatternNode) or actual is ANY else repr(actual)

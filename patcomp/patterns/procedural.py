@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from patcomp.errors import RuleError
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue
 from patcomp.patterns.aspects import Unspecified, check_unspecified
+from patcomp.patterns.fragment import Fragment
+from patcomp.patterns.pattern import Pattern, place_of
 from patcomp.patterns.stage import Stage
-
-if TYPE_CHECKING:
-    from patcomp.patterns.fragment import Fragment
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class OpRule:
     """How many ops the rule matches, by which the driver ranks it."""
     priority: int = 0
     """Rules of higher priority are tried first, whatever their size."""
-    pattern: Fragment | None = None
+    pattern: Pattern | None = None
     """What an op must look like for the rule to be tried at it."""
     unspecified: Unspecified = field(default_factory=dict)
     """What the rule leaves open, by aspect, with the reason."""
@@ -212,8 +211,7 @@ def op_rule(
     """
 
     def declare(function: RuleFunction) -> OpRule:
-        code = function.__code__
-        place = f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"
+        place = place_of(function)
         plain = function.__name__.strip("_")
         spelled = name or (f"normalize {plain}" if stage == "normalize" else plain)
         try:
@@ -231,7 +229,7 @@ def op_rule(
             place,
             size,
             priority,
-            pattern,
+            pattern.pattern if pattern is not None else None,
             unspecified or {},
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -11,18 +10,9 @@ from patcomp.errors import RuleError
 from patcomp.ir.namespaces import DialectView, aten_namespace
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.decomposition import Decomposition
-from patcomp.patterns.expressions import Expression, Tag, lift
-from patcomp.patterns.language import (
-    AnyOf,
-    AnyValue,
-    Attr,
-    Capture,
-    Const,
-    OpNode,
-    Pattern,
-    ResultNode,
-    SourceNamespace,
-)
+from patcomp.patterns.expressions import Expression
+from patcomp.patterns.language import PatternNode, SourceNamespace
+from patcomp.patterns.pattern import Pattern, captures_of, place_of
 from patcomp.patterns.procedural import OpRule
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.targets import TargetCall, TargetNamespace, TargetResult, TargetView, composites
@@ -38,34 +28,33 @@ class Rewrite:
         where: conditions that must hold.
     """
 
-    def __init__(self, source: Pattern, *, to: Any, where: Sequence[Any] = ()):
-        self.source, self.to = source, to
-        self.where = tuple(where) if isinstance(where, list | tuple) else (where,)
+    def __init__(self, source: PatternNode, *, to: Any, where: Sequence[Any] = ()):
+        self.source, self.to, self.where = source, to, where
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A declarative rule: replace what `root` matches by `to`, where the conditions hold."""
+    """A declarative rule: replace what the pattern matches by `to`."""
 
     name: str
     stage: Stage
     doc: str
     source: str
     """File and line of the declaration."""
-    view: DialectView
-    root: Pattern
+    pattern: Pattern
     to: Any
-    where: tuple[Expression, ...]
-    captures: Mapping[str, Any]
     priority: int = 0
     example: Mapping[str, Any] | None = None
-    size: int = field(default=1)
-    """How many ops the largest alternative matches, by which the driver ranks it."""
     unspecified: Unspecified = field(default_factory=dict)
     """What the rule leaves open, by aspect, with the reason."""
 
     def __repr__(self) -> str:
         return f"<rule {self.name} of {self.stage}, {self.source}>"
+
+    @property
+    def size(self) -> int:
+        """How many ops the rule matches at most, by which the driver ranks it."""
+        return self.pattern.size
 
     def check_targets(self) -> None:
         """Checks that every op of the target exists, once all tables are filled.
@@ -81,32 +70,6 @@ class Rule:
 AnyRule = Rule | OpRule
 Entry = AnyRule | Decomposition
 """What a catalog holds: rules, which rewrite the IR, and decompositions, which work before there is any."""
-
-
-def children(node: Any) -> Iterator[Any]:
-    """The parts of a pattern node or of one of its arguments."""
-    if isinstance(node, OpNode):
-        yield from node.arguments.values()
-    elif isinstance(node, ResultNode):
-        yield node.node
-    elif isinstance(node, AnyOf):
-        yield from node.alternatives
-    elif isinstance(node, list | tuple):
-        yield from node
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """Every pattern node and attribute capture below a node, itself included, each once."""
-    seen: set[int] = set()
-    stack = [node]
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        if isinstance(item, Pattern | Attr):
-            seen.add(id(item))
-            yield item
-        stack.extend(reversed(list(children(item))))
 
 
 def target_calls(target: Any) -> Iterator[TargetCall]:
@@ -131,89 +94,17 @@ def _target_parts(target: Any) -> Iterator[Any]:
         yield from _target_parts(part)
 
 
-def largest(node: Any) -> dict[int, OpNode]:
-    """The op nodes of the largest way in which a pattern can match, by identity."""
-    known: dict[int, dict[int, OpNode]] = {}
-
-    def found(node: Any) -> dict[int, OpNode]:
-        # nodes are shared: a pattern with many alternatives has far more paths than nodes
-        if id(node) not in known:
-            below = [found(child) for child in children(node)]
-            own = {id(node): node} if isinstance(node, OpNode) else {}
-            if isinstance(node, AnyOf):
-                below = [max(below, key=len)]
-            known[id(node)] = own | {key: inner for nodes in below for key, inner in nodes.items()}
-        return known[id(node)]
-
-    return found(node)
-
-
-_KINDS: dict[Any, type] = {
-    inspect.Parameter.empty: Capture,
-    Any: Capture,
-    **{key: kind for kind in (Capture, Const, Attr) for key in (kind, kind.__name__)},
-    "Any": Capture,
-}
-"""What each annotation means; annotations are text in a module that postpones their evaluation."""
-
-
-def captures_of(function: Callable[..., Any], source: SourceNamespace, namespaces: int = 2) -> dict[str, Any]:
-    """The captures of a rule's function by name: its parameters after the namespaces, of source and target."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) < namespaces:
-        raise RuleError("a rule's function takes the source namespace, the target namespace, and the captures")
-    captures: dict[str, Any] = {}
-    for parameter in parameters[namespaces:]:
-        annotation = parameter.annotation
-        kind = _KINDS.get(annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation)
-        if kind is None:
-            raise RuleError(f"{parameter.name} is annotated {annotation!r}; captures are plain, Const or Attr")
-        captures[parameter.name] = Attr(parameter.name) if kind is Attr else kind(parameter.name, source)
-    return captures
-
-
-def checked_root(captures: Mapping[str, Any], rewrite: Rewrite, view: DialectView) -> Pattern:
-    """The root, after the checks that need no IR.
+def _check_target(pattern: Pattern, target: Any) -> None:
+    """Checks that a target uses only what the pattern binds.
 
     Raises:
-        RuleError: the declaration cannot mean anything.
+        RuleError: it uses something else.
     """
-    root = rewrite.source
-    if not isinstance(root, OpNode | ResultNode | AnyOf):
-        raise RuleError(f"the source is {root!r}, not an op of {view.name}")
-    nodes = list(walk(root))
-    within = {id(node) for node in nodes}
-    for node in nodes:
-        if isinstance(node, OpNode) and node.source is not None and node.source.dialect_view is not view:
-            raise RuleError(f"{node.spec.name} is not an op of {view.name}, the source dialect")
-    for alternative in root.alternatives if isinstance(root, AnyOf) else ():
-        if isinstance(alternative, Capture | AnyValue):
-            raise RuleError("an alternative of the root is not an op: it would match every value")
-    for name, capture in captures.items():
-        if id(capture) not in within:
-            raise RuleError(f"the source does not use the parameter {name}")
-    tags = {node.tag for node in nodes if isinstance(node, AnyOf)}
-    if len([node for node in nodes if isinstance(node, AnyOf) and node.tag is not None]) > len(tags - {None}):
-        raise RuleError("two any_of have the same tag=")
-    for part in _target_parts(rewrite.to):
+    for part in _target_parts(target):
         if isinstance(part, Expression):
-            _check_expression(part, within, tags, "the target")
-        elif isinstance(part, Pattern) and id(part) not in within:
+            pattern.check_expression(part, "the target")
+        elif isinstance(part, PatternNode) and not pattern.binds(part):
             raise RuleError(f"the target uses {part}, which the source does not match; build new ops with the target")
-    for condition in rewrite.where:
-        if not isinstance(condition, Expression):
-            raise RuleError(f"where= holds {condition!r}, which is no condition on the match")
-        _check_expression(condition, within, tags, f"condition `{condition.text}`")
-    return root
-
-
-def _check_expression(expression: Expression, within: set[int], tags: set[str | None], place: str) -> None:
-    for node in expression.captured():
-        if id(node) not in within:
-            raise RuleError(f"{place} reads {node}, which the source does not match")
-    for leaf in expression.leaves():
-        if isinstance(leaf, Tag) and leaf.name not in tags:
-            raise RuleError(f"{place} reads {leaf.text}, which no any_of sets")
 
 
 @overload
@@ -262,17 +153,17 @@ def rule(
     """
 
     def declare(function: Callable[..., Rewrite]) -> Rule:
-        code = function.__code__
-        place = f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"
+        place = place_of(function)
         spelled = name or function.__name__.strip("_")
         namespace = SourceNamespace(source)
         try:
             served = Stage.of_rewrites(stage)
-            captures = captures_of(function, namespace)
+            captures = captures_of(function, namespace, 2)
             rewrite = function(namespace, TargetNamespace(target), *captures.values())
             if not isinstance(rewrite, Rewrite):
                 raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")
-            root = checked_root(captures, rewrite, source)
+            pattern = Pattern.declared(source, rewrite.source, captures, rewrite.where)
+            _check_target(pattern, rewrite.to)
             check_unspecified(unspecified or {})
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
@@ -283,14 +174,10 @@ def rule(
             served,
             (function.__doc__ or "").strip(),
             place,
-            source,
-            root,
+            pattern,
             rewrite.to,
-            tuple(lift(condition) for condition in rewrite.where),
-            captures,
             priority,
             example,
-            len(largest(root)),
             unspecified or {},
         )
 

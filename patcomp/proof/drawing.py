@@ -17,8 +17,9 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns.example_types import TENSOR_TYPE, limits_of
-from patcomp.patterns.language import ANY, Attr, OpNode, Pattern
-from patcomp.patterns.rule import Rule, children
+from patcomp.patterns.language import ANY, Attr, OpNode, PatternNode
+from patcomp.patterns.pattern import children
+from patcomp.patterns.rule import Rule
 from patcomp.proof.selftest import Sample, Variant, chosen_nodes, sample
 
 Choose = Callable[[Sequence[Any]], Any]
@@ -74,7 +75,7 @@ def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | 
     if rule.example is None:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
     differing = choose(ASPECTS) if aspects is None else aspects
-    nodes = [node for node in chosen_nodes(rule.root, variant.choices) if isinstance(node, OpNode)]
+    nodes = [node for node in chosen_nodes(rule.pattern.root, variant.choices) if isinstance(node, OpNode)]
     axes = {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
     example = dict(rule.example)
     if "sizes" in differing:
@@ -128,7 +129,7 @@ def _attributes(argument: Any) -> Iterator[Attr]:
     """The attribute captures in an argument of an op."""
     if isinstance(argument, Attr):
         yield argument
-    elif not isinstance(argument, Pattern):
+    elif not isinstance(argument, PatternNode):
         for part in children(argument):
             yield from _attributes(part)
 

@@ -24,9 +24,10 @@ from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns.example_types import parse_type
-from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Number, OpNode, Pattern, ResultNode
+from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Number, OpNode, PatternNode, ResultNode
 from patcomp.patterns.match import Match, Matcher, commutes
-from patcomp.patterns.rule import Rule, children, walk
+from patcomp.patterns.pattern import children, walk
+from patcomp.patterns.rule import Rule
 
 KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
 """The three kinds of checks."""
@@ -81,7 +82,7 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     seen: set[tuple[int, str, str]] = set()  # most variants share most nodes
     for variant in variants(rule):
         tests.append(SelfTest(f"{rule.name}: {variant.name}", KINDS[0], partial(_must_match, rule, variant)))
-        for node in chosen_nodes(rule.root, variant.choices):
+        for node in chosen_nodes(rule.pattern.root, variant.choices):
             if not isinstance(node, OpNode):
                 continue
             for name, changed in _changed_literals(node):
@@ -109,11 +110,11 @@ def _escaping(rule: Rule, variant: Variant, node: OpNode) -> Callable[[], None]:
 def variants(rule: Rule) -> list[Variant]:
     """Every alternative and operand order of a rule's source; where there are more than `VARIANTS`, every
     single choice, and a fixed selection of their combinations."""
-    alternatives = [node for node in walk(rule.root) if isinstance(node, AnyOf)]
+    alternatives = [node for node in walk(rule.pattern.root) if isinstance(node, AnyOf)]
     found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
     for picks in _selection([len(node.alternatives) for node in alternatives]):
         choices = {id(node): pick for node, pick in zip(alternatives, picks, strict=True)}
-        live = list(chosen_nodes(rule.root, choices))
+        live = list(chosen_nodes(rule.pattern.root, choices))
         taken = {id(node): (node, choices[id(node)]) for node in live if isinstance(node, AnyOf)}
         pairs = [node for node in live if isinstance(node, OpNode) and _swappable(node)]
         for swaps in _selection([2] * len(pairs)):
@@ -148,7 +149,7 @@ def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
 
 def node_name(rule: Rule, node: OpNode) -> str:
     """The op of a node, numbered where the rule has several of it."""
-    same = [other for other in walk(rule.root) if isinstance(other, OpNode) and other.spec is node.spec]
+    same = [other for other in walk(rule.pattern.root) if isinstance(other, OpNode) and other.spec is node.spec]
     return node.spec.name + (f" #{same.index(node) + 1}" if len(same) > 1 else "")
 
 
@@ -175,7 +176,7 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
         item = stack.pop()
         if id(item) in seen:
             continue
-        if isinstance(item, Pattern | Attr):
+        if isinstance(item, PatternNode | Attr):
             seen.add(id(item))
             yield item
         parts = [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else list(children(item))
@@ -183,7 +184,7 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
 
 
 def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
-    root = rule.root
+    root = rule.pattern.root
     while isinstance(root, AnyOf):
         root = root.alternatives[variant.choices[id(root)]]
     return root is node or (isinstance(root, ResultNode) and root.node is node)
@@ -206,13 +207,13 @@ class _Building:
     def sample(self) -> Sample:
         """The graph."""
         assert self.rule.example is not None
-        for name, capture in self.rule.captures.items():
+        for name, capture in self.rule.pattern.captures.items():
             given = self.rule.example[name]
             if isinstance(capture, Capture) and isinstance(given, str):
                 self.inputs[name] = self.made[id(capture)] = self._input(given)
                 self.like = self.like or self.inputs[name]
         with Builder(self.block):
-            root = self.value(self.rule.root)
+            root = self.value(self.rule.pattern.root)
         assert isinstance(root.owner, Operation)
         return Sample(self.block, root.owner, self.inputs, self.nodes)
 
@@ -221,7 +222,7 @@ class _Building:
         fraction = isinstance(literal, float) and not literal.is_integer()
         integers = self.like is not None and is_integer(Value(self.like).element_type)
         like = None if fraction and integers else self.like
-        return self.rule.view.constant(literal, like)
+        return self.rule.pattern.view.constant(literal, like)
 
     def _input(self, text: str) -> SSAValue:
         return self.block.insert_arg(parse_type(text), len(self.block.args))
@@ -252,7 +253,7 @@ class _Building:
     def _result_count(self, node: OpNode) -> int:
         if node.spec.results is not None:
             return node.spec.results
-        used = [n.index for n in walk(self.rule.root) if isinstance(n, ResultNode) and n.node is node]
+        used = [n.index for n in walk(self.rule.pattern.root) if isinstance(n, ResultNode) and n.node is node]
         return max(used, default=0) + 1
 
     def _op(self, node: OpNode, results: int) -> Operation:
@@ -261,7 +262,7 @@ class _Building:
             built = {name: self._argument(node, name, pattern) for name, pattern in node.arguments.items()}
             if pair is not None:
                 built[pair[0]], built[pair[1]] = built[pair[1]], built[pair[0]]
-            self.nodes[id(node)] = self.rule.view.create(node.spec, built, results)
+            self.nodes[id(node)] = self.rule.pattern.view.create(node.spec, built, results)
         return self.nodes[id(node)]
 
     def _argument(self, node: OpNode, name: str, pattern: Any) -> Any:
@@ -281,7 +282,7 @@ class _Building:
         if isinstance(pattern, Attr):
             assert self.rule.example is not None
             return self.rule.example[pattern.name]
-        if isinstance(pattern, Pattern):
+        if isinstance(pattern, PatternNode):
             return Value(self.value(pattern))
         if isinstance(pattern, list):
             return [0 if item is ANY else self._plain(item, node, name) for item in pattern]
@@ -330,7 +331,7 @@ def _other(literal: Any) -> Any:
 
 def _must_match(rule: Rule, variant: Variant) -> None:
     built = sample(rule, variant)
-    matcher = Matcher(rule, built.root, trace=True)
+    matcher = Matcher(rule.pattern, built.root, trace=True)
     if matcher.run() is None:
         reason = matcher.failure.reason if matcher.failure else "it has no failure to show"
         raise AssertionError(f"{rule.name} does not match its own source ({variant.name}): {reason}{_shown(built)}")
@@ -344,7 +345,7 @@ def _must_not_match_there(
     if used:
         user = UnrealizedConversionCastOp.create(operands=[op.results[0]], result_types=[op.results[0].type])
         built.block.add_op(user)
-    match = Matcher(rule, built.root).run()
+    match = Matcher(rule.pattern, built.root).run()
     if match is not None and _as_the_node(match, op, node, used):
         names = ", ".join(name for _, name in changed)
         what = "the value is used outside" if used else f"the literal {names} was changed"
@@ -359,6 +360,8 @@ def _shown(built: Sample) -> str:
 def _as_the_node(match: Match, op: Operation, node: OpNode, used: bool) -> bool:
     """Whether a match takes an op for the node in question, not for a captured value."""
     if used:
-        captured = {match.value_of(capture) for capture in match.rule.captures.values() if isinstance(capture, Capture)}
+        captured = {
+            match.value_of(capture) for capture in match.pattern.captures.values() if isinstance(capture, Capture)
+        }
         return op in match.ops and Value(op.results[0]) not in captured
     return match.nodes.get(id(node)) is op

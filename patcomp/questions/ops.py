@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import describe, origins, rules
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.driver import Scope, erase_created, walk
-from patcomp.patterns.language import AnyOf, OpNode, ResultNode
 from patcomp.patterns.match import Failure, Matcher
 from patcomp.patterns.procedural import OpRule, OpView, Rejected
 from patcomp.patterns.rule import AnyRule, Entry
@@ -68,12 +67,12 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None, assumed: Collect
     """
     if isinstance(rule, OpRule):
         return _why_not_procedural(rule, scope, target)
-    names = list(dict.fromkeys(_root_names(rule.root)))
+    names = rule.pattern.root_ops
     best: tuple[Operation, Failure] | None = None
     for op in walk(scope):
         if op.name not in names:
             continue
-        matcher = Matcher(rule, op, trace=True, assumed=assumed)
+        matcher = Matcher(rule.pattern, op, trace=True, assumed=assumed)
         try:
             match = matcher.run()
         except Exception as error:
@@ -94,16 +93,6 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None, assumed: Collect
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
     return f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}"
-
-
-def _root_names(node: Any) -> Iterator[str]:
-    if isinstance(node, AnyOf):
-        for alternative in node.alternatives:
-            yield from _root_names(alternative)
-    elif isinstance(node, ResultNode):
-        yield node.node.spec.name
-    elif isinstance(node, OpNode):
-        yield node.spec.name
 
 
 def _why_not_procedural(rule: OpRule, scope: Scope, target: Any) -> str:

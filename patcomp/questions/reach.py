@@ -32,7 +32,8 @@ def _problem(rule: Entry) -> str:
     if isinstance(rule, Decomposition):
         return ""
     seen = _SEES[rule.stage]
-    dialects = [rule.view.name] if isinstance(rule, Rule) else ["coreai" if _is_coreai(op) else "aten" for op in ops]
+    names = rule.pattern.root_ops if isinstance(rule, Rule) else ops
+    dialects = ["coreai" if _is_coreai(op) else "aten" for op in names]
     if seen in dialects:
         return ""
     others = ", ".join(stage for stage, dialect in _SEES.items() if dialect != seen)

@@ -83,9 +83,8 @@ def chosen_assumptions(assume: Iterable[str], rules: RuleSet) -> frozenset[str]:
 
 def _known_assumptions(rules: RuleSet) -> tuple[str, ...]:
     """The names of all assumptions that conditions of the recover rules read, sorted."""
-    leaves = (
-        leaf for rule in rules.stage("recover").declarative() for condition in rule.where for leaf in condition.leaves()
-    )
+    conditions = (part for rule in rules.stage("recover").declarative() for part in rule.pattern.conditions)
+    leaves = (leaf for condition in conditions for leaf in condition.leaves())
     return tuple(sorted({leaf.name for leaf in leaves if isinstance(leaf, Assumption)}))
 
 

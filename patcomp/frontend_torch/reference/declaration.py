@@ -28,11 +28,10 @@ from patcomp.frontend_torch.reference.traces import Constant, Input, Place, Resu
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, shape_of
-from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, Stage, check, compute
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rule, Stage, check, compute
 from patcomp.patterns.example_types import parse_type
-from patcomp.patterns.expressions import lift
-from patcomp.patterns.language import OpNode, Pattern, SourceNamespace
-from patcomp.patterns.rule import checked_root
+from patcomp.patterns.language import OpNode, PatternNode, SourceNamespace
+from patcomp.patterns.pattern import Pattern
 from patcomp.patterns.targets import TargetCall
 
 Example = Mapping[str, str | torch.Tensor]
@@ -190,14 +189,9 @@ def _rule(
         check(f"it is not inside of {made.name}", recognition.is_outside),
         check(f"the ops are those of {made.name} for these types", recognition.agrees),
     )
-    rewrite = Rewrite(_node(source.trace.result, nodes), to=target, where=where)
-    root = checked_root(captures, rewrite, aten_namespace)
+    pattern = Pattern.declared(aten_namespace, _node(source.trace.result, nodes), captures, where)
     doc = made.doc or f"what the reference of {made.name} computes"
-    conditions = tuple(map(lift, where))
-    return Rule(
-        name, Stage.RECOVER, doc, place, aten_namespace, root, target, conditions, captures, priority, example,
-        len(nodes),
-    )  # fmt: skip
+    return Rule(name, Stage.RECOVER, doc, place, pattern, target, priority, example)
 
 
 def _text(type_: TensorType) -> str:
@@ -229,6 +223,6 @@ def _pattern(
     return value
 
 
-def _node(result: Result, nodes: list[OpNode]) -> Pattern:
+def _node(result: Result, nodes: list[OpNode]) -> PatternNode:
     node = nodes[result.op]
     return node if node.spec.results == 1 else node[result.index]

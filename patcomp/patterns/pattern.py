@@ -1,0 +1,185 @@
+"""`Pattern`: what the ops of a match must look like, without anything about what is done with the match."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from patcomp.errors import RuleError
+from patcomp.ir.namespaces import DialectView
+from patcomp.patterns.expressions import Expression, Tag, lift
+from patcomp.patterns.language import (
+    AnyOf,
+    AnyValue,
+    Attr,
+    Capture,
+    Const,
+    OpNode,
+    PatternNode,
+    ResultNode,
+    SourceNamespace,
+    op_nodes,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A graph of ops to be matched, and the conditions under which it matches."""
+
+    view: DialectView
+    """The dialect of its ops."""
+    root: PatternNode
+    captures: Mapping[str, Any]
+    """The `Capture`, `Const` or `Attr` of each name; all of them are part of the graph."""
+    conditions: tuple[Expression, ...] = ()
+
+    @classmethod
+    def declared(cls, view: DialectView, root: Any, captures: Mapping[str, Any], conditions: Any = ()) -> Pattern:
+        """A pattern out of what a declaration gives, checked.
+
+        Raises:
+            RuleError: the declaration cannot mean anything.
+        """
+        listed = conditions if isinstance(conditions, list | tuple) else (conditions,)
+        for condition in listed:
+            if not isinstance(condition, Expression):
+                raise RuleError(f"where= holds {condition!r}, which is no condition on the match")
+        pattern = cls(view, root, captures, tuple(map(lift, listed)))
+        pattern._check()
+        return pattern
+
+    @cached_property
+    def nodes(self) -> tuple[Any, ...]:
+        """Every pattern node and attribute capture, each once."""
+        return tuple(walk(self.root))
+
+    @cached_property
+    def size(self) -> int:
+        """How many ops the largest alternative matches."""
+        return len(largest(self.root))
+
+    @cached_property
+    def root_ops(self) -> tuple[str, ...]:
+        """The names of the ops that a match can start from."""
+        return tuple(dict.fromkeys(node.spec.name for node in op_nodes(self.root)))
+
+    def check_expression(self, expression: Expression, place: str) -> None:
+        """Checks that an expression reads only what the pattern binds.
+
+        Raises:
+            RuleError: it reads something else.
+        """
+        for node in expression.captured():
+            if not self.binds(node):
+                raise RuleError(f"{place} reads {node}, which the source does not match")
+        tags = {node.tag for node in self.nodes if isinstance(node, AnyOf)}
+        for leaf in expression.leaves():
+            if isinstance(leaf, Tag) and leaf.name not in tags:
+                raise RuleError(f"{place} reads {leaf.text}, which no any_of sets")
+
+    def binds(self, node: Any) -> bool:
+        """Whether a node is part of the pattern."""
+        return id(node) in self._identities
+
+    @cached_property
+    def _identities(self) -> frozenset[int]:
+        return frozenset(map(id, self.nodes))
+
+    def _check(self) -> None:
+        root = self.root
+        if not isinstance(root, OpNode | ResultNode | AnyOf):
+            raise RuleError(f"the source is {root!r}, not an op of {self.view.name}")
+        for node in self.nodes:
+            if isinstance(node, OpNode) and node.source is not None and node.source.dialect_view is not self.view:
+                raise RuleError(f"{node.spec.name} is not an op of {self.view.name}, the source dialect")
+        for alternative in root.alternatives if isinstance(root, AnyOf) else ():
+            if isinstance(alternative, Capture | AnyValue):
+                raise RuleError("an alternative of the root is not an op: it would match every value")
+        for name, capture in self.captures.items():
+            if not self.binds(capture):
+                raise RuleError(f"the source does not use the parameter {name}")
+        tags = [node.tag for node in self.nodes if isinstance(node, AnyOf) and node.tag is not None]
+        if len(tags) > len(set(tags)):
+            raise RuleError("two any_of have the same tag=")
+        for condition in self.conditions:
+            self.check_expression(condition, f"condition `{condition.text}`")
+
+
+def children(node: Any) -> Iterator[Any]:
+    """The parts of a pattern node or of one of its arguments."""
+    if isinstance(node, OpNode):
+        yield from node.arguments.values()
+    elif isinstance(node, ResultNode):
+        yield node.node
+    elif isinstance(node, AnyOf):
+        yield from node.alternatives
+    elif isinstance(node, list | tuple):
+        yield from node
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Every pattern node and attribute capture below a node, itself included, each once."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        if isinstance(item, PatternNode | Attr):
+            seen.add(id(item))
+            yield item
+        stack.extend(reversed(list(children(item))))
+
+
+def largest(node: Any) -> dict[int, OpNode]:
+    """The op nodes of the largest way in which a pattern can match, by identity."""
+    known: dict[int, dict[int, OpNode]] = {}
+
+    def found(node: Any) -> dict[int, OpNode]:
+        # nodes are shared: a pattern with many alternatives has far more paths than nodes
+        if id(node) not in known:
+            below = [found(child) for child in children(node)]
+            own = {id(node): node} if isinstance(node, OpNode) else {}
+            if isinstance(node, AnyOf):
+                below = [max(below, key=len)]
+            known[id(node)] = own | {key: inner for nodes in below for key, inner in nodes.items()}
+        return known[id(node)]
+
+    return found(node)
+
+
+_KINDS: dict[Any, type] = {
+    inspect.Parameter.empty: Capture,
+    Any: Capture,
+    **{key: kind for kind in (Capture, Const, Attr) for key in (kind, kind.__name__)},
+    "Any": Capture,
+}
+"""What each annotation means; annotations are text in a module that postpones their evaluation."""
+
+
+def captures_of(function: Callable[..., Any], source: SourceNamespace, namespaces: int) -> dict[str, Any]:
+    """The captures of a declaration by name: the parameters of its function after the namespaces.
+
+    Raises:
+        RuleError: there are too few parameters, or one is annotated with something else than a kind of capture.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) < namespaces:
+        raise RuleError("a rule's function takes the source namespace, the target namespace, and the captures")
+    captures: dict[str, Any] = {}
+    for parameter in parameters[namespaces:]:
+        annotation = parameter.annotation
+        kind = _KINDS.get(annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation)
+        if kind is None:
+            raise RuleError(f"{parameter.name} is annotated {annotation!r}; captures are plain, Const or Attr")
+        captures[parameter.name] = Attr(parameter.name) if kind is Attr else kind(parameter.name, source)
+    return captures
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """File and line of a declaration, as messages show them."""
+    code = function.__code__
+    return f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"
