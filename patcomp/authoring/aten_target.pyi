@@ -11,14 +11,14 @@ from patcomp.ir.coreai import Branch
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
 from patcomp.patterns.expressions import Expression
-from patcomp.patterns.language import Attr, OpNode, Pattern, _Any
+from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult
 
-Operand = Pattern | TargetCall | TargetResult | Expression | float | Sequence[Any]
+Operand = PatternNode | TargetCall | TargetResult | Expression | float | Sequence[Any]
 Operands = Sequence[Operand | None]
 Bool = bool | Expression
-Int = int | Pattern | Expression
-Float = float | Pattern | Expression
+Int = int | PatternNode | Expression
+Float = float | PatternNode | Expression
 Str = str | Expression
 Dtype = str | Attribute | Expression
 List = Sequence[Any] | Expression

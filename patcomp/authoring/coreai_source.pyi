@@ -11,14 +11,14 @@ from patcomp.ir.coreai import Branch
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
 from patcomp.patterns.expressions import Expression
-from patcomp.patterns.language import Attr, OpNode, Pattern, _Any
+from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult
 
-Operand = Pattern | float | Sequence[Any] | _Any
-Operands = Sequence[Pattern | float | _Any | None] | Attr | _Any
+Operand = PatternNode | float | Sequence[Any] | _Any
+Operands = Sequence[PatternNode | float | _Any | None] | Attr | _Any
 Bool = bool | Attr | _Any
-Int = int | Pattern | Attr | _Any
-Float = float | Pattern | Attr | _Any
+Int = int | PatternNode | Attr | _Any
+Float = float | PatternNode | Attr | _Any
 Str = str | Attr | _Any
 Dtype = str | Attribute | Attr | _Any
 List = Sequence[Any] | Attr | _Any

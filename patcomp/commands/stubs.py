@@ -40,27 +40,27 @@ from patcomp.ir.coreai import Branch
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
 from patcomp.patterns.expressions import Expression
-from patcomp.patterns.language import Attr, OpNode, Pattern, _Any
+from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult
 
 """
 
 _SOURCE = """\
-Operand = Pattern | float | Sequence[Any] | _Any
-Operands = Sequence[Pattern | float | _Any | None] | Attr | _Any
+Operand = PatternNode | float | Sequence[Any] | _Any
+Operands = Sequence[PatternNode | float | _Any | None] | Attr | _Any
 Bool = bool | Attr | _Any
-Int = int | Pattern | Attr | _Any
-Float = float | Pattern | Attr | _Any
+Int = int | PatternNode | Attr | _Any
+Float = float | PatternNode | Attr | _Any
 Str = str | Attr | _Any
 Dtype = str | Attribute | Attr | _Any
 List = Sequence[Any] | Attr | _Any
 """
 _TARGET = """\
-Operand = Pattern | TargetCall | TargetResult | Expression | float | Sequence[Any]
+Operand = PatternNode | TargetCall | TargetResult | Expression | float | Sequence[Any]
 Operands = Sequence[Operand | None]
 Bool = bool | Expression
-Int = int | Pattern | Expression
-Float = float | Pattern | Expression
+Int = int | PatternNode | Expression
+Float = float | PatternNode | Expression
 Str = str | Expression
 Dtype = str | Attribute | Expression
 List = Sequence[Any] | Expression
