@@ -66,7 +66,8 @@ def _resolved(bounds: Bounds, size: int | None) -> Bounds:
     if not bounds.known or size is None or bounds.step < 0:  # type: ignore[operator]
         return bounds
     start, end, step = slice(*bounds).indices(size)  # type: ignore[misc]
-    return ALL if (start, step) == (0, 1) and end >= size else Bounds(start, max(start, end), step)
+    is_all = range(start, end, step) == range(size)  # also of one element, with any step
+    return ALL if is_all else Bounds(start, max(start, end), step)
 
 
 def combined(c: Coreai, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:

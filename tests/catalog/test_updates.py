@@ -96,6 +96,7 @@ FIRES: dict[str, tuple[str, Body, list[str]]] = {
         ), (), (1, 6), ()), (0, 3), (), ()),
         ["slice_update"],
     ),
+    "every third of one": ("merge_updates", lambda x, v, o: put(v, coreai.abs_(v), (0, 1, 3), (), ()), ["abs"]),
     "everything": ("merge_updates", lambda x, v, o: put(x, coreai.abs_(x), (), (0, 6), (0, END)), ["abs"]),
     "the same rows again": (
         "drop_overwritten_update",

@@ -163,7 +163,7 @@ def windows(g: Draw) -> None:
     g.add(
         g.choice([
             f"{x}.unfold({axis}, {g.integer(1, 3)}, {g.integer(1, 2)})", f"torch.tril({x}, {g.integer(-1, 1)})",
-            f"torch.triu({x}, {g.integer(-1, 1)})", f"torch.diagonal({x})", f"{x}.as_strided((2, 2), (1, 1))",
+            f"torch.triu({x}, {g.integer(-1, 1)})", f"torch.diagonal({x})", f"{x}.as_strided((2, 2), (1, 1)).clone()",
             f"torch.diag_embed({x})", f"torch.diagonal({x}, 1, -2, -1)", f"{x}.rot90(1, (0, -1))",
         ])
     )  # fmt: skip

@@ -11,7 +11,7 @@ between `aten.view_as_real` and `aten.complex`, and the normalize stage cancels 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -67,12 +67,37 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgra
     wraps = any(map(is_traceable_wrapper_subclass, held))
     if not wraps and not any(map(_is_left_to_pytorch, program.graph.nodes)):
         return program
+    if problems := list(_writes_to_expanded(program)):
+        raise UnsupportedError("PyTorch computes other numbers where it replaces what the program writes:", problems)
     try:
         return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
     except Exception as error:  # whatever PyTorch's passes raise
         problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
         what = "take the program's tensor subclasses apart" if wraps else "replace what the program writes in place"
         raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
+
+
+def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
+    """Writes to tensors of which several elements are one number in memory.
+
+    PyTorch adds up the changes of all of them, so `x.expand(2, 3).fill_(1)` changes `x` twice.
+    """
+    origins = origins_of(program.graph)
+    for node in program.graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload) or not writes_in_place(node):
+            continue
+        value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        strides = zip(value.shape, value.stride(), strict=True)
+        shared = [size for size, stride in strides if isinstance(stride, int) and stride == 0]
+        if any(not isinstance(size, int) or size > 1 for size in shared):
+            origin = origins[node]
+            yield Problem(
+                "it writes to an expanded tensor",
+                operator_name(node), origin.node, origin.module_path, origin.source,
+                "write to the tensor before it is expanded, or to a clone() of the expanded one",
+            )  # fmt: skip
 
 
 def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
