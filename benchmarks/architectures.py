@@ -22,7 +22,7 @@ from rich.console import Console
 from benchmarks.recovery import ROOT, prepare, run_error
 
 if TYPE_CHECKING:
-    from models.zoo import Example
+    from tests.models.zoo import Example
 
 DOCUMENT = ROOT / "docs" / "further-architectures.md"
 TOLERANCE = 1e-3
@@ -54,9 +54,10 @@ Build = Callable[[], "Example"]
 
 def _selecting(model: Any, select: Callable[[Any], Any], *args: Any) -> Example:
     """A model of which one tensor is looked at."""
-    from models.architectures import randomized
-    from models.zoo import Example
     from torch import nn
+
+    from tests.models.architectures import randomized
+    from tests.models.zoo import Example
 
     class Selecting(nn.Module):
         def __init__(self) -> None:
@@ -139,8 +140,9 @@ def _hugging(
     def build() -> Example:
         import torch
         import transformers
-        from models.architectures import Model, randomized
-        from models.zoo import Example
+
+        from tests.models.architectures import Model, randomized
+        from tests.models.zoo import Example
 
         known = config or next(
             name.removesuffix(ending) + "Config"
@@ -383,12 +385,12 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
 def measure(source: str, name: str) -> Row:
     """Builds, exports, converts and runs one architecture."""
     prepare()
-    import faster_export  # noqa: F401
     import torch
-    from native import NativeError, ProcessDied
 
+    import tests.helpers.faster_export  # noqa: F401
     from patcomp import PatcompError, TorchConverter, UnsupportedError
     from patcomp.commands.torchvision import declare_operators
+    from patcomp.emit.native import NativeError, ProcessDied
 
     declare_operators()
     torch.manual_seed(0)

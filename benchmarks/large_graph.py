@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
 import time
 import warnings
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -30,9 +28,8 @@ MODELS = (("llama", "eager"), ("bert", "eager"), ("t5", "sdpa"), ("swin", "eager
 
 def normalized(name: str, attention: str) -> str:
     """The text of an architecture after normalize."""
-    from models.architectures import build, export
-
     from patcomp import TorchConverter
+    from tests.models.architectures import build, export
 
     program = TorchConverter().add_exported_program(export(build(name, attention))).to_coreai()
     return program.stages["normalize"]
@@ -72,7 +69,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", type=int, default=10000)
     wanted = parser.parse_args().ops
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore")
     from patterns_catalog import default_rules

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterable
@@ -28,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from models.zoo import Example
-    from native import Native
     from torch.export import ExportedProgram
 
     from patcomp import AIProgram
+    from patcomp.emit.native import Native
+    from tests.models.zoo import Example
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "recovered-composites.md"
@@ -63,11 +62,10 @@ class Row:
 def measure(name: str, attention: str) -> Row:
     """Converts and runs one architecture."""
     prepare()
-    from models.architectures import FORMS, build, export
-    from models.expected import expected, recovered
-
     from patcomp import TorchConverter
     from patcomp.errors import UnsupportedError
+    from tests.models.architectures import FORMS, build, export
+    from tests.models.expected import expected, recovered
 
     example = build(name, attention)
     wanted = expected(example.model, example.args)
@@ -90,10 +88,9 @@ def measure(name: str, attention: str) -> Row:
 
 def _difference(form: str, exported: ExportedProgram, found: dict[str, int]) -> str:
     """What another form of a program has instead of the composites found; empty where it has the same."""
-    from models.expected import recovered
-
     from patcomp import TorchConverter
     from patcomp.errors import UnsupportedError
+    from tests.models.expected import recovered
 
     try:
         other = recovered(TorchConverter().add_exported_program(exported).to_coreai())
@@ -120,8 +117,6 @@ def with_attentions_compared(rows: list[Row]) -> list[Row]:
 
 def prepare() -> None:
     """The models and the runtime's child process are those of the tests; their warnings are their own."""
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.insert(0, str(ROOT / "tests"))
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -129,7 +124,7 @@ def prepare() -> None:
 
 def run_error(program: AIProgram, example: Example, backend: str) -> float | None:
     """The error of a program's only output; None where the backend is not installed."""
-    from models.expected import relative_error
+    from tests.models.expected import relative_error
 
     if backend == "evaluator":
         return relative_error(program, example, lambda inputs: program.run(inputs))
@@ -141,7 +136,7 @@ def run_error(program: AIProgram, example: Example, backend: str) -> float | Non
 @cache
 def native() -> Native:
     """The runtime in a child process, for all models that this process measures."""
-    from native import Native
+    from patcomp.emit.native import Native
 
     return Native()
 
@@ -149,7 +144,7 @@ def native() -> Native:
 def _misses(
     name: str, attention: str, program: AIProgram, wanted: dict[str, int], found: dict[str, int]
 ) -> Iterable[str]:
-    from models.expected import MISSES, listed_miss
+    from tests.models.expected import MISSES, listed_miss
 
     for composite, count in wanted.items():
         missing = count - found.get(composite, 0)
@@ -176,7 +171,7 @@ def _near_miss(program: AIProgram, composite: str) -> str:
 def columns() -> dict[str, tuple[str, ...]]:
     """The columns of the table and what each of them sums."""
     prepare()
-    from models.expected import KINDS
+    from tests.models.expected import KINDS
 
     return KINDS
 
@@ -264,7 +259,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes that measure at the same time")
     options = parser.parse_args()
     prepare()
-    from models.architectures import VARIANTS
+    from tests.models.architectures import VARIANTS
 
     variants = [variant for variant in VARIANTS if not options.only or variant[0] in options.only]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:

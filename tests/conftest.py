@@ -6,13 +6,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import faster_export  # noqa: F401  (before anything is decomposed)
 import pytest
-import thorough  # noqa: F401  (its profile has to be known before tests are collected)
 import torch
-from native import Native
 
-pytest_plugins = ["changed"]
+import tests.helpers.faster_export
+import tests.helpers.thorough  # noqa: F401  (its profile has to be known before tests are collected)
+from patcomp.emit.native import Native
+
+pytest_plugins = ["tests.helpers.changed"]
 
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
 

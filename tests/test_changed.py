@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from changed import ROOT, selected
+
+from tests.helpers.changed import ROOT, selected
 
 
 class Item:

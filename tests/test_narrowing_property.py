@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import program
-from thorough import drawn
 
 from patcomp.ir import IRModule, aten, tensor
 from patcomp.ir.builder import Builder
@@ -23,6 +21,8 @@ from patcomp.narrowing.check import check_narrowing
 from patcomp.narrowing.widths import Widths
 from patcomp.rewrites.pipeline import run_pipeline
 from patterns_catalog import default_rules
+from tests.helpers.programs import program
+from tests.helpers.thorough import drawn
 
 LENGTH = 4
 RULES = default_rules()

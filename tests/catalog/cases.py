@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from native import Native
 
+from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
 from patcomp.frontend_torch.fx.dtypes import dtype_of, type_of
 from patcomp.ir import aten, coreai

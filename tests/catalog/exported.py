@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from native import Native
 from torch import nn
 
-from catalog.cases import Case, assert_agrees, eager_argument, overload_of
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.native import Native
 from patcomp.ir import aten
 from patcomp.ir.evaluate import prepare_input
+from tests.catalog.cases import Case, assert_agrees, eager_argument, overload_of
 
 
 class Call(nn.Module):

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from native import Native
 from torch import nn
 
 import patcomp
-from catalog.cases import TOLERANCES
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.element_types import to_tensor
 from patcomp.ir.types import TensorType
+from tests.catalog.cases import TOLERANCES
 
 
 class Calling(nn.Module):

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import Native
-from thorough import examples
 from torch.nn import functional
 
-from catalog.recovering import convert
 from patcomp import AIProgram
+from patcomp.emit.native import Native
+from tests.catalog.recovering import convert
+from tests.helpers.thorough import examples
 
 RULES = (
     "gelu of erf", "gelu of tanh", "gelu of sigmoid", "silu of sigmoid", "hard_sigmoid of clamp",

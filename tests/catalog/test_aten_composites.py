@@ -13,10 +13,10 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from native import Native
-from thorough import drawn
 
-from catalog.cases import (
+from patcomp.emit.native import Native
+from patcomp.ir.verify import verify
+from tests.catalog.cases import (
     Case,
     assert_all_agree,
     assert_refused,
@@ -26,8 +26,8 @@ from catalog.cases import (
     param,
     values,
 )
-from catalog.test_declarations import declarations
-from patcomp.ir.verify import verify
+from tests.catalog.declarations import declarations
+from tests.helpers.thorough import drawn
 
 MANY = drawn(25)
 

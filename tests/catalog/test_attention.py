@@ -10,65 +10,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from models import zoo
-from native import Native
-from thorough import examples
 from torch import nn
 
-import patcomp
-from patcomp import TorchConverter
+from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.ir.evaluate import prepare_input
+from tests.catalog.attention_models import Calling, assert_equal, attentions, convert, export, input_types
+from tests.helpers.thorough import examples
+from tests.models import zoo
 
 RULE = "attention written out"
-
-
-class _Calling(nn.Module):
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors)
-
-
-def export(module: nn.Module, tensors: tuple[torch.Tensor, ...], *, default_table: bool = False) -> Any:
-    """The program of a module, decomposed with patcomp's table or PyTorch's."""
-    table = None if default_table else patcomp.get_decomp_table()
-    return torch.export.export(module, tensors).run_decompositions(table)
-
-
-def convert(exported: Any, *without: str) -> AIProgram:
-    """The converted program, without some rules."""
-    converter = TorchConverter()
-    if without:
-        converter.rules = converter.rules.without(*without)
-    return converter.add_exported_program(exported).to_coreai()
-
-
-def attentions(program: AIProgram) -> int:
-    """How many calls of the composite a program makes."""
-    return program.composites.get("scaled_dot_product_attention", 0)
-
-
-def attention_graph(program: AIProgram) -> Any:
-    """The graph of the only attention of a program."""
-    (graph,) = [g for g in program.module.graphs if g.properties["sym_name"].data.startswith("scaled_dot_product")]
-    return graph
-
-
-def input_types(program: AIProgram) -> list[str]:
-    """The types of query, key, value and mask of the only attention of a program."""
-    return [str(value.type) for value in attention_graph(program).regions[0].block.args]
-
-
-def assert_equal(program: AIProgram, module: nn.Module, tensors: tuple[torch.Tensor, ...], tolerance: float) -> None:
-    """The results of a program on the evaluator are eager's."""
-    with torch.no_grad():
-        expected = torch.utils._pytree.tree_leaves(module(*tensors))
-    given = program.run(dict(zip(program.input_names(), tensors, strict=True)))
-    for name, reference in zip(program.output_names(), expected, strict=True):
-        torch.testing.assert_close(given[name], reference, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 # ---- every spelling ------------------------------------------------------------------------------
@@ -281,7 +232,7 @@ def test_preserved_attention_has_its_own_heads() -> None:
         k, v = k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1)
         return nn.functional.scaled_dot_product_attention(q, k, v)
 
-    module, tensors = _Calling(repeated), (torch.randn(1, 4, 3, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))
+    module, tensors = Calling(repeated), (torch.randn(1, 4, 3, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))
     for default_table in (False, True):
         program = convert(export(module, tensors, default_table=default_table))
         assert input_types(program) == ["tensor<1x4x3x8xf32>", "tensor<1x2x5x8xf32>", "tensor<1x2x5x8xf32>"]
@@ -297,7 +248,7 @@ def test_rows_without_a_key() -> None:
 
     mask = torch.zeros(3, 5)
     mask[1] = 1
-    module, tensors = _Calling(filled), (*(torch.randn(2, 4, n, 8) for n in (3, 5, 5)), mask)
+    module, tensors = Calling(filled), (*(torch.randn(2, 4, n, 8) for n in (3, 5, 5)), mask)
     program = convert(export(module, tensors))
     assert attentions(program) == 1
     assert_equal(program, module, tensors, 1e-4)
@@ -381,7 +332,7 @@ def _square() -> Tensors:
 
 @pytest.mark.parametrize("function", NEAR_MISSES)
 def test_what_is_no_attention_stays(function: Callable[..., Any]) -> None:
-    module = _Calling(function)
+    module = Calling(function)
     program = convert(export(module, _square()))
     assert attentions(program) == 0
     assert_equal(program, module, _square(), 1e-4)
@@ -390,7 +341,7 @@ def test_what_is_no_attention_stays(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 3, 1, 2), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0)])
 def test_any_order_of_the_key_is_taken_into_account(order: tuple[int, ...]) -> None:
     """All sizes are equal, so that nothing but the numbers tells one permutation from another."""
-    module = _Calling(lambda q, k, v: (q @ k.permute(order) * 0.5).softmax(-1) @ v)
+    module = Calling(lambda q, k, v: (q @ k.permute(order) * 0.5).softmax(-1) @ v)
     program = convert(export(module, _square()))
     assert attentions(program) == 1
     assert_equal(program, module, _square(), 1e-4)
@@ -403,7 +354,7 @@ def test_tiled_heads_are_no_groups() -> None:
         k, v = k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
         return (q @ k.mT * 0.5).softmax(-1) @ v
 
-    module, tensors = _Calling(tiled), (torch.randn(2, 4, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8))
+    module, tensors = Calling(tiled), (torch.randn(2, 4, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8))
     program = convert(export(module, tensors))
     assert input_types(program)[1] == "tensor<2x4x5x8xf32>"
     assert_equal(program, module, tensors, 1e-4)
@@ -451,7 +402,7 @@ def test_models_have_the_same_composites_in_every_form(name: str) -> None:
 def test_multihead_attention_of_pytorch_with_weights(batch_first: bool) -> None:
     """The weights are computed and dropped; the scale is at the query, batch and heads are one axis."""
     layer = nn.MultiheadAttention(16, 4, batch_first=batch_first).eval()
-    module = _Calling(lambda x, m: layer(x, x, x, attn_mask=m)[0])
+    module = Calling(lambda x, m: layer(x, x, x, attn_mask=m)[0])
     tensors = (torch.randn(2, 5, 16), torch.zeros(5, 5) if batch_first else torch.zeros(2, 2))
     program = convert(export(module, tensors))
     assert attentions(program) == 1

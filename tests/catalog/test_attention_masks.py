@@ -12,22 +12,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from native import Native
-from thorough import drawn
 from torch import Tensor
 
-from catalog.recovering import Calling
 from patcomp import AIProgram, TorchConverter
-from patcomp.ir.evaluate import prepare_input
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.emit.native import Native
 from patcomp.rewrites.recover import _known_assumptions
 from patterns_catalog import default_rules
 from patterns_catalog.assumptions import MASKED_ROWS_ARE_NOT_READ
+from tests.catalog.attention_masks import assert_equal
+from tests.catalog.recovering import Calling
+from tests.helpers.thorough import drawn
 
 RULE = "attention written out"
 NOT_READ = MASKED_ROWS_ARE_NOT_READ.name
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
-TOLERANCES = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 LARGE = {torch.float32: 131072.0, torch.float16: 32768.0, torch.bfloat16: 131072.0}
 """Scores that are below -1e4, and in float32 and bfloat16 those of which float16 has no number."""
 KEEP = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1]]) > 0
@@ -75,22 +73,6 @@ def convert(module: Calling, inputs: tuple[Tensor, ...], assume: Sequence[str] =
 
 def is_recovered(program: AIProgram) -> bool:
     return program.composites == {"scaled_dot_product_attention": 1}
-
-
-def assert_equal(
-    program: AIProgram, module: Calling, inputs: tuple[Tensor, ...], native: Native | None = None, rows: Any = ...
-) -> None:
-    """The program gives eager's rows, NaN where eager has NaN."""
-    types: Any = [argument.type for argument in program.module.graph("main").regions[0].block.args]
-    named = zip(program.input_names(), inputs, types, strict=True)
-    prepared = {name: prepare_input(x, type_, name) for name, x, type_ in named}
-    expected, tolerance = module(*inputs), TOLERANCES[inputs[0].dtype]
-    results = [program.run(prepared), *([native.run(program.module, prepared)] if native else [])]
-    for result in results:
-        (given,) = map(to_tensor, result.values())
-        torch.testing.assert_close(
-            given[..., rows, :], expected[..., rows, :], rtol=tolerance, atol=tolerance, equal_nan=True
-        )
 
 
 # ---- masks that are recovered, with the rows of eager ------------------------------------------------

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import Tensor
 from torch.export import Dim
 
-from catalog.recovering import Calling
-from catalog.test_attention import attention_graph, input_types
-from catalog.test_attention_masks import assert_equal
 from patcomp import AIProgram, TorchConverter, get_decomp_table
+from patcomp.emit.native import Native
+from tests.catalog.attention_masks import assert_equal
+from tests.catalog.attention_models import attention_graph, input_types
+from tests.catalog.recovering import Calling
 
 RULE = "attention written out"
 CAUSAL = torch.ones(3, 5, dtype=torch.bool).tril(2)

@@ -8,33 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from catalog.test_attention import (
-    _Calling,
-    assert_equal,
-    attentions,
-    convert,
-    export,
-    input_types,
+from tests.catalog.attention_models import Calling, assert_equal, attentions, convert, export, input_types
+from tests.catalog.attention_views import (
+    BATCH,
+    HEADS,
+    KEYS,
+    QUERIES,
+    WIDTH,
+    bloom_with_bias_of_columns,
+    joined,
+    split,
+    tensors,
 )
 
-BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 4, 3, 5, 8
 ROWS = BATCH * HEADS
-Tensors = tuple[torch.Tensor, ...]
-
-
-def tensors() -> Tensors:
-    """Query, key, value with their heads, and a bias of all scores."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = ((QUERIES, WIDTH), (KEYS, WIDTH), (KEYS, WIDTH), (QUERIES, KEYS))
-    return tuple(torch.randn(BATCH, HEADS, *shape, generator=generator) for shape in shapes)
-
-
-def joined(x: torch.Tensor) -> torch.Tensor:
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-
-
-def split(x: torch.Tensor) -> torch.Tensor:
-    return x.view(BATCH, HEADS, *x.shape[-2:])
 
 
 def bloom(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -48,13 +35,6 @@ def bloom_with_mask(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: tor
     scores = torch.baddbmm(joined(bias), joined(q), joined(k).transpose(1, 2), beta=1.0, alpha=WIDTH**-0.5)
     weights = (split(scores) + torch.full((QUERIES, KEYS), -1e4).triu(1)).softmax(-1)
     return split(torch.bmm(joined(weights), joined(v)))
-
-
-def bloom_with_bias_of_columns(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """The bias of ALiBi: one for each head and key."""
-    alibi = joined(bias)[:, :1]
-    scores = torch.baddbmm(alibi, joined(q), joined(k).transpose(1, 2), beta=1.0, alpha=WIDTH**-0.5)
-    return split(torch.bmm(joined(split(scores).softmax(-1)), joined(v)))
 
 
 def disentangled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -85,7 +65,7 @@ SPELLINGS: list[tuple[Callable[..., Any], tuple[int, ...]]] = [
 @pytest.mark.parametrize("default_table", [False, True])
 @pytest.mark.parametrize(("function", "mask"), SPELLINGS)
 def test_joined_scores(function: Callable[..., Any], mask: tuple[int, ...], default_table: bool) -> None:
-    module = _Calling(function)
+    module = Calling(function)
     program = convert(export(module, tensors(), default_table=default_table))
     assert attentions(program) == 1, program.why_not("attention written out")
     assert input_types(program)[:3] == [f"tensor<2x4x{length}x8xf32>" for length in (QUERIES, KEYS, KEYS)]
@@ -130,14 +110,14 @@ NEAR_MISSES = [split_between_heads_and_rows, bias_of_all_rows, columns_divided_b
 
 @pytest.mark.parametrize("function", NEAR_MISSES)
 def test_what_is_no_attention_stays(function: Callable[..., Any]) -> None:
-    module = _Calling(function)
+    module = Calling(function)
     program = convert(export(module, tensors()))
     assert attentions(program) == 0
     assert_equal(program, module, tensors(), 1e-4)
 
 
 def test_the_order_of_batch_and_heads_is_kept() -> None:
-    module = _Calling(heads_before_batch)
+    module = Calling(heads_before_batch)
     program = convert(export(module, tensors()))
     assert_equal(program, module, tensors(), 1e-4)
 
@@ -152,7 +132,7 @@ def test_numbers_computed_from_numbers(dtype: torch.dtype, number: torch.dtype) 
         columns = x.transpose(-1, -2).reshape(ROWS, WIDTH, KEYS)
         return columns / (scale.to(dtype) if dtype.is_floating_point else scale)
 
-    module, (_, key, *_) = _Calling(scaled), tensors()
+    module, (_, key, *_) = Calling(scaled), tensors()
     key = (key * 10).to(dtype)
     program = convert(export(module, (key,)))
     assert_equal(program, module, (key,), 1e-5 if dtype == torch.float32 else 1e-2)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 
-from catalog.recovering import Calling, convert
 from patcomp import TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
+from tests.catalog.recovering import Calling, convert
 
 COMPLEX = torch.randn(2, 6, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import zoo
-from native import Native
-from thorough import examples
 from torch import nn
 
 import patcomp
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.native import Native
 from patterns_catalog import default_rules
 from patterns_catalog.optimize import convolution
+from tests.helpers.thorough import examples
+from tests.models import zoo
 
 
 def folded(model: nn.Module, x: torch.Tensor, native: Native | None = None) -> AIProgram:

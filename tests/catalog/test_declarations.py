@@ -12,17 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from catalog.cases import Case, build_case, compile_case, make_case, param
-from catalog.test_recover import convert
-from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.rewrites import run_pipeline
 from patterns_catalog import default_rules
-
-
-def declarations(module: IRModule) -> list[str]:
-    """The text of every composite declaration of a module."""
-    return re.findall(r"#coreai\.composite_declaration<.*?>(?=[,}])", module.text())
+from tests.catalog.cases import Case, build_case, compile_case, make_case, param
+from tests.catalog.declarations import declarations
+from tests.catalog.recovering import convert
 
 
 def _declared(case: Case) -> list[str]:

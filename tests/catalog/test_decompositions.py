@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from native import Native
 
-from catalog.cases import make_case
-from catalog.exported import check, staged
+from patcomp.emit.native import Native
 from patcomp.patterns import Decomposition, Example
 from patterns_catalog import default_decompositions
+from tests.catalog.cases import make_case
+from tests.catalog.exported import check, staged
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{example.op or rule.ops[0]}({', '.join(map(str, example.args))})")

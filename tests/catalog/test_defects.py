@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from catalog.cases import compile_case, make_case
 from patcomp import ConversionWarning, TorchConverter
 from patcomp.errors import RuleError, StageError, UnsupportedError
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpRule, OpView, RuleSet, lowering, normalization, op_rule
 from patterns_catalog import default_rules
+from tests.catalog.cases import compile_case, make_case
 
 
 @lowering("aten.gelu")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch.export import Dim
 
-from catalog.recovering import Calling
 from patcomp import AIProgram, TorchConverter, get_decomp_table
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate import prepare_input
+from tests.catalog.recovering import Calling
 
 BATCH, LENGTH, KEYS = Dim("batch", min=1, max=16), Dim("length", min=1, max=64), Dim("keys", min=2, max=64)
 SIZES = ((2, 5, 7), (1, 1, 2), (3, 4, 4))

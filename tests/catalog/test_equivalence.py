@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from native import Native
 
+from patcomp.emit.native import Native
 from patcomp.patterns import Rule
 from patcomp.proof.drawing import draw
 from patcomp.proof.equivalence import Runner, attempt, check_equivalence, find_trial

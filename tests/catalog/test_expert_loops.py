@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch.nn import functional
 
-from catalog.recovering import convert
 from patcomp import AIProgram
+from patcomp.emit.native import Native
+from tests.catalog.recovering import convert
 
 EXPERTS, CHOSEN, WIDTH, HIDDEN = 4, 2, 6, 5
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import models.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from native import Native
-from thorough import examples
 
-from catalog.recovering import Calling, convert
+import tests.models.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.composite_ops import GatherMM
+from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
+from tests.catalog.recovering import Calling, convert
+from tests.helpers.thorough import examples
 
 
 def products(program: AIProgram) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from native import Native
 
 from patcomp.composite_ops import GatedDeltaUpdate
+from patcomp.emit.native import Native
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir import coreai, verify
 from patcomp.ir.builder import Builder

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import models.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
 import pytest
 import torch
-from native import Native
 
-from catalog.recovering import convert
+import tests.models.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
 from patcomp import AIProgram
 from patcomp.composite_ops import GatedDeltaUpdate
+from patcomp.emit.native import Native
+from tests.catalog.recovering import convert
 
 COMPOSITE = "gated_delta_update"
 

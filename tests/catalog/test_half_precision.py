@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch.nn.functional import scaled_dot_product_attention
 
-from catalog.recovering import convert
-from catalog.test_attention_views import bloom_with_bias_of_columns, tensors
-from catalog.test_rope import rotate_half, wide_tables
+from patcomp.emit.native import Native
+from tests.catalog.attention_views import bloom_with_bias_of_columns, tensors
+from tests.catalog.recovering import convert
+from tests.catalog.rotations import rotate_half, wide_tables
 
 each_half = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 
-from catalog.cases import assert_all_agree, assert_refused, make_case, param, values
+from patcomp.emit.native import Native
+from tests.catalog.cases import assert_all_agree, assert_refused, make_case, param, values
 
 NAN, INF = float("nan"), float("inf")
 ATTENTION = "scaled_dot_product_attention"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from catalog.test_norms import Calling, Form, arguments, assert_equal, check, convert, export, uniform
+from tests.catalog.norms import Calling, Form, arguments, assert_equal, check, convert, export, uniform
 
 _IMAGE = (2, 6, 4, 5)
 

@@ -7,86 +7,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from native import Native
-from thorough import drawn
 from torch import nn
-from torch.export import ExportedProgram
 
-import patcomp
-from catalog.cases import TOLERANCES
-from catalog.test_declarations import declarations
-from patcomp import TorchConverter
-from patcomp.emit.program import AIProgram
-from patcomp.ir.evaluate.element_types import to_tensor
-from patcomp.patterns import RuleSet, collect
-from patterns_catalog import default_rules
-from patterns_catalog.composites import norm_recovery
+from patcomp.emit.native import Native
+from tests.catalog.declarations import declarations
+from tests.catalog.norms import Calling, Form, arguments, assert_equal, check, convert, export, tensors, uniform
+from tests.helpers.thorough import drawn
 
-RECOVERY = tuple(rule.name for rule in collect(norm_recovery))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 FEW = drawn(4)
-
-
-@cache
-def rules_without_recovery() -> RuleSet:
-    """The catalog without the rules that recover norms."""
-    return default_rules().without(*RECOVERY)
-
-
-class Calling(nn.Module):
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors)
-
-
-def export(module: nn.Module, tensors: tuple[torch.Tensor, ...], *, default: bool = False) -> ExportedProgram:
-    """The decomposed program of a module, with patcomp's table or PyTorch's default one."""
-    exported = torch.export.export(module.eval(), tensors)
-    return exported.run_decompositions() if default else exported.run_decompositions(patcomp.get_decomp_table())
-
-
-def convert(exported: ExportedProgram, *, recover: bool = True) -> AIProgram:
-    converter = TorchConverter().add_exported_program(exported)
-    if not recover:
-        converter.rules = rules_without_recovery()
-    return converter.to_coreai()
-
-
-def assert_equal(outputs: Any, expected: torch.Tensor, dtype: torch.dtype, factor: float = 1.0) -> None:
-    (given,) = outputs.values()
-    given = to_tensor(given)
-    assert given.dtype == expected.dtype
-    tolerance = factor * TOLERANCES.get(dtype, 2e-5)
-    torch.testing.assert_close(given.float(), expected.float(), rtol=tolerance, atol=tolerance)
-
-
-def check(function: Callable[..., Any], tensors: tuple[torch.Tensor, ...], composites: dict[str, int]) -> AIProgram:
-    """The composites of a function's program, which agrees with eager with and without them."""
-    module = Calling(function)
-    exported = export(module, tensors)
-    program = convert(exported)
-    assert program.composites == composites
-    with torch.no_grad():
-        expected = module(*tensors)
-    inputs = dict(zip(program.input_names(), tensors, strict=True))
-    dtype = tensors[0].dtype
-    # half precision is rounded at other places without the composite, up to three times
-    assert_equal(program.run(inputs), expected, dtype, 2.0)
-    written_out = convert(exported, recover=False)
-    assert written_out.composites == {}
-    assert_equal(written_out.run(inputs), expected, dtype, 2.0)
-    return program
 
 
 def check_on_runtime(function: Callable[..., Any], tensors: tuple[torch.Tensor, ...], native: Native) -> None:
@@ -99,77 +34,7 @@ def check_on_runtime(function: Callable[..., Any], tensors: tuple[torch.Tensor, 
     assert_equal(outputs, expected, tensors[0].dtype, 2.0)
 
 
-def arguments(program: AIProgram) -> list[str]:
-    """The operand types of the only composite."""
-    (graph,) = [graph for graph in program.module.graphs if "composite_decl" in graph.attributes | graph.properties]
-    return [str(value.type) for value in graph.regions[0].block.args]
-
-
-def uniform(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Numbers whose mean is not 0."""
-    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 3 - 1).to(dtype)
-
-
 # ---- formulas --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a norm is written."""
-
-    variance: str = "var"
-    root: str = "rsqrt"
-    rounding: str = "end"
-    """Whether half precision is cast back before the weight or at the end."""
-    weights: str = "both"
-    weight_first: bool = False
-    dtype: torch.dtype = torch.float32
-    eps: float = 1e-5
-
-    def over_root(self, x: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-        square = square + self.eps
-        match self.root:
-            case "rsqrt":
-                return torch.rsqrt(square) * x if self.weight_first else x * torch.rsqrt(square)
-            case "divide":
-                return x / torch.sqrt(square)
-            case "power":
-                return x * torch.pow(square, -0.5)
-            case "half power":
-                return x / square**0.5
-            case _:
-                return x * (1.0 / torch.sqrt(square))
-
-    def standardized(self, x: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-        match self.variance:
-            case "var":
-                centered = x - x.mean(axes, keepdim=True)
-                variance = x.var(axes, unbiased=False, keepdim=True)
-            case "var_mean":
-                variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
-                centered = x - mean
-            case "product":
-                centered = x - x.mean(axes, keepdim=True)
-                variance = (centered * centered).mean(axes, keepdim=True)
-            case "power":
-                mean = x.mean(axes, keepdim=True)
-                variance = (x - mean).pow(2).mean(axes, keepdim=True)
-                centered = x - mean
-            case _:
-                variance = (x - x.mean(axes, keepdim=True)).square().mean(axes, keepdim=True)
-                centered = x - x.mean(axes, keepdim=True)
-        return self.over_root(centered, variance)
-
-    def affine(self, normal: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        if self.rounding == "before":
-            normal = normal.to(self.dtype)
-        else:
-            w, b = w.to(normal.dtype), b.to(normal.dtype)
-        if self.weights != "none":
-            normal = w * normal if self.weight_first else normal * w
-        if self.weights == "both":
-            normal = normal + b
-        return normal.to(self.dtype)
 
 
 FORMS = st.builds(
@@ -216,10 +81,6 @@ def rms_norm(form: Form, one_plus: bool) -> Callable[..., torch.Tensor]:
         return form.affine(normal, 1.0 + w if one_plus else w, w)
 
     return function
-
-
-def tensors(form: Form, shape: tuple[int, ...], size: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-    return uniform(shape, form.dtype), uniform(size, form.dtype, 1) + 1, uniform(size, form.dtype, 2)
 
 
 @FEW

@@ -7,13 +7,13 @@ import zlib
 import pytest
 import torch
 
-from catalog.cases import make_tensor
 from patcomp.ir.constants import constant_values
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
+from tests.catalog.cases import make_tensor
 
 RULES = default_rules().stage("optimize")
 

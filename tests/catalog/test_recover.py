@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from models import zoo
 from torch import nn
 
 import patcomp
-from catalog.cases import TOLERANCES
 from patcomp import TorchConverter
 from patcomp.emit.program import AIProgram
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir.types import element_name
 from patcomp.proof.selftest import SelfTest, self_tests
 from patterns_catalog import default_rules
+from tests.catalog.cases import TOLERANCES
+from tests.catalog.recovering import convert
+from tests.models import zoo
 
 SELF_TESTS = [test for rule in default_rules().declarative() for test in self_tests(rule)]
 
@@ -25,33 +26,6 @@ SELF_TESTS = [test for rule in default_rules().declarative() for test in self_te
 @pytest.mark.parametrize("self_test", SELF_TESTS, ids=str)
 def test_declaration_implies(self_test: SelfTest) -> None:
     self_test.run()
-
-
-class _Calling(nn.Module):
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors)
-
-
-def convert(function: Callable[..., Any], *tensors: torch.Tensor) -> AIProgram:
-    """The program of a function, whose results on the evaluator are eager's."""
-    module = _Calling(function)
-    exported = torch.export.export(module, tensors).run_decompositions(patcomp.get_decomp_table())
-    program = TorchConverter().add_exported_program(exported).to_coreai()
-    _assert_equal(program, module, tensors)
-    return program
-
-
-def _assert_equal(program: AIProgram, module: nn.Module, tensors: tuple[torch.Tensor, ...]) -> None:
-    with torch.no_grad():
-        expected = torch.utils._pytree.tree_leaves(module(*tensors))
-    given = program.run(dict(zip(program.input_names(), tensors, strict=True)))
-    tolerance = max(TOLERANCES.get(x.dtype, 1e-5) for x in [*tensors, *expected])
-    for name, reference in zip(program.output_names(), expected, strict=True):
-        torch.testing.assert_close(given[name], reference, rtol=tolerance, atol=tolerance)
 
 
 def rms_norms(program: AIProgram) -> int:

@@ -9,14 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import Native
-from thorough import examples
 
-from catalog.recovering import convert
-from catalog.test_declarations import declarations
 from patcomp import AIProgram
-
-Tensors = tuple[torch.Tensor, ...]
+from patcomp.emit.native import Native
+from tests.catalog.declarations import declarations
+from tests.catalog.recovering import convert
+from tests.catalog.rotations import Tensors, angles, of, rotate_half, wide_tables
+from tests.helpers.thorough import examples
 
 ROPES = (
     "rope", "rope of some dimensions", "rope with half tables", "rope with half tables of some dimensions",
@@ -33,27 +32,9 @@ def ropes(program: AIProgram) -> int:
 # ---- the parts, as models write them ---------------------------------------------------------------
 
 
-def angles(positions: torch.Tensor, width: int) -> torch.Tensor:
-    """[batch, positions, width / 2]"""
-    frequencies = 1.0 / 10000.0 ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
-    return positions[:, :, None].float() * frequencies
-
-
-def wide_tables(x: torch.Tensor, positions: torch.Tensor, width: int, factor: float = 1.0) -> Tensors:
-    """As in transformers: both halves, a factor of attention, the dtype of the input, a head dimension."""
-    half = angles(positions, width)
-    wide = torch.cat((half, half), dim=-1)
-    return tuple((table * factor).to(x.dtype).unsqueeze(1) for table in (wide.cos(), wide.sin()))
-
-
 def half_tables(x: torch.Tensor, positions: torch.Tensor, width: int) -> Tensors:
     half = angles(positions, width)
     return tuple(table.to(x.dtype).unsqueeze(1) for table in (half.cos(), half.sin()))
-
-
-def rotate_half(x: torch.Tensor) -> torch.Tensor:
-    first, second = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
-    return torch.cat((-second, first), dim=-1)
 
 
 def rotate_half_by_chunk(x: torch.Tensor) -> torch.Tensor:
@@ -140,11 +121,6 @@ def inputs(shape: Any = (2, 3, 5, 8), dtype: torch.dtype = torch.float32) -> Ten
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator).to(dtype)
     return x, torch.randint(0, 40, (shape[0], shape[2]), generator=generator)
-
-
-def of(form: Callable[..., torch.Tensor], width: int = 8) -> Callable[..., torch.Tensor]:
-    """A form as a function of tensors only."""
-    return lambda x, positions: form(x, positions, width)
 
 
 # ---- they are found, and agree ---------------------------------------------------------------------

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 
-from catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case, make_tensor
-from catalog.recovering import convert
+from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
 from patcomp.patterns import Example, OpRule
 from patterns_catalog import default_rules
+from tests.catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case, make_tensor
+from tests.catalog.recovering import convert
 
 RULES = [rule for rule in default_rules().procedural() if rule.stage != "optimize"]
 

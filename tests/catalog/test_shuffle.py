@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import Native
-from thorough import examples
 
-from catalog.recovering import convert
 from patcomp import AIProgram
+from patcomp.emit.native import Native
+from tests.catalog.recovering import convert
+from tests.helpers.thorough import examples
 
 RULE = "pixel_shuffle of views"
 

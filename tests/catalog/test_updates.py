@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from native import Native
-from programs import program
 
+from patcomp.emit.native import Native
 from patcomp.ir import coreai
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule
@@ -17,6 +16,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
+from tests.helpers.programs import program
 
 RULES = default_rules().stage("optimize")
 END = 2**31 - 1

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from native import Native
 from torch.nn import functional
 
-from catalog.recovering import convert
+from patcomp.emit.native import Native
+from tests.catalog.recovering import convert
 
 X = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
 

@@ -11,31 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from native import NativeError, ProcessDied
-from programs import program
 
 from patcomp.emit import Asset, AssetError, asset, parse_with_toolchain, save_asset
+from patcomp.emit.native import NativeError, ProcessDied
 from patcomp.errors import MissingToolchainError, VerifyError
 from patcomp.ir import IRModule, Value, coreai, tensor
+from tests.emit.assets import adds, ramp
+from tests.helpers.programs import program
 
 pytest.importorskip("coreai")
-
-
-def adds(*weights: np.ndarray) -> IRModule:
-    """A program that adds weights to its input, one after the other."""
-    module = IRModule()
-
-    def body(x: Value) -> Value:
-        for weight in weights:
-            x = coreai.add(x, coreai.constant(weight))
-        return x
-
-    shape = "x".join(map(str, weights[0].shape))
-    return program({"x": f"{shape}xf32"}, body, module=module)
-
-
-def ramp(count: int, start: float = 0.0) -> np.ndarray:
-    return np.arange(start, start + count, dtype=np.float32)
 
 
 def size_of(path: Path) -> int:
@@ -152,7 +136,8 @@ def test_a_refused_program_leaves_everything_as_it_was(tmp_path: Path):
 FULL_DISK = """
 import resource, signal, sys
 sys.path[:0] = sys.argv[2:]
-from test_asset import adds, ramp, save_asset
+from patcomp.emit import save_asset
+from tests.emit.assets import adds, ramp
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

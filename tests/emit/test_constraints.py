@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.native import Native
 
 
 class Counts(nn.Module):

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 import pytest
-from native import Native
 
 from patcomp.emit import native as module
+from patcomp.emit.native import Native
 
 
 def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,28 +12,7 @@ from pathlib import Path
 import pytest
 
 from patcomp.emit.replacement import check_space, check_target, recover, replacing
-
-FILES = ("main.mlirb", "metadata.json", "initial_state.npz")
-
-
-def write(folder: Path, content: str) -> None:
-    """Writes what looks like an asset, file by file."""
-    folder.mkdir()
-    for name in FILES:
-        (folder / name).write_text(content)
-
-
-def save(target: Path, content: str, *, force: bool = False) -> None:
-    """Replaces an asset as `save_asset` does."""
-    with replacing(target, force) as draft:
-        write(draft, content)
-
-
-def save_half(target: Path) -> None:
-    """Fails while it writes."""
-    with replacing(target) as draft:
-        draft.mkdir()
-        raise KeyboardInterrupt
+from tests.emit.assets import FILES, save
 
 
 def content(target: Path) -> set[str]:
@@ -45,6 +24,13 @@ def content(target: Path) -> set[str]:
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "net.aimodel"
+
+
+def save_half(target: Path) -> None:
+    """Fails while it writes."""
+    with replacing(target) as draft:
+        draft.mkdir()
+        raise KeyboardInterrupt
 
 
 def test_assets_and_empty_folders_are_replaced(target: Path) -> None:
@@ -140,7 +126,7 @@ import os, signal, sys
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from test_replacement import save
+from tests.emit.assets import save
 
 folder, how = Path(sys.argv[2]), sys.argv[3]
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.unlink", "fcntl.flock")
@@ -190,7 +176,7 @@ def test_interrupted_at_every_step(tmp_path: Path, how: str, what: str) -> None:
     folder = tmp_path / "assets"
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, str(script), str(Path(__file__).parent), str(folder), how, what],
+        [sys.executable, str(script), str(Path(__file__).parents[2]), str(folder), how, what],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

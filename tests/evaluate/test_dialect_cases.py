@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import assert_agree, assert_all_agree, native_array, random_input
-from dialect_cases import READABLE, DialectCase
 
 from patcomp.errors import EvaluationError
 from patcomp.ir import IRModule
@@ -15,6 +13,8 @@ from patcomp.ir.infer import compatible, infer_types
 from patcomp.ir.module import names_of
 from patcomp.ir.types import HandleType, element_name, shape_of
 from patcomp.ir.xdsl import TensorType
+from tests.evaluate.agreement import assert_agree, assert_all_agree, native_array, random_input
+from tests.helpers.dialect_cases import READABLE, DialectCase
 
 GIVEN = {
     "range": {"x0": torch.tensor(1), "x1": torch.tensor(9), "x2": torch.tensor(3)},

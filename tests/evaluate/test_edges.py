@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from agreement import assert_all_agree, native_array
-from native import Native, ProcessDied
-from programs import program
 
+from patcomp.emit.native import Native, ProcessDied
 from patcomp.errors import EvaluationError
 from patcomp.ir import coreai
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, integer_range, is_integer
+from tests.evaluate.agreement import assert_all_agree, native_array
+from tests.helpers.programs import program
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = [NAN, INF, -INF, -0.0, 0.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 90.0, -90.0, 1e-30, 1.0, 3.3]

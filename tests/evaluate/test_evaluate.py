@@ -8,8 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from agreement import assert_agree, assert_all_agree
-from programs import program, tensor_type
 
 from patcomp.errors import EvaluationError
 from patcomp.ir import Builder, IRModule, Value, coreai, create_graph
@@ -19,6 +17,8 @@ from patcomp.ir.evaluate import IMPLEMENTATIONS, evaluate, evaluate_graph
 from patcomp.ir.region import create_region
 from patcomp.ir.types import element_type, tensor
 from patcomp.ir.xdsl import Block, DenseResourceAttr
+from tests.evaluate.agreement import assert_agree, assert_all_agree
+from tests.helpers.programs import program, tensor_type
 
 
 def test_every_op_is_implemented():

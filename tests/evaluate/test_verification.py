@@ -8,12 +8,12 @@ from typing import Any, get_type_hints
 
 import pytest
 import torch
-from native import Native
 from rich.console import Console
 from torch import nn
 
 import patcomp
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate import compare, verify_outputs
 
 X = torch.tensor([[1.0, -2.0, 3.0]])

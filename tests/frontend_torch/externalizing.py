@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from native import Native
 from torch import nn
 
 from patcomp import TorchConverter, get_decomp_table
+from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.frontend_torch.externalization.externalize import Target
 from patcomp.ir.attributes import CompositeDeclarationAttr

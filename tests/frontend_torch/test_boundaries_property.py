@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from frontend_torch.externalizing import exporter
 from hypothesis import given
 from hypothesis import strategies as st
-from native import Native
-from thorough import drawn
 from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.composite_ops import RMSNorm
+from patcomp.emit.native import Native
 from patcomp.frontend_torch.externalization.externalize import Target
+from tests.frontend_torch.externalizing import exporter
+from tests.helpers.thorough import drawn
 
 FEATURES = 4
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from externalizing import check
-from native import Native
 from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter, get_decomp_table
 from patcomp.composite_ops import SDPA
+from patcomp.emit.native import Native
+from tests.frontend_torch.externalizing import check
 
 ATTENTION = ExternalizeSpec(SDPA, "scaled_dot_product_attention", ["scale", "is_causal", "window_size"])
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from frontend_torch.test_converter import Function
-from native import Native
-from programs import program
 
 from patcomp import TorchConverter, VerifyError
+from patcomp.emit.native import Native
 from patcomp.ir import coreai
 from patcomp.ir.casts import holds
 from patcomp.ir.types import element_type
 from patcomp.ir.verify import verify
+from tests.frontend_torch.models import Function
+from tests.helpers.programs import program
 
 FLOATS = torch.tensor([-1.75, -0.875, -0.25, 0.0, 0.5, 0.875, 1.375, 2.0])
 SHORTS = torch.tensor([2049, -2051, 3, 4097], dtype=torch.int16)

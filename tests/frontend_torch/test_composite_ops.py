@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import models.zoo  # noqa: F401  (which makes transformers importable beside a PyTorch without CUDA)
 import pytest
 import torch
-from catalog.cases import TOLERANCES
-from native import Native
 from torch import nn
 from torch.nn import functional
 
 import patcomp
+import tests.models.zoo  # noqa: F401  (which makes transformers importable beside a PyTorch without CUDA)
 from patcomp import TorchConverter
 from patcomp.composite_ops import SDPA, GatedDeltaUpdate, GatherMM, RMSNorm, RMSNormImpl, RoPE, Version
+from patcomp.emit.native import Native
+from tests.catalog.cases import TOLERANCES
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 

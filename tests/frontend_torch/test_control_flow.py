@@ -9,38 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch._higher_order_ops import while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch.nn import functional
-from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
 from patcomp.ir import parse_module, to_text
-from patcomp.ir.evaluate.element_types import to_tensor
+from tests.frontend_torch.branches import Captures, assert_agrees, zero
+from tests.helpers.workers import in_one_worker
 
 Case = tuple[Callable[..., Any], list[tuple[Any, ...]]]
-
-
-class Captures(nn.Module):
-    """A model whose control flow may use its layers."""
-
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear, self.norm = nn.Linear(3, 3), nn.LayerNorm(3)
-        self.weight = nn.Parameter(torch.randn(3))
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(self, *args)
-
-
-def zero() -> torch.Tensor:
-    return torch.zeros((), dtype=torch.int64)
 
 
 def predicate(value: bool) -> torch.Tensor:
@@ -247,19 +229,6 @@ def converted(name: str) -> tuple[Captures, torch.export.ExportedProgram, AIProg
     model = Captures(function).eval()
     exported = torch.export.export(model, inputs[0])
     return model, exported, TorchConverter().add_exported_program(exported).to_coreai()
-
-
-def assert_agrees(model: nn.Module, program: AIProgram, inputs: tuple[Any, ...], native: Native) -> None:
-    """Evaluator and runtime agree with eager in every result."""
-    leaves = torch.utils._pytree.tree_leaves
-    with torch.no_grad():
-        expected = leaves(model(*inputs))
-    narrow = [value.to(torch.int32) if value.dtype == torch.int64 else value for value in leaves(inputs)]
-    given = dict(zip(program.input_names(), narrow, strict=True))
-    for outputs in (program.run(given), native.run(program.module, given)):
-        for name, wanted in zip(program.output_names(), expected, strict=True):
-            wanted = wanted.to(torch.int32) if wanted.dtype == torch.int64 else wanted
-            torch.testing.assert_close(to_tensor(outputs[name]), wanted, atol=1e-5, rtol=1e-4)
 
 
 @each_case

@@ -13,30 +13,7 @@ from torch import nn
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.ir import parse_module
-
-
-class Function(nn.Module):
-    """A function as a module, for export."""
-
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
-
-class TwoBranches(nn.Module):
-    def forward(self, x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x + z, x * z
-
-
-def export(model: nn.Module | Callable[..., Any], *args: Any, **options: Any) -> torch.export.ExportedProgram:
-    module = model if isinstance(model, nn.Module) else Function(model)
-    return torch.export.export(module.eval(), args, **options).run_decompositions(get_decomp_table())
-
-
-PAIR = (torch.randn(2, 3), torch.randn(2, 3))
+from tests.frontend_torch.models import PAIR, Function, TwoBranches, export
 
 
 def test_default_names_are_those_of_forward_and_of_the_nodes() -> None:

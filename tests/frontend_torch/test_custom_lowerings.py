@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from native import Native
 from torch import Tensor, nn
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table, get_operand, get_operands, supports
+from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.ir import IRModule, coreai
 

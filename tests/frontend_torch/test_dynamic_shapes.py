@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch.export import Dim
 
 from patcomp import TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate import prepare_input
+from tests.frontend_torch.models import Views
 
 
 class Function(nn.Module):
@@ -46,27 +47,6 @@ def check_sizes(model: nn.Module, dynamic_shapes: Any, calls: Sequence[tuple[Any
                     torch.as_tensor(outputs[name]), wanted, rtol=1e-4, atol=1e-5, check_dtype=False
                 )
     return program
-
-
-class Views(nn.Module):
-    """Linear layers and views with two dynamic dimensions, a derived one, sizes as numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        batch, length, _ = x.shape
-        heads = self.linear(x).view(batch, length, 2, 4).transpose(1, 2)
-        flat = heads.reshape(batch, 2 * length, 4)
-        return (
-            flat[:, :length].mean(1),
-            torch.cat([x, y], 1)[:, -1],
-            torch.arange(length) * 2,
-            x * length + torch.zeros(batch, 1, 8),
-            flat.unsqueeze(1).expand(-1, 3, -1, -1),
-            torch.full((length,), length // 2),
-        )
 
 
 def test_views_slices_and_sizes_as_numbers(native: Native) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from frontend_torch.test_converter import Function
-from native import Native
 from torch.nn import functional
 
 from patcomp import TorchConverter
+from patcomp.emit.native import Native
+from tests.frontend_torch.models import Function
 
 
 def rows(x: torch.Tensor) -> torch.Tensor:

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_converter import export
-from native import Native
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands.torchvision import declare_operators
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import graph_name, names_of
 from patcomp.ir.types import TensorType
+from tests.frontend_torch.models import export
 
 
 def run_natively(program: AIProgram, native: Native, entry: str, *args: Any, state: Any = None, **kwargs: Any) -> Any:

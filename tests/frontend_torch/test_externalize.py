@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from externalizing import (
+from torch import nn
+
+import patcomp
+from patcomp import ExternalizeSpec, TorchConverter, UnsupportedError, get_decomp_table, mark_for_externalization
+from patcomp.composite_ops import RMSNorm, RMSNormImpl
+from patcomp.emit.native import Native
+from patcomp.frontend_torch.externalization.externalize import Target
+from patcomp.ir.module import graph_name, names_of
+from tests.frontend_torch.externalizing import (
     Affine,
     Around,
     Scale,
@@ -25,14 +33,6 @@ from externalizing import (
     graphs,
     state_of,
 )
-from native import Native
-from torch import nn
-
-import patcomp
-from patcomp import ExternalizeSpec, TorchConverter, UnsupportedError, get_decomp_table, mark_for_externalization
-from patcomp.composite_ops import RMSNorm, RMSNormImpl
-from patcomp.frontend_torch.externalization.externalize import Target
-from patcomp.ir.module import graph_name, names_of
 
 # ---- the two modes --------------------------------------------------------------------------------
 

@@ -6,15 +6,26 @@ from typing import Any
 
 import pytest
 import torch
-from externalizing import Affine, Around, Scale, X, calls, check, convert, declared, exporter, graphs
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from native import Native
-from thorough import drawn
 from torch import nn
 
 from patcomp import ExternalizeSpec, TorchConverter
+from patcomp.emit.native import Native
 from patcomp.frontend_torch.externalization.externalize import Target
+from tests.frontend_torch.externalizing import (
+    Affine,
+    Around,
+    Scale,
+    X,
+    calls,
+    check,
+    convert,
+    declared,
+    exporter,
+    graphs,
+)
+from tests.helpers.thorough import drawn
 
 
 class Shapes(nn.Module):

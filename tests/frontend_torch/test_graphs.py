@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from native import Native
 from torch import Tensor, nn
 
 from patcomp import StageError, TorchConverter, generate_composite_decl, get_operands
+from patcomp.emit.native import Native
 from patcomp.ir import coreai
 
 

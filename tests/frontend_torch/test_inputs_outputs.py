@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from frontend_torch.test_converter import Function, export
-from native import Native
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from patcomp import AIProgram, EvaluationError, TorchConverter
+from patcomp.emit.native import Native
 from patcomp.emit.signature import Fixed
 from patcomp.ir import IRModule
 from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+from tests.frontend_torch.models import Function, assert_same, export
 
 X = torch.arange(6.0).reshape(2, 3)
 WEIGHT = nn.Parameter(torch.tensor([2.0, 1.0, -1.0]))
@@ -59,16 +58,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 def converted(function: Callable[..., Any], *args: Any, **names: Any) -> AIProgram:
     return TorchConverter().add_exported_program(export(Function(function), *args), **names).to_coreai()
-
-
-def assert_same(given: Any, expected: Any) -> None:
-    assert pytree.tree_structure(given) == pytree.tree_structure(expected)
-    for value, reference in zip(pytree.tree_leaves(given), pytree.tree_leaves(expected), strict=True):
-        if isinstance(reference, torch.Tensor):
-            torch.testing.assert_close(torch.as_tensor(value), reference.detach(), check_dtype=False)
-        else:
-            assert value == reference
-            assert type(value) is type(reference)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_converter import export
-from native import Native
 from torch._higher_order_ops.while_loop import while_loop
 
 from patcomp import AIProgram, ConversionWarning, Problem, TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
+from tests.frontend_torch.models import export
 
 IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 MASK = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_inputs_outputs import assert_same
-from native import Native
 from torch import nn
 from torch.export import Dim
 
-from patcomp import AIProgram, EvaluationError, TorchConverter
-from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+from patcomp import EvaluationError
+from patcomp.emit.native import Native
+from tests.frontend_torch.models import assert_same, converted, run_on
 
 
 class Counted(nn.Module):
@@ -34,21 +33,6 @@ SHAPES = {
 
 def inputs(batch: int, n: int, rows: int) -> tuple[Any, ...]:
     return torch.randn(batch, 4), n, {"first": torch.randn(rows, 20)}
-
-
-def converted(model: nn.Module, args: tuple[Any, ...], shapes: Any, **options: Any) -> AIProgram:
-    exported = torch.export.export(model, args, dynamic_shapes=shapes)
-    return TorchConverter().add_exported_program(exported, **options).to_coreai()
-
-
-def run_on(native: Native, program: AIProgram, args: tuple[Any, ...]) -> Any:
-    call = program.signature().call
-    assert call is not None
-    values = {
-        name: torch.tensor(value, dtype=torch.int32) if isinstance(value, int) else value
-        for name, value in arguments_by_name(call, args, {}).items()
-    }
-    return result_of(call, native.run(program.module, values))
 
 
 def test_numbers_in_and_out(native: Native) -> None:

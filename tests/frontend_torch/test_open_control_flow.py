@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_control_flow import Captures, assert_agrees, zero
-from native import Native
 from torch._higher_order_ops import while_loop
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch.export import Dim
 
 from patcomp import TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
+from tests.frontend_torch.branches import Captures, assert_agrees, zero
 
 N, K = Dim("n", min=4, max=9), Dim("k", min=4, max=9)
 ROWS: Any = ({0: N},)

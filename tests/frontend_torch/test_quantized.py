@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the ops
-from externalizing import calls, check, declared, graphs
-from native import Native
 from torch import nn
 from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map
 
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
+from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.errors import UnsupportedError
 from patcomp.frontend_torch.externalization.externalize import Target
+from tests.frontend_torch.externalizing import calls, check, declared, graphs
 
 OPS = torch.ops.quantized_decomposed
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from frontend_torch.test_converter import export
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
+from tests.frontend_torch.models import export
 
 
 class Norm(nn.Module):

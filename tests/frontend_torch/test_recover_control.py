@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from models import zoo
-from native import Native
 from torch import nn
 from torch.nn import functional
 
 from patcomp import TorchConverter, get_decomp_table
+from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
+from tests.models import zoo
 
 
 class Preserved(nn.Module):

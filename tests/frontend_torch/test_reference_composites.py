@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch.nn import functional
-from workers import in_one_worker
 
 import patcomp
 from patcomp import RuleError, TorchConverter, get_decomp_table
+from patcomp.emit.native import Native
 from patcomp.patterns import Rule, RuleSet
 from patcomp.proof.equivalence import check_equivalence
 from patcomp.proof.selftest import self_tests
 from patterns_catalog import default_rules
+from tests.helpers.workers import in_one_worker
 
 
 def norm(x: torch.Tensor, w: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:

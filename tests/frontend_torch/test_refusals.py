@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_converter import PAIR, Function, TwoBranches, export
 from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
 from patcomp.patterns import OpRule, OpView, Stage
+from tests.frontend_torch.models import PAIR, Function, TwoBranches, export
 
 
 class Counts(nn.Module):

@@ -8,14 +8,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import torch
-from frontend_torch.test_numbers import run_on
 from hypothesis import given
-from native import Native
-from thorough import drawn
 from torch import Tensor, nn
 from torch.export import Dim
 
 from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
+from tests.frontend_torch.models import run_on
+from tests.helpers.thorough import drawn
 
 STEPS: dict[str, Callable[[Tensor], Any]] = {
     "the first three": lambda x: x[:3],

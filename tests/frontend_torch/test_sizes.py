@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_inputs_outputs import assert_same
-from frontend_torch.test_numbers import converted, run_on
-from native import Native
 from torch import nn
 from torch.export import Dim
+
+from patcomp.emit.native import Native
+from tests.frontend_torch.models import assert_same, converted, run_on
 
 AXES = {0: Dim("n", min=1, max=64), 1: Dim("m", min=1, max=64)}
 SIZES = [(5, 3), (3, 5), (4, 4), (12, 1)]

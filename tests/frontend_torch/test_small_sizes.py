@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_dims import converted, exported_function
 from torch import Tensor
 from torch.export import Dim
 
 from patcomp import ConversionWarning, EvaluationError
+from tests.frontend_torch.dynamic import converted, exported_function
 
 WRONG: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "slice": (lambda x: x.flatten()[:7] * 2, r"op aten.slice.Tensor, node %slice_1, at tests/.*py:\d+"),

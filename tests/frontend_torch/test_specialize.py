@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_torch.test_dynamic_shapes import Views
-from frontend_torch.test_inputs_outputs import assert_same
-from frontend_torch.test_numbers import run_on
-from native import Native
 from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.native import Native
+from tests.frontend_torch.models import Views, assert_same, run_on
 
 N, M = Dim("n", min=1, max=16), Dim("m", min=2, max=64)
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from frontend_torch.test_converter import export
-from native import Native
 from torch import nn
 from torch._higher_order_ops import while_loop
 from torch.utils import _pytree as pytree
@@ -23,10 +21,12 @@ from patcomp import (
     UnsupportedError,
     mark_for_externalization,
 )
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import names_of
 from patcomp.ir.types import HandleType
+from tests.frontend_torch.models import export
 
 X, Y = torch.arange(4.0).reshape(1, 4), torch.tensor([[5.0, -1.0, 2.0, 0.5]])
 

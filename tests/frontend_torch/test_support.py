@@ -6,12 +6,12 @@ import json
 
 import pytest
 import torch
-from frontend_torch.test_converter import export
 
 import patcomp
 from patcomp.frontend_torch.support import MEASURED, op_support, supported_ops
 from patcomp.ops_page import ops_page
 from patterns_catalog import default_rules
+from tests.frontend_torch.models import export
 
 
 def test_an_op_by_name_overload_and_packet() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from frontend_torch.test_converter import PAIR, Function, TwoBranches, export
-from native import Native
 
 from patcomp import TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate.element_types import to_tensor
+from tests.frontend_torch.models import PAIR, Function, TwoBranches, export
 
 HALF, INTEGERS = torch.tensor([60000.0, -60000.0, 1.0]).half(), torch.tensor([2**30 + 1, -(2**30) - 1, 5]).int()
 X, NUMBER = torch.tensor([0.5, -2.0, 3.0]), torch.tensor(2.5)

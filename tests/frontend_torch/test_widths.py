@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from frontend_torch.test_converter import export
-from native import Native
 
 from patcomp import TorchConverter, UnsupportedError
+from patcomp.emit.native import Native
 from patcomp.errors import EvaluationError
+from tests.frontend_torch.models import export
 
 BIG = 5_000_000_000
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from native import Native, NativeError
-from thorough import drawn
 from torch import Tensor, nn
 from torch.export import Dim
 
 from patcomp import AIProgram, EvaluationError, TorchConverter, get_decomp_table
+from patcomp.emit.native import Native, NativeError
+from tests.helpers.thorough import drawn
 
 SIZE = 8
 Write = Callable[..., Any]

@@ -1,7 +1,7 @@
 """Draws programs, judges them and prints a table.
 
-    PYTHONPATH=.:tests python -m fuzz --programs 5000 --seed 0 --jobs 2
-    PYTHONPATH=.:tests python -m fuzz --seed 0 --only 137 --show
+    python -m tests.fuzz --programs 5000 --seed 0 --jobs 2
+    python -m tests.fuzz --seed 0 --only 137 --show
 
 Program 137 of seed 0 is the same in every run. A failing program is made smaller and written to the folder of
 `--output` as a script of its own.
@@ -18,8 +18,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fuzz.campaign import Row, campaign
-from fuzz.judge import FAILURES, KINDS, REFUSED
+from tests.fuzz.campaign import Row, campaign
+from tests.fuzz.judge import FAILURES, KINDS, REFUSED
 
 
 def table(rows: list[Row], seconds: float) -> Table:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 
-import faster_export  # noqa: F401
 import torch
-from native import Native
 
-from fuzz.generator import generate
-from fuzz.judge import ABORT, WRONG, Outcome, judge
-from fuzz.script import script
-from fuzz.shrink import shrunk
+import tests.helpers.faster_export  # noqa: F401
+from patcomp.emit.native import Native
+from tests.fuzz.generator import generate
+from tests.fuzz.judge import ABORT, WRONG, Outcome, judge
+from tests.fuzz.script import script
+from tests.fuzz.shrink import shrunk
 
 CHUNK = 10
 """Programs that a worker takes at a time."""

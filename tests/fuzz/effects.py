@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from fuzz.generator import Draw, Templates, Value
-from fuzz.moving_ops import bounds, index_of, indices, subscript
-from fuzz.tensor_ops import has_rank, is_float, is_number, number
+from tests.fuzz.generator import Draw, Templates, Value
+from tests.fuzz.moving_ops import bounds, index_of, indices, subscript
+from tests.fuzz.tensor_ops import has_rank, is_float, is_number, number
 
 TEMPLATES = Templates()
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from fuzz import noise
-from fuzz.program import HALF, Given, Program, Statement, Symbol, in_double, namespace
+from tests.fuzz import noise
+from tests.fuzz.program import HALF, Given, Program, Statement, Symbol, in_double, namespace
 
 T = TypeVar("T")
 LARGEST = 5000.0
@@ -259,10 +259,10 @@ class Templates(list[Template]):
 
 def generate(seed: str) -> Program:
     """The program of a seed."""
-    from fuzz.effects import TEMPLATES as EFFECTS
-    from fuzz.moving_ops import TEMPLATES as MOVING
-    from fuzz.near_composites import TEMPLATES as COMPOSITES
-    from fuzz.tensor_ops import TEMPLATES as TENSORS
+    from tests.fuzz.effects import TEMPLATES as EFFECTS
+    from tests.fuzz.moving_ops import TEMPLATES as MOVING
+    from tests.fuzz.near_composites import TEMPLATES as COMPOSITES
+    from tests.fuzz.tensor_ops import TEMPLATES as TENSORS
 
     draw = Draw(random.Random(seed))
     draw.begin(_symbols(draw) if draw.chance(0.35) else {})

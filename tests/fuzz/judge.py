@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from native import Native, NativeError, ProcessDied
-from time_limits import TimeIsUp, time_limit
 from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz import noise
-from fuzz.program import Program
 from patcomp import AIProgram, EvaluationError, PatcompError, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.evaluate.element_types import to_numpy, to_tensor
 from patcomp.ir.types import HandleType
+from tests.fuzz import noise
+from tests.fuzz.program import Program
+from tests.helpers.time_limits import TimeIsUp, time_limit
 
 SECONDS = 60
 """How long one program may take."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fuzz.generator import Draw, Skip, Templates, Value
-from fuzz.tensor_ops import axis_of, has_rank, is_float
+from tests.fuzz.generator import Draw, Skip, Templates, Value
+from tests.fuzz.tensor_ops import axis_of, has_rank, is_float
 
 TEMPLATES = Templates()
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fuzz import control
+from tests.fuzz import control
 
 HALF, SINGLE, DOUBLE = "torch.float16", "torch.float32", "torch.float64"
 NAME = re.compile(r"\b[xwbv]\d+\b")

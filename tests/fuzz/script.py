@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 
-from fuzz import control
-from fuzz.judge import Outcome, calls
-from fuzz.program import Program, values
+from tests.fuzz import control
+from tests.fuzz.judge import Outcome, calls
+from tests.fuzz.program import Program, values
 
 EXPORTS = {
     "not decomposed": "",

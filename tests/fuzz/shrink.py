@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.program import Given, Program
+from tests.fuzz.program import Given, Program
 
 
 def shrunk(program: Program, fails: Callable[[Program], bool], tries: int = 80) -> Program:

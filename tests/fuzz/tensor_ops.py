@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from fuzz.generator import Draw, Skip, Templates, Value
+from tests.fuzz.generator import Draw, Skip, Templates, Value
 
 TEMPLATES = Templates()
 FLOATS = ("torch.float32", "torch.float32", "torch.float32", "torch.float16")

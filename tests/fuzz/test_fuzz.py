@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native, NativeError, ProcessDied
 
-from fuzz import judge as judging
-from fuzz.generator import generate
-from fuzz.judge import judge
-from fuzz.noise import HALF, Noise
-from fuzz.program import Given, Program, Statement, Symbol
-from fuzz.script import script
-from fuzz.shrink import shrunk
 from patcomp import AIProgram
+from patcomp.emit.native import Native, NativeError, ProcessDied
+from tests.fuzz import judge as judging
+from tests.fuzz.generator import generate
+from tests.fuzz.judge import judge
+from tests.fuzz.noise import HALF, Noise
+from tests.fuzz.program import Given, Program, Statement, Symbol
+from tests.fuzz.script import script
+from tests.fuzz.shrink import shrunk
 
 SEED, PROGRAMS, CHUNK = 11, 40, 8
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from dialect_cases import READABLE, DialectCase
 
 from patcomp.ir import CoreaiOp, InferenceError, IRModule
 from patcomp.ir.infer import (
@@ -16,6 +15,7 @@ from patcomp.ir.infer import (
     normalize_axis,
 )
 from patcomp.ir.types import HandleType, ImageType, TokenType, shape_of
+from tests.helpers.dialect_cases import READABLE, DialectCase
 
 AUTHOR_STATES = {"argmax", "non_zero", "cast"}
 """Ops whose result element type the author chooses."""

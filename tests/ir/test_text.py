@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dialect_cases import READABLE, DialectCase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.reprint import reprint
 from patcomp.errors import ParseError
 from patcomp.ir import OPS, IRModule, create_graph, tensor
 from patcomp.ir.constants import dense
 from patcomp.ir.literals import dense_text
 from patcomp.ir.types import element_type
 from patcomp.ir.xdsl import Block, BytesAttr, DenseIntOrFPElementsAttr, FloatAttr, StringAttr
+from tests.helpers.dialect_cases import READABLE, DialectCase
+from tests.ir.reprint import reprint
 
 FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 

@@ -6,14 +6,14 @@ import re
 import time
 
 import pytest
-from dialect_cases import READABLE, DialectCase
 
-from ir.programs import graph_text, program
 from patcomp.errors import VerifyError
 from patcomp.ir import OPS, Builder, IRModule, Value, create_graph, tensor, verify
 from patcomp.ir import coreai as ops
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.xdsl import Block, IntegerAttr, IntegerType, StringAttr
+from tests.helpers.dialect_cases import READABLE, DialectCase
+from tests.ir.programs import graph_text, program
 
 NOT_FOR_THE_RUNTIME = {"reduce", "reduce_index", "if_noelse", "coreaix_cast", "coreaix_view", "unrealized_cast"}
 """Cases that are well-formed, but that the toolchain cannot save, load or print."""

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from ir.programs import graph_text, program
 from patcomp.errors import VerifyError
 from patcomp.ir import BlobStore, IRModule, verify
+from tests.ir.programs import graph_text, program
 
 X = "tensor<2x3xf32>"
 AXIS = "%a = coreai.constant dense<{}> : tensor<si32>\n"

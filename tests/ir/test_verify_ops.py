@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from ir.programs import program
 from patcomp.errors import VerifyError
 from patcomp.ir import verify
+from tests.ir.programs import program
 
 X = "tensor<2x3xf32>"
 AXIS = "%a = coreai.constant dense<{}> : tensor<si32>\n"

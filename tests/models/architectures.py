@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from models.blocks import EDSR, DiffusionBlock, StyleNet
-from models.zoo import ESPCN, Example
 from torch import nn
 
 from patcomp import get_decomp_table
+from tests.models.blocks import EDSR, DiffusionBlock, StyleNet
+from tests.models.zoo import ESPCN, Example
 
 LENGTH = 12
 """Tokens in a sequence."""

@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from models.zoo import Example
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -32,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from patcomp import AIProgram
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.module import graph_name
+from tests.models.zoo import Example
 
 KINDS = {
     "norms": ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"),

@@ -5,16 +5,13 @@ A sample runs always; `-m slow` runs all of them, on the runtime too.
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
-from models.architectures import VARIANTS, build, export
-from models.expected import MISSES, expected, listed_miss, recovered, relative_error
-from models.zoo import Example
-from native import Native
 
-from patcomp import AIProgram, TorchConverter
+from patcomp.emit.native import Native
 from patcomp.ir.verify import verify
+from tests.models.architectures import VARIANTS
+from tests.models.conversion import TOLERANCE, converted
+from tests.models.expected import MISSES, expected, listed_miss, recovered, relative_error
 
 SAMPLE = (
     ("deberta_v2", "eager"),
@@ -26,8 +23,6 @@ SAMPLE = (
     ("swin", "eager"),
     ("diffusion_block", "eager"),
 )
-TOLERANCE = 1e-4
-"""Of the largest output value."""
 
 
 def _variant(variant: tuple[str, str], *marks: pytest.MarkDecorator) -> object:
@@ -40,12 +35,6 @@ each_variant = pytest.mark.parametrize(
     ("name", "attention"),
     [_variant(variant, *(() if variant in SAMPLE else (pytest.mark.slow,))) for variant in VARIANTS],
 )
-
-
-@cache
-def converted(name: str, attention: str) -> tuple[Example, AIProgram]:
-    example = build(name, attention)
-    return example, TorchConverter().add_exported_program(export(example)).to_coreai()
 
 
 def test_the_sample_exists() -> None:

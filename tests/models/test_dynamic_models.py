@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch.export import Dim
-from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.commands.torchvision import declare_operators
+from patcomp.emit.native import Native
+from tests.helpers.workers import in_one_worker
 
 declare_operators()  # the models are imported below, where they are made
 

@@ -6,11 +6,11 @@ A sample runs always; `-m slow` runs all of them.
 from __future__ import annotations
 
 import pytest
-from models.architectures import ARCHITECTURES, FORMS, VARIANTS, build, export
-from models.expected import recovered, relative_error
-from models.test_architectures import TOLERANCE, converted
 
 from patcomp import TorchConverter
+from tests.models.architectures import ARCHITECTURES, FORMS, VARIANTS, build, export
+from tests.models.conversion import TOLERANCE, converted
+from tests.models.expected import recovered, relative_error
 
 SAMPLE = ("gpt2", "llama", "espcn", "style_net", "diffusion_block", "transformer_encoder")
 

@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 import torch
-from models.zoo import MODELS, Example, build
-from native import Native
-from workers import in_one_worker
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
+from patcomp.emit.native import Native
 from patcomp.ir import parse_module, to_text
 from patcomp.ir.evaluate import compare, prepare_input
+from tests.helpers.workers import in_one_worker
+from tests.models.zoo import MODELS, Example, build
 
 COMPOSITES = {
     "resnet18": {"batch_norm": 20},

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 import torch
-from models.zoo import _randomized
-from native import Native
 
 from patcomp import TorchConverter
+from patcomp.emit.native import Native
+from tests.models.zoo import _randomized
 
 
 @pytest.mark.parametrize("version", [1, 2])

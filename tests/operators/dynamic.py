@@ -1,7 +1,7 @@
 """Operators with every dimension dynamic: one program, run with other sizes than those it was exported with.
 
-    PYTHONPATH=.:tests python -m operators.dynamic --only 'aten.*'          # the examples of Core ATen
-    PYTHONPATH=.:tests python -m operators.dynamic --only cumsum --limit 5  # OpInfo's samples of some operators
+    python -m tests.operators.dynamic --only 'aten.*'          # the examples of Core ATen
+    python -m tests.operators.dynamic --only cumsum --limit 5  # OpInfo's samples of some operators
 
 Outcomes are those of `operators.sweep`; a program whose dimensions export makes static counts, too.
 """
@@ -19,17 +19,17 @@ from typing import Any
 
 import sympy
 import torch
-from catalog.cases import eager_argument, make_case
-from native import Native, NativeError, ProcessDied
 from torch.export import Dim, ExportedProgram
 
-from operators.core import EXAMPLES
-from operators.samples import DTYPES, Program, Sample, name_of, operators, samples
-from operators.sweep import Outcome, TimeIsUp, mismatch, time_limit
 from patcomp import AIProgram, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.ir import aten
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.eager import overload_of
+from tests.catalog.cases import eager_argument, make_case
+from tests.operators.core import EXAMPLES
+from tests.operators.samples import DTYPES, Program, Sample, name_of, operators, samples
+from tests.operators.sweep import Outcome, TimeIsUp, mismatch, time_limit
 
 CHANGES = ("as exported", "larger", "smaller")
 """How the sizes of the runs of a program differ from those of the export."""

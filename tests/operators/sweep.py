@@ -1,7 +1,7 @@
 """Converts OpInfo's samples and compares evaluator and runtime with eager PyTorch.
 
-    PYTHONPATH=.:tests python -m operators.sweep --dtype float32                  # everything, results in sweep.jsonl
-    PYTHONPATH=.:tests python -m operators.sweep --only cumsum --limit 5 --show   # some operators, failures printed
+    python -m tests.operators.sweep --dtype float32                  # everything, results in sweep.jsonl
+    python -m tests.operators.sweep --only cumsum --limit 5 --show   # some operators, failures printed
 
 Each sample ends as one of: `pass`; `refused`, with the compiler's reasons; `mismatch`, numbers other than eager's;
 `crash`, the runtime died; `error`, anything else; `not exported`, when `torch.export` does not take it.
@@ -30,18 +30,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from native import Native, NativeError, ProcessDied
 from rich.console import Console
 from rich.progress import track
-from time_limits import TimeIsUp, time_limit
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
 
-from operators.samples import DTYPES, Sample, name_of, operators, samples
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.element_types import to_tensor
+from tests.helpers.time_limits import TimeIsUp, time_limit
+from tests.operators.samples import DTYPES, Sample, name_of, operators, samples
 
 SECONDS = 120
 """How long one sample may take."""

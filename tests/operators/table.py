@@ -1,7 +1,7 @@
 """What a sweep found, as the data behind `patcomp.supports`, `patcomp ops` and docs/supported-ops.md.
 
-PYTHONPATH=.:tests python -m operators.sweep --dtype float32 int64 --output sweep.jsonl
-PYTHONPATH=.:tests python -m operators.table sweep.jsonl && patcomp ops --markdown > docs/supported-ops.md
+python -m tests.operators.sweep --dtype float32 int64 --output sweep.jsonl
+python -m tests.operators.table sweep.jsonl && patcomp ops --markdown > docs/supported-ops.md
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from catalog.cases import make_case
-from catalog.exported import check, convert
-from native import Native
 
-from operators.core import EXAMPLES, REFUSED, core_overloads
+from patcomp.emit.native import Native
+from tests.catalog.cases import make_case
+from tests.catalog.exported import check, convert
+from tests.operators.core import EXAMPLES, REFUSED, core_overloads
 
 
 def test_every_core_overload_has_an_example_or_a_reason() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from native import Native
 from torch.nn.functional import interpolate, pad
 from torch.testing._internal.opinfo.core import OpInfo
 
-from operators.core import EXAMPLES
-from operators.dynamic import core_sample, run_dynamic
-from operators.samples import Program, Sample, name_of, operators, samples
+from patcomp.emit.native import Native
+from tests.operators.core import EXAMPLES
+from tests.operators.dynamic import core_sample, run_dynamic
+from tests.operators.samples import Program, Sample, name_of, operators, samples
 
 EVERY = 5
 """Of the overloads every so many are run."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from catalog.cases import Case, assert_all_agree, overload_of, values
-from native import Native
+
+from patcomp.emit.native import Native
+from tests.catalog.cases import Case, assert_all_agree, overload_of, values
 
 _PLACES = values([0, 0, 0, 2], torch.int64)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from native import Native
 
-from operators.test_semantics import assert_agrees
+from patcomp.emit.native import Native
+from tests.operators.programs import assert_agrees
 
 CASES = [
     pytest.param(lambda x: x @ x.T, id="matrix product"),

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from native import Native
 from torch import nn
 from torch.nn import functional
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.emit.native import Native
 from patcomp.ir.evaluate.element_types import to_tensor
 
 

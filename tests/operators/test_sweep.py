@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from native import Native
 
-from operators.samples import DTYPES, name_of, operators, samples
-from operators.sweep import mismatch, run_sample
+from patcomp.emit.native import Native
 from patcomp.frontend_torch.support import sweep_shares
+from tests.operators.samples import DTYPES, name_of, operators, samples
+from tests.operators.sweep import mismatch, run_sample
 
 EVERY = {"float32": 15, "float16": 60, "bfloat16": 60, "int32": 45, "int64": 60, "bool": 60, "complex64": 60}
 """Of each element type every so many operators are run, with two samples each."""

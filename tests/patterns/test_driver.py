@@ -12,7 +12,8 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
-from patcomp.patterns import Attr, Const, Index, Rewrite, RuleSet, any_of, check, compute, op_rule, rule, run, tag
+from patcomp.patterns import Attr, Const, Index, Rewrite, RuleSet, any_of, compute, op_rule, rule, run, tag
+from tests.patterns.failing_rules import _unpack, failing_condition, failing_function, unsigned
 from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare
 
 MADE = "builtin.unrealized_conversion_cast"
@@ -243,16 +244,6 @@ def test_priority_goes_before_size():
 # ---- procedural rules -----------------------------------------------------------------------------
 
 
-@op_rule("normalize", "aten.neg", "aten.abs", name="unsigned")
-def unsigned(op, b):
-    "neg and abs of a matrix"
-    op.expect(op.self.rank == 2, "only matrices")
-    b.relu(op.self)  # left over when the rule does not apply
-    if op.op_name == "aten.abs":
-        return None
-    return b.exp(op.self)
-
-
 class _Target:
     def __getattr__(self, name):
         return lambda x: aten_namespace.build(name, [x], {}, [x.ssa.type])
@@ -343,25 +334,9 @@ def test_a_rule_that_would_depend_on_what_it_replaces_does_not_happen():
 # ---- rules that fail ---------------------------------------------------------------------------------
 
 
-def _unpack(match):
-    rows, columns, depth = match["x"].shape
-    return rows * columns * depth
-
-
-@declare
-def failing_condition(a, c, x):
-    return Rewrite(a.exp(x), to=c.made(x), where=[check("three dimensions", _unpack)])
-
-
 @declare
 def failing_target(a, c, x):
     return Rewrite(a.exp(x), to=c.made(c.made(x), first=compute("the first", _unpack)))
-
-
-@op_rule("recover", "aten.exp")
-def failing_function(op, c):
-    c.relu(op["self"])
-    return op["self"].shape[7]
 
 
 @pytest.mark.parametrize("failing", [failing_condition, failing_target, failing_function], ids=lambda rule: rule.name)

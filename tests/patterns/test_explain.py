@@ -5,8 +5,8 @@ from __future__ import annotations
 from patcomp.ir.types import tensor
 from patcomp.patterns import ANY, Const, Rewrite, RuleSet, any_of, op_rule, run
 from patcomp.questions.ops import explain, find, why_not
+from tests.patterns.failing_rules import failing_condition, failing_function, unsigned
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare
-from tests.patterns.test_driver import failing_condition, failing_function, unsigned
 
 
 @declare

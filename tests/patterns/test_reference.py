@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thorough import examples
 
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
@@ -17,6 +16,7 @@ from patcomp.patterns import ANY, Attr, Const, Index, Rewrite, Rule, RuleSet, St
 from patcomp.patterns.language import AnyOf, AnyValue, Capture, Number, OpNode, ResultNode, SourceNamespace
 from patcomp.patterns.match import Matcher
 from patcomp.patterns.pattern import Pattern, walk
+from tests.helpers.thorough import examples
 from tests.patterns.graphs import MATRIX, Graph, declare
 
 # ---- the naive matcher: every alternative and every operand order in turn, no search ---------------

@@ -29,7 +29,7 @@ class DialectCase:
         return "debuginfo." not in self.text and "udml." not in self.text
 
 
-_FILE = Path(__file__).parent / "data" / "dialect_cases.json.gz"
+_FILE = Path(__file__).parents[1] / "data" / "dialect_cases.json.gz"
 
 CASES = [DialectCase(**case) for case in json.loads(gzip.decompress(_FILE.read_bytes()))]
 READABLE = [case for case in CASES if case.is_readable]
