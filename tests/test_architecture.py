@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,27 @@ def imports(path: Path) -> set[str]:
             found.add(node.module or "")
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return found
+
+
+def modules_of(path: Path) -> Iterator[str]:
+    """The modules that a file imports or imports from."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def is_module(path: Path) -> bool:
+    return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
+
+
+def is_installed(package: str) -> bool:
+    """Whether a name is that of a module of Python's or of an installed package."""
+    if package in sys.builtin_module_names:
+        return True
+    elsewhere = [path for path in sys.path if path and not (ROOT / "tests" / "any").is_relative_to(path)]
+    return PathFinder.find_spec(package, [path for path in elsewhere if path != str(ROOT / "tests")]) is not None
 
 
 def part_of(module: str) -> str:
@@ -131,3 +153,19 @@ def test_the_modules_of_patterns_import_each_other_in_one_direction() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
         pytest.fail(f"a circle of imports: {' -> '.join(circle.args[1])}")
+
+
+def test_our_imports_exist_and_have_one_root() -> None:
+    """Also those inside functions, and in tests and benchmarks, which mypy does not read."""
+    ours = {"patcomp", "patterns_catalog", "tests", "benchmarks"}
+    files = [path for folder in sorted(ours) for path in sorted((ROOT / folder).rglob("*.py"))]
+    below = {part for path in files for part in (*path.relative_to(ROOT).parts[1:-1], path.stem)}
+    for path in files:
+        if path == ROOT / "benchmarks/coreai_torch_worker.py":  # a script for another Python
+            continue
+        for module in modules_of(path):
+            said = f"{path.relative_to(ROOT)} imports {module}"
+            top, *inner = module.split(".")
+            assert top not in ours or is_module(ROOT.joinpath(*module.split("."))), f"{said}, which is not there"
+            assert top not in below or is_installed(top), f"{said}, not from the root of the repository"
+            assert top != "tests" or not inner[-1].startswith("test_"), f"{said}: what tests share is in other modules"

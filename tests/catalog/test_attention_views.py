@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.catalog.attention_models import Calling, assert_equal, attentions, convert, export, input_types
+from tests.catalog.attention_models import assert_equal, attentions, convert, export, input_types
 from tests.catalog.attention_views import (
     BATCH,
     HEADS,
@@ -20,6 +20,7 @@ from tests.catalog.attention_views import (
     split,
     tensors,
 )
+from tests.catalog.recovering import Calling
 
 ROWS = BATCH * HEADS
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.catalog.norms import Calling, Form, arguments, assert_equal, check, convert, export, uniform
+from tests.catalog.norms import Form, arguments, assert_equal, check, convert, export, uniform
+from tests.catalog.recovering import Calling
 
 _IMAGE = (2, 6, 4, 5)
 

@@ -17,7 +17,8 @@ from torch import nn
 
 from patcomp.emit.native import Native
 from tests.catalog.declarations import declarations
-from tests.catalog.norms import Calling, Form, arguments, assert_equal, check, convert, export, tensors, uniform
+from tests.catalog.norms import Form, arguments, assert_equal, check, convert, export, tensors, uniform
+from tests.catalog.recovering import Calling
 from tests.helpers.thorough import drawn
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
