@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from patcomp.ir import IRModule, aten, tensor
 from patcomp.ir.builder import Builder
 from patcomp.ir.evaluate import evaluate
-from patcomp.ir.types import TORCH_DTYPES, element_type
+from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
 from patcomp.ir.value import Value
 from patcomp.narrowing.analysis import Facts, Ranges
 from patcomp.narrowing.check import check_narrowing
@@ -72,7 +72,7 @@ def divided(number: int, mode: str) -> Kind:
 
 def through(name: str) -> Kind:
     """A cast to another type and back."""
-    dtype, element = getattr(torch, name), element_type(TORCH_DTYPES[name])
+    dtype, element = getattr(torch, name), element_type(ELEMENT_OF_TORCH[name])
     return Kind(
         "aten._to_copy",
         1,

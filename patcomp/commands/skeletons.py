@@ -77,10 +77,10 @@ def skeleton(kind: str, name: str, op: str | None = None) -> str:
     """
     if kind != "lowering":
         return (_COMPOSITE if kind == "composite" else _REWRITE).format(name=name)
-    from patcomp.proof.op_equivalence import schema_of
+    from patcomp.proof.op_equivalence import operator_schema
 
     assert op is not None
-    schema = schema_of(op)
+    schema = operator_schema(op)
     required = [argument for argument in schema.arguments if not argument.has_default]
     values = {"Tensor": '"2x3xf32"', "Tensor[]": '["2x3xf32"]', "bool": "True", "float": "0.5", "Scalar": "0.5"}
     samples = [values.get(item.type, "[1]" if "[" in item.type else "1") for item in required]

@@ -15,7 +15,7 @@ from typing import Any
 from patcomp.ir import coreai
 from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.builder import Builder
-from patcomp.ir.module import names_of, signature_of
+from patcomp.ir.module import function_type, names_of
 from patcomp.ir.types import HandleType, TensorType, shape_of, tensor
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, NoneAttr, Operation, SSAValue, StringAttr
@@ -49,7 +49,7 @@ def constrain(graph: Operation, constraints: Mapping[str, Any]) -> None:
             wanted = _constrained(content.type, name, constraints[name])
             with Builder(block, before=output, location=output.location):
                 output.operands[index] = _with_constraints(content, wanted)
-    graph.properties["function_type"] = signature_of(block)
+    graph.properties["function_type"] = function_type(block)
 
 
 def _constrained(type_: Attribute, name: str, constraints: Any) -> Attribute:

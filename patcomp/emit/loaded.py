@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from patcomp.errors import UnknownNameError, near_names
-from patcomp.ir.types import TORCH_DTYPES, tensor
+from patcomp.ir.types import ELEMENT_OF_TORCH, tensor
 from patcomp.ir.xdsl import TensorType
 
-_ELEMENTS = {name.replace("_", ""): element for name, element in TORCH_DTYPES.items()}
+_ELEMENTS = {name.replace("_", ""): element for name, element in ELEMENT_OF_TORCH.items()}
 """The element types by the names that the runtime's descriptors have for them."""
 
 

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from patcomp.emit.asset import Asset, as_array, has_toolchain, save_asset, temporary_asset
+from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
-from patcomp.emit.report import CompositeReport, composite_calls
-from patcomp.emit.signature import EntrySignature, ModelCall, signature_of
+from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
 from patcomp.emit.variants import fixed_arguments, static_sizes
 from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
@@ -169,7 +169,7 @@ class AIProgram:
         Raises:
             KeyError: there is no such entry point.
         """
-        return signature_of(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
+        return entry_signature(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
 
     def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
         """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence.

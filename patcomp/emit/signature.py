@@ -8,8 +8,7 @@ from typing import Any
 
 from patcomp.emit.dims import Dims, Range
 from patcomp.emit.guards import Guard
-from patcomp.ir.module import names_of
-from patcomp.ir.module import signature_of as types_of
+from patcomp.ir.module import function_type, names_of
 from patcomp.ir.types import HandleType, TensorType, element_name, shape_of
 from patcomp.ir.xdsl import Attribute, Operation
 
@@ -89,9 +88,9 @@ class EntrySignature:
         return "\n".join(lines)
 
 
-def signature_of(graph: Operation, call: ModelCall | None = None, dims: Dims | None = None) -> EntrySignature:
+def entry_signature(graph: Operation, call: ModelCall | None = None, dims: Dims | None = None) -> EntrySignature:
     """The interface of a graph; a value without a name goes by its position."""
-    types, dims = types_of(graph.regions[0].block), dims or Dims()
+    types, dims = function_type(graph.regions[0].block), dims or Dims()
     arguments = [spec and _named(spec, dims) for spec in _specs(names_of(graph, "arg_attrs"), list(types.inputs))]
     results = _specs(names_of(graph, "res_attrs"), list(types.outputs))
     handles = [isinstance(type_, HandleType) for type_ in types.inputs]

@@ -30,7 +30,7 @@ from patcomp.frontend_torch.externalization.externalize import Marking, Target, 
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
-from patcomp.frontend_torch.interface.signature import signature_of, signature_problems
+from patcomp.frontend_torch.interface.signature import program_signature, signature_problems
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
@@ -238,7 +238,7 @@ class TorchConverter:
             expansions, problems = converter._decomposer.expansions(current)
             signature = None
             try:
-                signature = signature_of(current, mutated_inputs=mutated_inputs)
+                signature = program_signature(current, mutated_inputs=mutated_inputs)
             except UnsupportedError as error:
                 problems += error.problems
             if signature is None or not all(map(is_of_custom_op, problems)):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 
-from patcomp.ir.rows import Property
+from patcomp.ir.rows import PropertySlot
 from patcomp.ir.types import SYMBOL, BalancedText
 from patcomp.ir.xdsl import (
     ArrayAttr,
@@ -228,7 +228,7 @@ ATTRIBUTES = (
 )
 
 
-def class_of(declared: Property) -> type[Attribute] | None:
+def class_of(declared: PropertySlot) -> type[Attribute] | None:
     """The class of the attributes that a property takes, None where the row does not say."""
     if declared.is_position:
         return IntegerAttr
@@ -237,7 +237,7 @@ def class_of(declared: Property) -> type[Attribute] | None:
     return next((attribute for attribute in ATTRIBUTES if f"#{attribute.name}" == declared.kind), None)
 
 
-def word_attribute(declared: Property, word: str | StrEnum) -> Attribute:
+def word_attribute(declared: PropertySlot, word: str | StrEnum) -> Attribute:
     """The attribute of a word of an enumeration.
 
     Raises:
@@ -250,7 +250,7 @@ def word_attribute(declared: Property, word: str | StrEnum) -> Attribute:
     return IntegerAttr(declared.words.index(word), IntegerType(32))
 
 
-def word_of(declared: Property, attribute: Attribute) -> str:
+def word_of(declared: PropertySlot, attribute: Attribute) -> str:
     """The word of an enumeration that an attribute stands for."""
     if isinstance(attribute, IntegerAttr):
         return declared.words[attribute.value.data]

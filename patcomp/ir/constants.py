@@ -27,6 +27,7 @@ from patcomp.ir.types import (
 )
 from patcomp.ir.xdsl import (
     Attribute,
+    Block,
     BytesAttr,
     DenseIntOrFPElementsAttr,
     DenseResourceAttr,
@@ -311,18 +312,17 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
     return None
 
 
-def is_constant(value: SSAValue) -> bool:
-    """Whether a `coreai.constant` makes a value."""
-    return isinstance(value.owner, Operation) and value.owner.name == "coreai.constant"
+def is_constant(what: SSAValue | Operation | Block) -> bool:
+    """Whether an op, or the maker of a value, is the `coreai.constant` that both dialects share."""
+    maker = what.owner if isinstance(what, SSAValue) else what
+    return isinstance(maker, Operation) and maker.name == "coreai.constant"
 
 
 def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarray | None:
     """The values of an SSA value that a `coreai.constant` makes; None for any other, and for weights
     unless their store is given."""
     owner = value.owner
-    if not isinstance(owner, Operation) or owner.name != "coreai.constant":
-        return None
-    return attribute_values(owner.properties["value"], blobs)
+    return attribute_values(owner.properties["value"], blobs) if is_constant(owner) else None  # type: ignore[union-attr]
 
 
 def constant_integers(value: SSAValue) -> tuple[int, ...] | None:

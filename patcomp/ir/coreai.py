@@ -26,7 +26,7 @@ from patcomp.ir.dialect import OPS
 from patcomp.ir.graphs import graph as graph
 from patcomp.ir.infer import InferenceError, infer_types
 from patcomp.ir.rows import Row, Slot
-from patcomp.ir.types import ELEMENT_TYPES, FAMILIES, TORCH_DTYPES, TensorType, element_name, element_type, tensor
+from patcomp.ir.types import ELEMENT_OF_TORCH, ELEMENT_TYPES, FAMILIES, TensorType, element_name, element_type, tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, Region, SSAValue, StringAttr
 
@@ -124,8 +124,8 @@ def _element(dtype: Any) -> Attribute:
     """The element type that a name, an xDSL type, a numpy or PyTorch dtype means."""
     if isinstance(dtype, str) or (isinstance(dtype, Attribute) and dtype in ELEMENT_TYPES.values()):
         return element_type(dtype)
-    if (name := str(dtype).removeprefix("torch.")) in TORCH_DTYPES and not isinstance(dtype, np.dtype | type):
-        return element_type(TORCH_DTYPES[name])
+    if (name := str(dtype).removeprefix("torch.")) in ELEMENT_OF_TORCH and not isinstance(dtype, np.dtype | type):
+        return element_type(ELEMENT_OF_TORCH[name])
     if isinstance(dtype, np.dtype | type):
         return element_of_numpy(np.dtype(dtype))
     raise TypeError(f"expected an element type, such as 'f32' or x.type.element_type, got {dtype!r}")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import networkx as nx
+
 from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.custom import Lower
@@ -87,6 +89,15 @@ class IRModule:
                 set_name(copied, value.name_hint)
         return IRModule(copy, self.blobs, kernels=dict(self.kernels))
 
+    def calls(self) -> nx.DiGraph:
+        """Which graph calls which, by symbol."""
+        calls = nx.DiGraph()
+        for graph in self.graphs:
+            calls.add_node(graph_name(graph))
+            invokes = (op for op in graph.walk() if op.name == "coreai.invoke")
+            calls.add_edges_from((graph_name(graph), callee(op)) for op in invokes)
+        return calls
+
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""
         return sum(1 for graph in self.graphs for _ in graph.walk()) - sum(1 for _ in self.graphs)
@@ -129,7 +140,7 @@ def create_graph(
         properties["arg_attrs"] = named(argument_names)
     if declaration is not None:
         properties["composite_decl"] = declaration
-    properties["function_type"] = signature_of(body)
+    properties["function_type"] = function_type(body)
     if no_inline:
         properties["no_inline"] = UnitAttr()
     properties["param_decls"] = NO_PARAMETERS
@@ -143,7 +154,7 @@ def create_graph(
     return graph
 
 
-def signature_of(body: Block) -> FunctionType:
+def function_type(body: Block) -> FunctionType:
     """The function type of a graph's block."""
     assert body.last_op is not None
     return FunctionType.from_lists([a.type for a in body.args], [v.type for v in body.last_op.operands])

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from patcomp.ir import aten, coreai
+from patcomp.ir.attributes import word_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, to_numpy
 from patcomp.ir.coreai_table import ROWS
@@ -34,11 +35,6 @@ from patcomp.ir.xdsl import (
     StringAttr,
     TensorType,
 )
-
-
-def is_constant(op: Operation) -> bool:
-    """Whether an op makes a constant; both dialects share one."""
-    return op.name == "coreai.constant"
 
 
 @dataclass(frozen=True)
@@ -403,8 +399,11 @@ class CoreaiView(DialectView):
 
     def arguments(self, op: Operation) -> Mapping[str, Any]:
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]
-        declared = {declared.name: None for declared in OPS[op.name].ROW.properties}
-        return {name: _decoded(value) for name, value in (declared | arguments).items()}
+        for declared in OPS[op.name].ROW.properties:
+            given = arguments.setdefault(declared.name, None)
+            if declared.words and given is not None:
+                arguments[declared.name] = word_of(declared, given)
+        return {name: _decoded(value) for name, value in arguments.items()}
 
     def operands_in(self, attribute: Attribute) -> int:
         return 0
@@ -438,7 +437,13 @@ def _coreai_spec(row: Row) -> OpSpec:
         for slot in row.operands
     ]
     attributes = [
-        ArgumentSpec(declared.name, "attribute", declared.optional, declared.kind, declared.default)
+        ArgumentSpec(
+            declared.name,
+            "attribute",
+            declared.optional,
+            "|".join(declared.words) or declared.kind,
+            declared.default or next(iter(declared.words), None),
+        )
         for declared in row.properties
     ]
     pair = (row.operands[0].name, row.operands[1].name) if row.commutative else None

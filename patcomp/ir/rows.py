@@ -28,7 +28,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Property:
+class PropertySlot:
     """A property of an op, declared as `name?: kind = default`; `?` marks an optional one.
 
     The words of an enumeration stand in place of the kind, `update|add|sub`, and make an attribute class. `i32` before
@@ -68,7 +68,7 @@ class Row:
     commutative: bool = False
     pure: bool = True
     """Whether the op only computes its results, so that it may be dropped, moved or shared."""
-    properties: tuple[Property, ...] = ()
+    properties: tuple[PropertySlot, ...] = ()
     regions: tuple[tuple[str, str], ...] = ()
     """Name and terminator of each region."""
     isolated: bool = False
@@ -114,11 +114,11 @@ def _slot(text: str, variables: dict[str, str]) -> Slot:
     )
 
 
-def _property(text: str) -> Property:
+def _property(text: str) -> PropertySlot:
     found = _PROPERTY.fullmatch(text)
     assert found, text
     kind = found["kind"]
-    return Property(
+    return PropertySlot(
         found["name"],
         kind,
         bool(found["optional"]),

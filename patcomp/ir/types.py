@@ -66,7 +66,7 @@ ELEMENT_TYPES: dict[str, Attribute] = {
 
 _NAMES = {attribute: name for name, attribute in ELEMENT_TYPES.items()}
 
-TORCH_DTYPES: dict[str, str] = {
+ELEMENT_OF_TORCH: dict[str, str] = {
     "float16": "f16",
     "bfloat16": "bf16",
     "float32": "f32",
@@ -173,14 +173,14 @@ def is_static(type_: Attribute) -> bool:
     return None not in shape_of(type_)
 
 
-def is_float(element: Attribute) -> bool:
-    """Whether an element type is a real floating-point type (f8 and f4 included)."""
-    return element_name(element)[0] in "fb"
+def is_float(element: Attribute | str) -> bool:
+    """Whether an element type, or one of this name, is a real floating-point type (f8 and f4 included)."""
+    return (element if isinstance(element, str) else element_name(element))[0] in "fb"
 
 
-def is_integer(element: Attribute) -> bool:
-    """Whether an element type is an integer (not `i1`)."""
-    return element_name(element)[:2] in ("si", "ui")
+def is_integer(element: Attribute | str) -> bool:
+    """Whether an element type, or one of this name, is an integer (not `i1`)."""
+    return (element if isinstance(element, str) else element_name(element))[:2] in ("si", "ui")
 
 
 _RUNTIME_ELEMENTS = {"si64": "si32", "ui64": "ui32", "f64": "f32", "complex<f64>": "complex<f32>"}

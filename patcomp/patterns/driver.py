@@ -14,10 +14,9 @@ from typing import Any
 
 from patcomp.errors import RuleError, StageError
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import BlobStore
+from patcomp.ir.constants import BlobStore, is_constant
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import describe, describe_location, fused
-from patcomp.ir.namespaces import is_constant
 from patcomp.ir.types import is_dynamic
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from patcomp.ir.namespaces import DialectView, is_constant
+from patcomp.ir.constants import is_constant
+from patcomp.ir.namespaces import DialectView
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.decomposition import Decomposition
@@ -263,9 +264,9 @@ class Sweep:
         for operand in op._operands:
             if isinstance(operand, OpResult):
                 state_below = self._below(operand.op)
-                key.append(0 if state_below is None else state_below.number * 64 + operand.index)
+                key += (-1, 0) if state_below is None else (state_below.number, operand.index)
             else:
-                key.append(0)
+                key += (-1, 0)
         properties = op.properties
         for name in plan.tested:
             attribute = properties.get(name)

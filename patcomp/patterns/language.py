@@ -413,5 +413,6 @@ def _check_form(given: Any, op: str, argument: ArgumentSpec) -> None:
     is_list = "[" in declared
     if isinstance(given, list | tuple) != is_list:
         raise RuleError(f"{op}: {argument.name} is {declared}, not {given!r}")
-    if isinstance(given, str) and declared.rstrip("?") not in ("str", "ScalarType") and "|" not in declared:
+    takes_text = declared.rstrip("?") in ("str", "ScalarType")
+    if isinstance(given, str) and not takes_text and given not in declared.split("|"):
         raise RuleError(f"{op}: {argument.name} is {declared}, not {given!r}")

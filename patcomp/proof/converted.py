@@ -21,7 +21,7 @@ from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.rule import Entry
 from patcomp.proof.examination import Check
 from patcomp.proof.examples import convert_example, fired_in
-from patcomp.proof.op_equivalence import Call, arguments_of, called, compared_results, op_drawings, wrong_result
+from patcomp.proof.op_equivalence import OperatorCall, arguments_of, called, compared_results, op_drawings, wrong_result
 from patcomp.proof.trials import InvalidRewriteError, Runner, agrees, failure_text
 from patcomp.proof.variations import OpDrawing
 
@@ -91,7 +91,7 @@ def _converted_calls(rule: Decomposition, catalog: Sequence[ModuleType], runtime
     return check
 
 
-def _converted(drawing: OpDrawing, call: Call, catalog: Sequence[ModuleType]) -> AIProgram | None:
+def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleType]) -> AIProgram | None:
     """The converted program of a call; None where it is refused, which an example must not be."""
     is_example = drawing.aspect == "the example"
     try:
@@ -111,7 +111,7 @@ def _converted(drawing: OpDrawing, call: Call, catalog: Sequence[ModuleType]) ->
     return program
 
 
-def _check_outputs(drawing: OpDrawing, call: Call, program: AIProgram, runtime: Runner | None) -> None:
+def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, runtime: Runner | None) -> None:
     """Compares a converted program with eager PyTorch.
 
     Raises:

@@ -17,7 +17,7 @@ from patcomp.errors import EvaluationError, RuleError, StageError, UnsupportedEr
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
-from patcomp.ir.module import IRModule, create_graph, signature_of
+from patcomp.ir.module import IRModule, create_graph, function_type
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import SSAValue, dead_code
@@ -144,7 +144,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
             results = list(evaluate(source, dict(inputs)).values())
     except EvaluationError:
         return None
-    graph.properties["function_type"] = signature_of(block)
+    graph.properties["function_type"] = function_type(block)
     tolerance = tolerance_of(block)
     if drawing.rule.stage == "recover":
         # recover rules may count on promotions that are explicit

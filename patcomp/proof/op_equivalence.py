@@ -38,12 +38,12 @@ def op_drawings(rule: OpRule | Decomposition) -> Iterator[OpDrawing]:
     if not rule.examples:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no examples= to make tests from")
     for example in examples:
-        schema = schema_of(example.op or rule.ops[0])
+        schema = operator_schema(example.op or rule.ops[0])
         yield from variations(rule, example, schema, broadcasts=is_pointwise(schema.name))
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """A call that eager PyTorch takes, with inputs, and what it gives."""
 
     arguments: Mapping[str, Any]
@@ -53,9 +53,9 @@ class Call:
     """Those of the results."""
 
 
-def called(drawing: OpDrawing, seed: int = 0) -> Call | None:
+def called(drawing: OpDrawing, seed: int = 0) -> OperatorCall | None:
     """A call on inputs of its types; None where PyTorch refuses it, or the IR has no such type."""
-    from patcomp.ir.evaluate.eager import random_tensor, run_op, takes, type_of, with_special_values
+    from patcomp.ir.evaluate.eager import random_tensor, run_op, static_type_of, takes, with_special_values
 
     inputs: dict[str, Any] = {}
 
@@ -70,10 +70,10 @@ def called(drawing: OpDrawing, seed: int = 0) -> Call | None:
         return None
     try:
         results = run_op(drawing.op, arguments)
-        types = [type_of(result) for result in results]
+        types = [static_type_of(result) for result in results]
     except EvaluationError:
         return None
-    return Call(arguments, inputs, results, types)
+    return OperatorCall(arguments, inputs, results, types)
 
 
 def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
@@ -131,7 +131,7 @@ def _rewritten(
     return Trial(drawing, source, source_ir, rewritten, rewritten_ir, inputs, expected)
 
 
-def schema_of(op: str) -> Schema:
+def operator_schema(op: str) -> Schema:
     """The schema of an op of PyTorch's or of one that a library registered.
 
     Raises:
@@ -158,9 +158,9 @@ def arguments_of(
         tensor: makes a tensor of its type.
         element: makes an element type of its name; by default PyTorch's.
     """
-    from patcomp.ir.evaluate.eager import dtype_of
+    from patcomp.ir.evaluate.element_types import TORCH_DTYPES
 
-    schema, typed = schema_of(drawing.op), element or dtype_of
+    schema, typed = operator_schema(drawing.op), element or TORCH_DTYPES.__getitem__
 
     def mapped(value: Any, argument: Argument) -> Any:
         if isinstance(value, str) and argument.type.startswith("ScalarType"):
@@ -226,12 +226,12 @@ def check_decomposition(drawing: OpDrawing) -> int:
     return 1
 
 
-def compared_results(drawing: OpDrawing, call: Call) -> int:
+def compared_results(drawing: OpDrawing, call: OperatorCall) -> int:
     """How many results of a call its rule answers for."""
     return 1 if isinstance(drawing.rule.unspecified.get(drawing.aspect), FurtherResults) else len(call.results)
 
 
-def wrong_result(drawing: OpDrawing, call: Call, index: int, made: Any, source: str) -> WrongRuleError:
+def wrong_result(drawing: OpDrawing, call: OperatorCall, index: int, made: Any, source: str) -> WrongRuleError:
     """The error that says that one result of a decomposition is not PyTorch's."""
     found = WrongRuleError(drawing, "computes something else than the op", source)
     found.tensors = {f"input {name}": value for name, value in call.inputs.items()}
@@ -239,7 +239,7 @@ def wrong_result(drawing: OpDrawing, call: Call, index: int, made: Any, source: 
     return found
 
 
-def _is_of_complex(call: Call) -> bool:
+def _is_of_complex(call: OperatorCall) -> bool:
     """Whether complex tensors, types or numbers are among the arguments or results of a call."""
     values = [item for value in call.arguments.values() for item in (value if isinstance(value, list) else [value])]
     return any(

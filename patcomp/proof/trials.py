@@ -140,7 +140,7 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
         tolerance: by default that of the expected type: the source computes in no narrower one.
     """
     from patcomp.ir.evaluate import compare
-    from patcomp.ir.evaluate.eager import type_of
+    from patcomp.ir.evaluate.eager import static_type_of
 
     try:
         error = compare("", "", expected, actual)
@@ -149,7 +149,7 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
     if not (expected.is_floating_point() or expected.is_complex()):
         return error.max_abs == 0
     if tolerance is None:
-        tolerance = TOLERANCES.get(element_name(type_of(expected).element_type), 2e-5)
+        tolerance = TOLERANCES.get(element_name(static_type_of(expected).element_type), 2e-5)
     return min(error.max_abs, error.max_rel) <= tolerance
 
 

@@ -20,7 +20,7 @@ from patcomp.ir.custom import CustomOp
 from patcomp.ir.extents import drop_notes
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import describe, fused, problem_at
-from patcomp.ir.module import IRModule, signature_of
+from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, is_dynamic, shape_of
 from patcomp.ir.value import Value, set_name
@@ -51,7 +51,7 @@ def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
         lowered = lowering.block(block, {})
         graph.regions[0].detach_block(block)
         graph.regions[0].add_block(lowered)
-        graph.properties["function_type"] = signature_of(lowered)
+        graph.properties["function_type"] = function_type(lowered)
         drop_notes(graph)
     if lowering.problems:
         raise UnsupportedError("these ops cannot be lowered to Core AI:", lowering.problems)

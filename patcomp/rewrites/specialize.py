@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import networkx as nx
 import numpy as np
 
 from patcomp.errors import VerifyError
@@ -20,7 +21,7 @@ from patcomp.ir.constants import constant_integers, numpy_dtype
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types, merge
 from patcomp.ir.locations import describe
-from patcomp.ir.module import IRModule, callee, graph_name, signature_of
+from patcomp.ir.module import IRModule, callee, function_type, graph_name
 from patcomp.ir.types import HandleType, element_name, element_type, is_static, shape_of, tensor
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.verify import verify
@@ -66,14 +67,10 @@ def specialize(
 
 
 def _drop_uncalled(module: IRModule) -> None:
-    graphs = {graph_name(graph): graph for graph in module.graphs}
-    waiting, called = list(module.entry_graphs), set[Operation]()
-    while waiting:
-        called.add(graph := waiting.pop())
-        callees = (graphs[callee(op)] for op in graph.walk() if op.name == "coreai.invoke")
-        waiting += [other for other in callees if other not in called]
-    for graph in graphs.values():
-        if graph not in called:
+    calls, entries = module.calls(), {graph_name(graph) for graph in module.entry_graphs}
+    called = entries.union(*(nx.descendants(calls, entry) for entry in entries))
+    for graph in list(module.graphs):
+        if graph_name(graph) not in called:
             graph.detach()
             graph.erase()
 
@@ -88,7 +85,7 @@ class _Specializer:
     def graph(self, graph: Operation, arguments: Mapping[int, Argument], name: str) -> CoreaiOp:
         """An unplaced variant of a graph."""
         block = self.block(graph.regions[0].block, arguments, {})
-        properties = {**graph.properties, "sym_name": StringAttr(name), "function_type": signature_of(block)}
+        properties = {**graph.properties, "sym_name": StringAttr(name), "function_type": function_type(block)}
         made = type(graph).create(properties=properties, attributes=dict(graph.attributes), regions=[Region(block)])
         made.location = graph.location
         assert isinstance(made, CoreaiOp)

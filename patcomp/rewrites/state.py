@@ -24,7 +24,7 @@ from collections.abc import Collection
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import fused
-from patcomp.ir.module import IRModule, names_of, signature_of
+from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, SSAValue, StringAttr
@@ -87,7 +87,7 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
     for index, result in marked.items():
         written = _write(block, Value(block.args[index]), output.operands[result], tokens[index], output)
         output.operands[result] = written.ssa
-    graph.properties["function_type"] = signature_of(block)
+    graph.properties["function_type"] = function_type(block)
 
 
 def _write(block: Block, handle: Value, content: SSAValue, token: Value, output: Operation) -> Value:

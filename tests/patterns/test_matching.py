@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from patcomp.errors import RuleError
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.namespaces import coreai_namespace
@@ -275,6 +276,8 @@ def test_axes_of_the_lower_dialect_are_constants():
         return rule(source=coreai_namespace, target=TABLE)(approximated)
 
     assert match(approximation("tanh"), gelu) is not None
+    with pytest.raises(RuleError, match=r"approximate is none\|tanh\|sigmoid, not 'tan'"):
+        approximation("tan")
     assert match(approximation("none"), gelu) is None
 
 

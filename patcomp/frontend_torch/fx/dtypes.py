@@ -7,10 +7,10 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.frontend_torch.fx.sizes import known_shape
-from patcomp.ir.types import TORCH_DTYPES, element_name, element_type, tensor
+from patcomp.ir.types import ELEMENT_OF_TORCH, element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
 
-_ELEMENTS: dict[torch.dtype, str] = {getattr(torch, dtype): name for dtype, name in TORCH_DTYPES.items()}
+_ELEMENTS: dict[torch.dtype, str] = {getattr(torch, dtype): name for dtype, name in ELEMENT_OF_TORCH.items()}
 _DTYPES = {name: dtype for dtype, name in _ELEMENTS.items()}
 
 

@@ -80,7 +80,7 @@ class Signature:
         return tuple(state.result for state in self.states) + self.outputs
 
 
-def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> Signature:
+def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state") -> Signature:
     """Reads the signature of an exported program without touching it.
 
     Args:
@@ -171,7 +171,7 @@ def signature_of(program: ExportedProgram, *, mutated_inputs: str = "state") -> 
 def signature_problems(program: ExportedProgram) -> tuple[Problem, ...]:
     """What of a program's inputs and outputs cannot be converted."""
     try:
-        signature_of(program)
+        program_signature(program)
     except UnsupportedError as error:
         return tuple(error.problems)
     return ()

@@ -19,8 +19,9 @@ from patcomp.errors import PatcompError, RuleError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.fx.dtypes import dtype_of
+from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule
-from patcomp.ir.namespaces import aten_namespace, is_constant, literal_values
+from patcomp.ir.namespaces import aten_namespace, literal_values
 from patcomp.ir.types import TensorType, static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue

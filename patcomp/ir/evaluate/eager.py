@@ -88,7 +88,7 @@ def results_of(made: Any) -> list[torch.Tensor]:
     return [torch.as_tensor(value).contiguous() for value in (made if isinstance(made, tuple | list) else [made])]
 
 
-def type_of(value: torch.Tensor) -> TensorType:
+def static_type_of(value: torch.Tensor) -> TensorType:
     """The type of a tensor in the IR.
 
     Raises:
@@ -97,11 +97,6 @@ def type_of(value: torch.Tensor) -> TensorType:
     if value.dtype not in _ELEMENTS:
         raise EvaluationError(f"the IR has no {value.dtype}")
     return tensor(tuple(value.shape), _ELEMENTS[value.dtype])
-
-
-def dtype_of(element: str) -> torch.dtype:
-    """PyTorch's dtype of an element type: `"f32"`."""
-    return TORCH_DTYPES[element]
 
 
 def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) -> list[torch.Tensor]:
@@ -128,7 +123,7 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
         if len(listed) < len(op.results):
             raise EvaluationError(f"{op.name} has {len(listed)} results, not {len(op.results)}")
         for result, value in zip(list(op.results), listed, strict=False):
-            type_ = type_of(value)
+            type_ = static_type_of(value)
             typed = result if result.type == type_ else Rewriter.replace_value_with_new_type(result, type_)
             values[typed] = value
     return [values[operand] for operand in terminator.operands]

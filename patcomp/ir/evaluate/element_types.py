@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.types import BIT_WIDTHS
+from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "f16": torch.float16,
@@ -142,16 +142,6 @@ def as_bits(tensor: torch.Tensor) -> torch.Tensor:
 def moved(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """Applies a function that only moves elements to tensors of one dtype, whatever torch's kernels support."""
     return function(*map(as_bits, tensors)).view(tensors[0].dtype)
-
-
-def is_integer(element: str) -> bool:
-    """Whether an element type, by name, is an integer (not `i1`)."""
-    return element[:2] in ("si", "ui")
-
-
-def is_float(element: str) -> bool:
-    """Whether an element type, by name, is a real floating-point type."""
-    return element[0] in "fb"
 
 
 def integer_range(element: str) -> tuple[int, int]:

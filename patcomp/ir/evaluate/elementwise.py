@@ -12,14 +12,13 @@ from patcomp.ir.evaluate.element_types import (
     accumulated,
     as_bits,
     integer_range,
-    is_float,
-    is_integer,
     narrow,
     ordered,
     unordered,
     widen,
 )
 from patcomp.ir.evaluate.registry import Call, computed, implements
+from patcomp.ir.types import is_float, is_integer
 
 Function = Callable[..., torch.Tensor]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from patcomp.ir.evaluate.element_types import accumulated, as_bits, fits, in_doubles, is_integer, ordered, unordered
+from patcomp.ir.evaluate.element_types import accumulated, as_bits, fits, in_doubles, ordered, unordered
 from patcomp.ir.evaluate.registry import Call, axis_of, implements
-from patcomp.ir.types import BIT_WIDTHS
+from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
 def _checked(call: Call, indices: torch.Tensor, size: int) -> torch.Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from patcomp.ir.evaluate.element_types import accumulated, fits, in_doubles, is_integer
+from patcomp.ir.evaluate.element_types import accumulated, fits, in_doubles
 from patcomp.ir.evaluate.registry import Call, implements, integers
-from patcomp.ir.types import BIT_WIDTHS
+from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
 @implements("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")

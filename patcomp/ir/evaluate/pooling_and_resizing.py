@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from patcomp.ir.evaluate.element_types import is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.element_types import ordered, unordered, widen
 from patcomp.ir.evaluate.elementwise import saturate
 from patcomp.ir.evaluate.registry import Call, implements, integers
+from patcomp.ir.types import is_integer
 
 
 def _windows(

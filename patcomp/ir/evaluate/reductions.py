@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, is_integer, ordered, unordered, widen
+from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
 from patcomp.ir.evaluate.registry import Call, axes_of, axis_of, implements
-from patcomp.ir.types import BIT_WIDTHS
+from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
 def _reduced_axes(call: Call, x: torch.Tensor, axes: torch.Tensor) -> list[int]:

@@ -28,7 +28,7 @@ from patcomp.ir.types import (
     static_shape,
     storage_bytes,
 )
-from patcomp.ir.verify.report import Report
+from patcomp.ir.verify.verification import Verification
 from patcomp.ir.xdsl import (
     ArrayAttr,
     DenseIntOrFPElementsAttr,
@@ -40,7 +40,7 @@ from patcomp.ir.xdsl import (
     TensorType,
 )
 
-Hazard = Callable[[CoreaiOp, Report], Iterator[str]]
+Hazard = Callable[[CoreaiOp, Verification], Iterator[str]]
 
 _HAZARDS: dict[str, list[Hazard]] = {}
 
@@ -54,10 +54,10 @@ def _hazard(*names: str) -> Callable[[Hazard], Hazard]:
     return register
 
 
-def hazards_of(op: CoreaiOp, report: Report) -> Iterator[str]:
+def hazards_of(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     """What would go wrong with an op whose types are in order."""
     for hazard in _HAZARDS.get(op.name, ()):
-        yield from hazard(op, report)
+        yield from hazard(op, verification)
     refused = _REFUSED_ELEMENTS.get(op.name)
     if refused is not None:
         for value in op._operands:
@@ -97,14 +97,14 @@ _REFUSED_ELEMENTS: dict[str, tuple[set[str], str]] = {
 
 
 @_hazard("constant")
-def _constant(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _constant(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     value = op.properties["value"]
     if isinstance(value, DenseResourceAttr):
         key, type_ = value.resource_handle.data, op.results[0].type
-        if key not in report.module.blobs:
+        if key not in verification.module.blobs:
             yield f"there is no weight `{key}`; saving would abort the process"
         elif isinstance(type_, TensorType) and is_static(type_):
-            size = report.module.blobs[key].data.nbytes
+            size = verification.module.blobs[key].data.nbytes
             wanted = storage_bytes(static_shape(type_), type_.element_type)
             if size != wanted:
                 yield f"weight `{key}` has {size} bytes, but {type_} takes {wanted}"
@@ -116,23 +116,23 @@ def _constant(op: CoreaiOp, report: Report) -> Iterator[str]:
 
 
 @_hazard("reduce", "reduce_index")
-def _reduce(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _reduce(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     yield "an asset with this op aborts the process that loads it; use reduce_sum, reduce_max, ..."
 
 
 @_hazard("coreaix.cast", "coreaix.view")
-def _no_serialised_form(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _no_serialised_form(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     yield "an asset has no form for this op, so it cannot be saved"
 
 
 @_hazard("cast")
-def _cast(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _cast(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     if is_dropped(op._operands[0]):
         yield "the toolchain drops the cast of its operand, which changes numbers; compute a copy in between"
 
 
 @_hazard("if")
-def _if(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _if(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     if not op.regions[1].blocks:
         yield "without an else branch, saving aborts the process"
     elif not op.results:
@@ -140,7 +140,7 @@ def _if(op: CoreaiOp, report: Report) -> Iterator[str]:
 
 
 @_hazard("write_handle")
-def _write_handle(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _write_handle(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     parent = op.parent_op()
     while parent is not None and parent.name != "coreai.graph":
         if parent.name in ("coreai.if", "coreai.while"):
@@ -150,7 +150,7 @@ def _write_handle(op: CoreaiOp, report: Report) -> Iterator[str]:
 
 
 @_hazard("scatter_nd")
-def _scatter_nd(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _scatter_nd(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     block = op.regions[0].blocks[0] if op.regions[0].blocks else None
     yielded = block.last_op if block is not None else None
     if block is None or yielded is None or len(list(block.ops)) != 1 or len(block.args) != 2:
@@ -163,30 +163,30 @@ def _scatter_nd(op: CoreaiOp, report: Report) -> Iterator[str]:
     *("divide", "floor_divide", "modulo"),
     *(f"decomposable.broadcasting_{name}" for name in ("divide", "floor_divide", "modulo")),
 )
-def _divide(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _divide(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     divisor = op._operands[1]
     if isinstance(divisor.type, TensorType) and is_integer(divisor.type.element_type):
-        values = constant_values(divisor, report.module.blobs)
+        values = constant_values(divisor, verification.module.blobs)
         if values is not None and (values == 0).any():
             yield "an integer division by zero aborts the process"
 
 
 @_hazard("pad")
-def _pad(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _pad(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     mode = op.properties["padding_mode"]
     if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not is_constant(op._operands[2]):
         yield f"the padding value must be a constant when the mode is {mode.data}"
 
 
 @_hazard("interpolate")
-def _interpolate(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _interpolate(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     for value, name in zip(op._operands[1:], ("output_shape", "scale", "offset"), strict=True):
         if not is_static(value.type):
             yield f"operand `{name}` must have a static length"
 
 
 @_hazard("lut_to_dense")
-def _lut(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _lut(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     indices, lut = shape_of(op._operands[0].type), shape_of(op._operands[1].type)
     element = op._operands[0].type.element_type  # type: ignore[attr-defined]
     entries = 1 << BIT_WIDTHS[element_name(element)]
@@ -198,7 +198,7 @@ def _lut(op: CoreaiOp, report: Report) -> Iterator[str]:
 
 
 @_hazard("gather_along_axis", "scatter_along_axis")
-def _index_along_axis(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _index_along_axis(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     axis, indices = constant_integers(op._operands[-1]), constant_values(op._operands[1])
     shape = shape_of(op._operands[0].type)
     if axis is not None and indices is not None and indices.size:
@@ -208,7 +208,7 @@ def _index_along_axis(op: CoreaiOp, report: Report) -> Iterator[str]:
 
 
 @_hazard("gather_nd", "scatter_nd")
-def _index_vectors(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _index_vectors(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     indices, shape = constant_values(op._operands[1]), shape_of(op._operands[0].type)
     if indices is None or not indices.size:
         return
@@ -219,7 +219,7 @@ def _index_vectors(op: CoreaiOp, report: Report) -> Iterator[str]:
 
 
 @_hazard("read_handle", "write_handle")
-def _token(op: CoreaiOp, report: Report) -> Iterator[str]:
+def _token(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     handle, token = op._operands[0], op._operands[-1]
     if any(other is not handle for other in _handles_of(token, set())):
         yield "its token comes from another handle"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patcomp.ir.attributes import class_of
-from patcomp.ir.constants import constant_integers
+from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
 from patcomp.ir.rows import Row, Slot
@@ -18,7 +18,7 @@ from patcomp.ir.types import (
     element_name,
     shape_of,
 )
-from patcomp.ir.verify.report import Report
+from patcomp.ir.verify.verification import Verification
 from patcomp.ir.xdsl import Attribute, IntegerAttr, SSAValue, TensorType
 
 _NOT_TENSORS: dict[str, type[Attribute]] = {"TOKEN": TokenType, "HANDLE": HandleType, "IMAGE": ImageType}
@@ -27,8 +27,8 @@ _NOT_TENSORS: dict[str, type[Attribute]] = {"TOKEN": TokenType, "HANDLE": Handle
 class SignatureChecker:
     """The checks of one run; remembers the verdict on each combination of types, because few are distinct."""
 
-    def __init__(self, report: Report):
-        self.report = report
+    def __init__(self, verification: Verification):
+        self.verification = verification
         # types are compared by identity, which is safe as long as the module keeps them alive, and fast
         self._verdicts: dict[tuple[object, ...], list[str]] = {}
         self._inferred: dict[tuple[object, ...], list[str]] = {}
@@ -45,7 +45,7 @@ class SignatureChecker:
                 found = self._verdicts[key] = _type_problems(op)
             problems = found or self._inference_problems(op)
         for problem in problems:
-            self.report.add(op, problem)
+            self.verification.add(op, problem)
         return not problems
 
     def _inference_problems(self, op: CoreaiOp) -> list[str]:
@@ -59,14 +59,14 @@ class SignatureChecker:
         key = (row.name, len(operands), *types, *map(_constant, operands), *properties, *map(id, properties.values()))
         found = self._inferred.get(key)
         if found is None:
-            found = self._inferred[key] = _compare_with_inferred(op, self.report.runtime)
+            found = self._inferred[key] = _compare_with_inferred(op, self.verification.runtime)
         return found
 
 
 def _constant(value: SSAValue) -> int:
     """The identity of the values of a constant operand; 0 for any other."""
     owner = value.owner
-    return id(owner.properties.get("value")) if getattr(owner, "name", "") == "coreai.constant" else 0  # type: ignore[union-attr]
+    return id(owner.properties.get("value")) if is_constant(owner) else 0  # type: ignore[union-attr]
 
 
 def _structure_problems(op: CoreaiOp) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import networkx as nx
+
 from patcomp.errors import VerifyError
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.attributes import CompositeDeclarationAttr, SymbolConstantAttr
@@ -14,8 +16,8 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, TokenType
 from patcomp.ir.verify.arguments import argument_problems
 from patcomp.ir.verify.hazards import graph_hazards, hazards_of
-from patcomp.ir.verify.report import Report
 from patcomp.ir.verify.signatures import SignatureChecker
+from patcomp.ir.verify.verification import Verification
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
@@ -53,55 +55,55 @@ def verify(module: IRModule, *, runtime: bool = True) -> None:
     Raises:
         VerifyError: its `problems` are all that were found.
     """
-    report = Report(module, runtime)
-    _Walk(report).module()
-    if report.problems:
-        count = len(report.problems)
-        raise VerifyError(f"the IR has {count} problem{'s' if count > 1 else ''}", report.problems)
+    verification = Verification(module, runtime)
+    _Walk(verification).module()
+    if verification.problems:
+        count = len(verification.problems)
+        raise VerifyError(f"the IR has {count} problem{'s' if count > 1 else ''}", verification.problems)
 
 
 class _Walk:
-    def __init__(self, report: Report):
-        self.report = report
-        self.signatures = SignatureChecker(report)
-        self.calls: dict[str, dict[str, Operation]] = {}
-        """The invokes of each graph by callee."""
+    def __init__(self, verification: Verification):
+        self.verification = verification
+        self.signatures = SignatureChecker(verification)
+        self.calls = nx.DiGraph()
+        """Which graph calls which, with the first invoke as `op`."""
 
     def module(self) -> None:
-        report = self.report
+        verification = self.verification
         graphs = []
-        for op in report.module.op.body.block.ops:
+        for op in verification.module.op.body.block.ops:
             if op.name not in _TOP_LEVEL:
-                report.add(op, "cannot stand outside a graph")
+                verification.add(op, "cannot stand outside a graph")
             elif op.name == "coreai.graph":
                 if not isinstance(op.properties.get("sym_name"), StringAttr):
-                    report.add(op, "its `sym_name` must be a string")
+                    verification.add(op, "its `sym_name` must be a string")
                     continue
-                if graph_name(op) in report.graphs:
-                    report.add(op, f"there are two graphs named @{graph_name(op)}")
-                report.graphs[graph_name(op)] = op
+                if graph_name(op) in verification.graphs:
+                    verification.add(op, f"there are two graphs named @{graph_name(op)}")
+                verification.graphs[graph_name(op)] = op
                 graphs.append(op)
             elif isinstance(op, CoreaiOp):
                 self.signatures.check(op)
         for graph in graphs:
             self.graph(graph)
-        report.graph = ""
+        verification.graph = ""
         self._recursion()
 
     def graph(self, graph: Operation) -> None:
-        report = self.report
+        verification = self.verification
         assert isinstance(graph, CoreaiOp)
-        report.graph = graph_name(graph)
-        self.calls[report.graph] = {}
+        verification.graph = graph_name(graph)
+        self.calls.add_node(verification.graph)
         if not self.signatures.check(graph):
             return
         problems = list(_graph_problems(graph))
         for problem in problems:
-            report.add(graph, problem)
+            verification.add(graph, problem)
         self.regions(graph, set())
-        if report.runtime and not problems:
+        if verification.runtime and not problems:
             for problem in graph_hazards(graph):
-                report.add(graph, problem)
+                verification.add(graph, problem)
 
     def regions(self, op: Operation, visible: set[SSAValue]) -> None:
         """Checks the regions of an op, inside which the values in `visible` may be used."""
@@ -109,15 +111,15 @@ class _Walk:
         for region, terminator in zip(op.regions, expected, strict=False):
             blocks = list(region.blocks)
             if len(blocks) > 1:
-                self.report.add(op, f"a region has one block, but this one has {len(blocks)}")
+                self.verification.add(op, f"a region has one block, but this one has {len(blocks)}")
             for block in blocks:
                 if block.last_op is None or block.last_op.name != terminator:
                     last = block.last_op.name if block.last_op else "nothing"
-                    self.report.add(op, f"its block must end in {terminator}, but ends in {last}")
+                    self.verification.add(op, f"its block must end in {terminator}, but ends in {last}")
                 self.block(block, set() if op.name in _ISOLATED else visible)
         if op.name != "coreai.graph":
             for problem in _edge_problems(op):
-                self.report.add(op, problem)
+                self.verification.add(op, problem)
 
     def block(self, block: Block, visible: set[SSAValue]) -> None:
         """Checks the ops of a block; `visible` is as before when it returns."""
@@ -127,10 +129,10 @@ class _Walk:
         for op in block.ops:
             for operand in op._operands:
                 if operand not in visible:
-                    self.report.add(op, _invisible(operand, op))
+                    self.verification.add(op, _invisible(operand, op))
             self.op(op)
             if op is not last and op.name in _ENDS:
-                self.report.add(op, "ends a block, but ops follow it")
+                self.verification.add(op, "ends a block, but ops follow it")
             if op.regions:
                 self.regions(op, visible)
             defined += op.results
@@ -139,61 +141,55 @@ class _Walk:
 
     def op(self, op: Operation) -> None:
         """Checks one op by itself."""
-        report = self.report
+        verification = self.verification
         if isinstance(op, CoreaiOp):
             if op.name in _TOP_LEVEL:
-                report.add(op, "cannot stand inside a graph")
+                verification.add(op, "cannot stand inside a graph")
             elif self.signatures.check(op):
                 if op.name == "coreai.invoke":
                     self._invoke(op)
-                if report.runtime:
-                    for problem in hazards_of(op, report):
-                        report.add(op, problem)
+                if verification.runtime:
+                    for problem in hazards_of(op, verification):
+                        verification.add(op, problem)
         elif isinstance(op, AtenOp):
             for problem in argument_problems(op):
-                report.add(op, problem)
+                verification.add(op, problem)
         else:
             try:
                 op.verify(verify_nested_ops=False)
             except VerifyException as error:
                 # xDSL appends the whole module to the message; its first line is the reason
-                report.add(op, str(error).strip().splitlines()[0])
-            if report.runtime and op.name.startswith("builtin."):
-                report.add(op, "an asset has no form for this op, so it cannot be saved")
+                verification.add(op, str(error).strip().splitlines()[0])
+            if verification.runtime and op.name.startswith("builtin."):
+                verification.add(op, "an asset has no form for this op, so it cannot be saved")
 
     def _invoke(self, op: CoreaiOp) -> None:
         callee = op.properties["callee"]
         if not isinstance(callee, SymbolConstantAttr):
-            self.report.add(op, f"its callee must be a symbol, but is {callee}")
+            self.verification.add(op, f"its callee must be a symbol, but is {callee}")
             return
         name = callee.symbol.string_value()
-        graph = self.report.graphs.get(name)
+        graph = self.verification.graphs.get(name)
         if graph is None:
-            self.report.add(op, f"there is no graph @{name}")
+            self.verification.add(op, f"there is no graph @{name}")
             return
-        self.calls[self.report.graph].setdefault(name, op)
+        if not self.calls.has_edge(self.verification.graph, name):
+            self.calls.add_edge(self.verification.graph, name, op=op)
         signature = graph.properties.get("function_type")
         given = FunctionType.from_lists([value.type for value in op._operands], [value.type for value in op.results])
         if signature != given:
-            self.report.add(op, f"@{name} has the signature {signature}, which must be met exactly")
+            self.verification.add(op, f"@{name} has the signature {signature}, which must be met exactly")
 
     def _recursion(self) -> None:
-        """Notes each graph that calls itself, directly or through others."""
-        finished: set[str] = set()
-
-        def visit(name: str, path: tuple[str, ...]) -> None:
-            if name in finished:
-                return
-            for callee, op in self.calls.get(name, {}).items():
-                if callee in (*path, name):
-                    cycle = (*path, name, callee)[(*path, name).index(callee) :]
-                    self.report.add(op, "graphs call one another in a circle: " + " -> ".join("@" + n for n in cycle))
-                else:
-                    visit(callee, (*path, name))
-            finished.add(name)
-
-        for name in self.calls:
-            visit(name, ())
+        """Notes graphs that call themselves, directly or through others."""
+        for together in nx.strongly_connected_components(self.calls):
+            first = next(name for name in self.calls if name in together)
+            if len(together) == 1 and not self.calls.has_edge(first, first):
+                continue
+            cycle = [caller for caller, _ in nx.find_cycle(self.calls.subgraph(together), first)]
+            listed = " -> ".join(f"@{name}" for name in (*cycle, cycle[0]))
+            last_call = self.calls.edges[cycle[-1], cycle[0]]["op"]
+            self.verification.add(last_call, f"graphs call one another in a circle: {listed}")
 
 
 def _invisible(value: SSAValue, user: Operation) -> str:
