@@ -18,7 +18,7 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.composite import Composite
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.namespaces import ArgumentSpec, OpSpec, aten_namespace, coreai_namespace
-from patcomp.ir.rows import Property, Row, Slot
+from patcomp.ir.rows import PropertySlot, Row, Slot
 from patcomp.patterns import composites
 
 FOLDER = Path(patcomp.authoring.__file__).parent
@@ -277,7 +277,7 @@ def _slot_form(slot: Slot) -> str:
     return "Operand"
 
 
-def _property_form(declared: Property) -> str:
+def _property_form(declared: PropertySlot) -> str:
     words = ", ".join(f'"{word}"' for word in declared.words)
     return f"Literal[{words}] | Attribute" if words else "str | Attribute"
 
