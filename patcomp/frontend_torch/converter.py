@@ -244,7 +244,13 @@ class TorchConverter:
             if signature is None or not all(map(is_of_custom_op, problems)):
                 raise UnsupportedError(headline(problems), problems)
             names = names_for(signature, input_names, output_names, state_names)
-            dims, of_sizes = dims_of(current, signature, names, program if program is not current else None)
+            expand, before = converter._decomposer.expansions, current
+            current, dims, of_sizes = dims_of(
+                before, signature, names, lambda changed: expand(changed)[1] == problems,
+                program if program is not before else None,
+            )  # fmt: skip
+            if current is not before:
+                expansions, _ = expand(current)
             return Staged(
                 name,
                 current,

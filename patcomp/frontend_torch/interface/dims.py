@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -21,22 +21,28 @@ from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.frontend_torch.interface.small_sizes import failures
+from patcomp.frontend_torch.interface.small_sizes import Failure, with_small_sizes
 
 
 def dims_of(
-    program: ExportedProgram, signature: Signature, names: Names, original: ExportedProgram | None = None
-) -> tuple[Dims, list[Problem]]:
+    program: ExportedProgram,
+    signature: Signature,
+    names: Names,
+    converts: Callable[[ExportedProgram], bool],
+    original: ExportedProgram | None = None,
+) -> tuple[ExportedProgram, Dims, list[Problem]]:
     """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
 
     A dimension that has no name, because it was exported with `Dim.AUTO` or `Dim.DYNAMIC`, is named `s0`, `s1` and so
     on in order of appearance.
 
     Args:
+        converts: whether a copy of the program can be converted.
         original: what the program was decomposed from; some of its guards may be lost in the program.
 
     Returns:
-        The dimensions, and what to warn of: an asset cannot check the guards.
+        The program, or a copy of it that is right at more sizes; the dimensions; and what to warn of: an asset cannot
+        check the guards.
     """
     own = dict(zip(signature.inputs, names.inputs, strict=True))
     own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
@@ -64,9 +70,9 @@ def dims_of(
     called = {symbol: name for symbol, name in called.items() if name in used}
     ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
     guards, unreadable = guards_of([p for p in (original, program) if p is not None], called, ranges)
-    more, problems = _small_sizes(program, called, ranges, guards)
+    program, more, problems = _small_sizes(program, called, ranges, guards, converts)
     limits = {called[symbol]: limits for symbol, limits in ranges.items()}
-    return Dims(limits, extents, (*guards, *more)), [*_problems(guards, unreadable), *problems]
+    return program, Dims(limits, extents, (*guards, *more)), [*_problems(guards, unreadable), *problems]
 
 
 def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
@@ -134,37 +140,50 @@ def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> list[Proble
 
 
 def _small_sizes(
-    program: ExportedProgram, called: Mapping[sympy.Symbol, str], ranges: Mapping[sympy.Symbol, Range],
+    program: ExportedProgram,
+    called: Mapping[sympy.Symbol, str],
+    ranges: Mapping[sympy.Symbol, Range],
     guards: Sequence[Guard],
-) -> tuple[list[Guard], list[Problem]]:  # fmt: skip
-    """Guards that exclude the sizes of 0 and 1 at which the recorded shapes are wrong, and what to warn of.
+    converts: Callable[[ExportedProgram], bool],
+) -> tuple[ExportedProgram, list[Guard], list[Problem]]:
+    """Guards that exclude the sizes of 0 and 1 at which the shapes in a program are wrong, and what to warn of.
 
-    There is nothing to warn of where PyTorch itself fails at such a size, nor for tensors without elements: ranges
-    begin at 0 when their user says nothing.
+    The program is a copy if it had to be changed so that it computes shapes at such sizes.
     """
 
     def holds(case: Mapping[sympy.Symbol, int]) -> bool:
         sizes = {called[symbol]: size for symbol, size in case.items()}
         return all(guard.value(sizes) for guard in guards)
 
-    found: list[Guard] = []
-    problems: list[Problem] = []
-    for failure in failures(program, ranges, holds):
-        excluded = [Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes]
-        found.append(reduce(lambda left, right: Guard("or", (left, right)), excluded))
-        if failure.error or 0 in dict(failure.sizes).values():
-            continue
+    def problem(failure: Failure, consequence: str, advice: str) -> Problem:
         where = " and ".join(f"{called[symbol]} is {size}" for symbol, size in failure.sizes)
-        origin = origins_of(program.graph)[failure.node]
-        problems.append(
-            Problem(
-                f"export recorded another shape than the model has where {where}; program.run refuses this size, but "
-                "an asset cannot, and may be wrong",
-                operator_name(failure.node),
-                origin.node,
-                origin.module_path,
-                origin.source,
-                "begin the range of the dimension at 2, Dim('name', min=2), or export once more with this size fixed",
-            )
+        origin = origins[failure.node]
+        return Problem(
+            f"export recorded another shape than the model has where {where}; {consequence}",
+            operator_name(failure.node),
+            origin.node,
+            origin.module_path,
+            origin.source,
+            f"begin the range of the dimension at 2, Dim('name', min=2), or {advice}",
         )
-    return found, problems
+
+    changed, wrong, computed = with_small_sizes(program, ranges, holds, converts)
+    origins = origins_of(program.graph)
+    guards = [
+        reduce(
+            lambda left, right: Guard("or", (left, right)),
+            [Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes],
+        )
+        for failure in wrong
+    ]
+    refused = (
+        "program.run refuses this size, but an asset cannot, and may be wrong",
+        "export once more with this size fixed",
+    )
+    number = (
+        "the program computes this shape, but numbers that the model's Python code takes from it are as recorded",
+        "check that the model uses no such number",
+    )
+    problems = [problem(failure, *number) for failure in computed]
+    problems += [problem(failure, *refused) for failure in wrong if not failure.is_expected]
+    return changed, guards, problems

@@ -2,7 +2,7 @@
 
 PyTorch records shapes as if each dynamic dimension were 2 or more, also where its range begins lower: `x.flatten()[:3]`
 of `2*n` values is 3 long, which is wrong at `n = 1`, and no guard says so. Here each node is tried at the small sizes
-by PyTorch itself, on tensors without data.
+by PyTorch itself, on tensors without data. Lengths of slices that turn out wrong become dynamic (`slices.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from torch.utils import _pytree as pytree
 from patcomp.emit.dims import Range
 from patcomp.frontend_torch.fx.nodes import is_assertion, is_size
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
-
-Case = Mapping[sympy.Symbol, int]
-"""A size for each symbol."""
+from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
 
 
 @dataclass(frozen=True)
@@ -38,32 +36,62 @@ class Failure:
     error: str
     """What PyTorch says of these sizes; empty if it computes a result of another shape."""
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether PyTorch itself fails there, or a tensor is without elements: ranges begin at 0 by default."""
+        return bool(self.error) or 0 in dict(self.sizes).values()
 
-def failures(
-    program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool]
-) -> list[Failure]:
-    """The small sizes in the ranges of dimensions at which the recorded shapes are wrong, each with its first node.
+
+def with_small_sizes(
+    program: ExportedProgram,
+    ranges: Mapping[sympy.Symbol, Range],
+    holds: Callable[[Case], bool],
+    converts: Callable[[ExportedProgram], bool],
+) -> tuple[ExportedProgram, list[Failure], list[Failure]]:
+    """A program that is right at as many small sizes as it can be.
 
     Args:
         ranges: the ranges of the symbols of inputs.
         holds: whether sizes fulfil what is checked already.
+        converts: whether a copy of the program can be converted.
+
+    Returns:
+        The program, or a copy that computes the lengths of slices; the small sizes that it is not for, each with the
+        first node that is wrong there; and those that only the copy is for. A copy is for no other sizes of 0 than the
+        program: the runtime computes little of tensors without elements.
     """
+    found = _failures(program, ranges, holds, {})
+    expected = [failure for failure in found if failure.is_expected]
+    if unexpected := [failure for failure in found if not failure.is_expected]:
+        cases = [case for case in _cases(ranges) if all(case.values()) and holds(case)]
+        if (changed := with_dynamic_slices(program, cases)) is not None and converts(changed[0]):
+            left = {failure.sizes for failure in _failures(changed[0], ranges, holds, changed[1])}
+            if left <= {failure.sizes for failure in expected}:
+                return changed[0], expected, unexpected
+    return program, found, []
+
+
+def _failures(
+    program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
+) -> list[Failure]:
+    """The small sizes in the ranges at which the shapes in a program are wrong, each with its first node."""
     small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
     cases = [case for case in _cases(ranges) if holds(case)]
     found: list[Failure] = []
     if not small or not cases:
         return found
-    nodes = [node for node in _nodes(program) if _depends_on(node, small)]
+    nodes = [node for node in _nodes(program) if _depends_on(node, small.union(lengths))]
     for case in cases:
         sizes = tuple((symbol, size) for symbol, size in case.items() if size < _USUAL)
         if any(set(failure.sizes) <= set(sizes) for failure in found):
             continue
         for node in nodes:
             try:
-                wrong = _result_at(node, case)
+                wrong = _result_at(node, with_lengths(case, lengths))
             except Exception as error:  # whatever PyTorch raises
                 wrong = str(error).partition("\n")[0] or type(error).__name__
-            if wrong is not None and _works(node, {symbol: max(size, _USUAL) for symbol, size in case.items()}):
+            usual = {symbol: max(size, _USUAL) for symbol, size in case.items()}
+            if wrong is not None and _works(node, with_lengths(usual, lengths)):
                 found.append(Failure(sizes, node, wrong))
                 break
     return found

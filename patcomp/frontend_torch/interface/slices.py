@@ -1,0 +1,205 @@
+"""Slices that are shorter at small sizes than export recorded: their lengths become dynamic.
+
+Of `x.flatten()[:3]` with `2*n` values export records 3, which is wrong at `n = 1`. Here such a length becomes a symbol,
+like that of a selection by data, and PyTorch's own shape functions carry it on to what is computed of the slice.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from patcomp.frontend_torch.fx.nodes import is_assertion, operator_name
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
+
+Case = Mapping[sympy.Symbol, int]
+"""A size for each symbol."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How many positions of a dimension a slice has."""
+
+    size: sympy.Expr
+    """Of the dimension."""
+    bounds: tuple[int | None, int | None, int]
+    """Start, end and step."""
+
+    def at(self, case: Case) -> int:
+        size = self.size.xreplace({symbol: sympy.Integer(number) for symbol, number in case.items()})
+        return len(range(int(size))[slice(*self.bounds)])
+
+
+Lengths = Mapping[sympy.Symbol, Length]
+"""The lengths of slices by their symbols, each after those that it depends on."""
+
+
+def with_lengths(case: Case, lengths: Lengths) -> Case:
+    """The sizes of a case and the lengths that slices have there."""
+    sizes = dict(case)
+    for symbol, length in lengths.items():
+        sizes[symbol] = length.at(sizes)
+    return sizes
+
+
+def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tuple[ExportedProgram, Lengths] | None:
+    """A copy of a program in which the lengths of slices are dynamic that are not always what export recorded.
+
+    Args:
+        cases: the sizes to try, none of them 0.
+
+    Returns:
+        The copy and its new symbols; None if something needs the recorded length: an op that is not followed, one whose
+        result is of another shape then, a new value of a state, or a number that may be this length.
+    """
+    graph = copy.deepcopy(program.graph)
+    lengths: dict[sympy.Symbol, Length] = {}
+    recorded: dict[sympy.Symbol, int] = {}
+    slices: set[Node] = set()
+    dynamic: set[Node] = set()
+    for node in graph.nodes:
+        result: Any
+        if (length := _wrong_length(node, cases, lengths)) is not None:
+            same = (symbol for symbol, other in lengths.items() if other == length)
+            symbol = next(same, sympy.Symbol(f"u_{node.name}", integer=True))
+            axis = _arguments(node).get("dim", 0)
+            lengths[symbol], recorded[symbol] = length, node.meta["val"].shape[axis]
+            result = _of_length(node, axis, symbol, _range(length, cases, lengths, recorded[symbol]))
+            slices.add(node)
+        elif dynamic.isdisjoint(node.all_input_nodes) or node.op == "output" or is_assertion(node):
+            continue
+        else:
+            try:
+                result = _result(node) if _is_followed(node) else None
+            except Exception:  # whatever PyTorch raises where it has to know the length
+                return None
+            if not _is_same(node.meta["val"], result, recorded):
+                return None
+        if any(not symbols.isdisjoint(lengths) for symbols in map(_symbols, pytree.tree_leaves(result))):
+            node.meta = node.meta | {"val": result}
+            dynamic.add(node)
+    states = {spec.arg.name for spec in program.graph_signature.output_specs if spec.kind != OutputKind.USER_OUTPUT}
+    nested = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)][1:]
+    others = [node for each in (graph, *(module.graph for module in nested)) for node in each.nodes]
+    others = [node for node in others if node not in slices and node.target is not operator.getitem]
+    numbers = {number for node in others for number in _numbers(node)}
+    if not lengths or any(node.name in states for node in dynamic) or not numbers.isdisjoint(recorded.values()):
+        return None
+    changed = copy.copy(program)
+    changed._graph_module = GraphModule(program.graph_module, graph)
+    return changed, lengths
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    """The arguments of an operator by their names."""
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _numbers(node: Node) -> Iterator[Any]:
+    """The numbers in the arguments of a node; those that count dimensions are no sizes."""
+    given = _arguments(node) if isinstance(node.target, torch._ops.OpOverload) else {"": (node.args, node.kwargs)}
+    for name, value in given.items():
+        if not name.startswith("dim"):
+            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, int | float))
+
+
+def _symbols(leaf: Any) -> set[sympy.Symbol]:
+    """The symbols in a size, or in the shape of a tensor."""
+    sizes = known_shape(leaf) if isinstance(leaf, torch.Tensor) else [leaf]
+    return {symbol for size in sizes if isinstance(size, SYMBOLIC) for symbol in size.node.expr.free_symbols}
+
+
+def _wrong_length(node: Node, cases: Sequence[Case], lengths: Lengths) -> Length | None:
+    """The length of a slice for which export recorded a number that is wrong at some sizes."""
+    if operator_name(node) != "aten.slice.Tensor":
+        return None
+    given = _arguments(node)
+    axis, bounds = given.get("dim", 0), (given.get("start"), given.get("end"), given.get("step", 1))
+    size, result = (known(value.meta["val"].shape[axis]) for value in (given["self"], node))
+    if not isinstance(size, torch.SymInt) or not isinstance(result, int):
+        return None
+    if any(isinstance(bound, Node) for bound in bounds) or not size.node.expr.free_symbols <= {*cases[0], *lengths}:
+        return None
+    length = Length(size.node.expr, bounds)
+    return length if any(length.at(with_lengths(case, lengths)) != result for case in cases) else None
+
+
+def _range(length: Length, cases: Sequence[Case], lengths: Lengths, recorded: int) -> ValueRanges[Any]:
+    found = [recorded, *(length.at(with_lengths(case, lengths)) for case in cases)]
+    return ValueRanges(min(found), max(found))
+
+
+def _of_length(node: Node, axis: int, symbol: sympy.Symbol, limits: ValueRanges[Any]) -> torch.Tensor:
+    """The result of a slice, with a symbol as its length."""
+    value = node.meta["val"]
+    environment = node.args[0].meta["val"].shape[axis].node.shape_env  # type: ignore[union-attr, index]
+    environment.var_to_range[symbol] = limits
+    shape = list(value.shape)
+    shape[axis] = environment.create_symintnode(symbol, hint=None)
+    with value.fake_mode:
+        return torch.empty_strided(shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
+_FOLLOWED = frozenset(
+    f"aten.{op}"
+    for op in (
+        "_softmax", "_to_copy", "addmm", "alias", "all", "all.dim", "amax", "amin", "any", "any.dim", "bmm", "cat",
+        "chunk", "clone", "contiguous", "cumsum", "detach", "embedding", "expand", "flatten.using_ints", "full_like",
+        "layer_norm", "linalg_vector_norm", "linear", "log_softmax.int", "logsumexp", "matmul", "max", "max.dim",
+        "mean", "mean.dim", "min", "min.dim", "mm", "native_layer_norm", "numpy_T", "ones_like", "permute", "prod",
+        "prod.dim_int", "reshape", "rms_norm", "scaled_dot_product_attention", "select.int", "slice.Tensor",
+        "softmax.int", "squeeze.dim", "stack", "std.correction", "std.dim", "sum", "sum.dim_IntList", "t", "to.dtype",
+        "transpose.int", "unbind.int", "unsqueeze", "var.correction", "var.dim", "view", "where.Scalar",
+        "where.ScalarOther", "where.ScalarSelf", "zeros_like",
+    )
+)  # fmt: skip
+"""Ops that compute the same at each length of a dynamic dimension, besides those that compute element by element."""
+
+
+def _is_followed(node: Node) -> bool:
+    if node.target is operator.getitem or operator_name(node) in _FOLLOWED:
+        return True
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+
+
+def _result(node: Node) -> Any:
+    """What PyTorch says of the result of a node, without a condition on its sizes."""
+    given = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
+    if node.target is operator.getitem:
+        return operator.getitem(*given[0])  # type: ignore[misc]
+    value = next(leaf for leaf in pytree.tree_leaves(given) if _symbols(leaf))
+    mode = value.fake_mode
+    environment = mode.shape_env
+    with (
+        mode, torch.no_grad(), environment.error_on_new_guards(), environment.ignore_fresh_unbacked_symbols(),
+        enable_python_dispatcher(),
+    ):  # fmt: skip
+        return node.target(*given[0], **given[1])  # type: ignore[operator, misc]
+
+
+def _is_same(before: Any, after: Any, recorded: Mapping[sympy.Symbol, int]) -> bool:
+    """Whether a result is what export recorded where the slices have the lengths that export recorded."""
+
+    def size(value: Any) -> Any:
+        value = known(value)
+        return value.node.expr.subs(recorded) if isinstance(value, SYMBOLIC) else value
+
+    def shape(leaf: Any) -> Any:
+        return (leaf.dtype, *map(size, leaf.shape)) if isinstance(leaf, torch.Tensor) else size(leaf)
+
+    leaves, others = pytree.tree_leaves(before), pytree.tree_leaves(after)
+    return list(map(shape, leaves)) == list(map(shape, others))
