@@ -74,11 +74,12 @@ COMPUTED: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_lengths_of_slices_that_are_computed(name: str, native: Native) -> None:
-    function = COMPUTED[name]
+    function, one = COMPUTED[name], torch.randn(4, 1)
     exported = exported_function(function, torch.randn(4, 4), shapes=[{1: Dim("n", min=1, max=4)}])
     with pytest.warns(ConversionWarning, match="where n is 1; the program computes this shape, but numbers that"):
         program = converted(exported)
     assert not program.signature().guards
+    torch.testing.assert_close(program.specialize({"n": 1}).run(one), function(one), check_dtype=False)
     for size in (1, 2, 3, 4):
         x = torch.randn(4, size)
         torch.testing.assert_close(program.run(x), function(x), check_dtype=False)
