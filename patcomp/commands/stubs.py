@@ -17,7 +17,7 @@ import patcomp.authoring
 from patcomp.ir import aten, coreai
 from patcomp.ir.composite import Composite
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
-from patcomp.ir.namespaces import ArgumentSpec, OpSpec, aten_namespace, coreai_namespace
+from patcomp.ir.namespaces import ArgumentSpec, OpSpec, aten_namespace, composite_spec, coreai_namespace
 from patcomp.ir.rows import PropertySlot, Row, Slot
 from patcomp.patterns import composites
 
@@ -96,7 +96,7 @@ def stubs() -> dict[str, str]:
     aten_specs, coreai_specs = _aten_specs(), {name: coreai_namespace.candidates(name) for name in _coreai_rows()}
     return {
         "aten.pyi": _stub("Aten", _ATEN, _aten_builders()),
-        "aten_source.pyi": _stub("AtenSource", _SOURCE, _source(aten_specs)),
+        "aten_source.pyi": _stub("AtenSource", _SOURCE, _source(_with_composites(aten_specs))),
         "aten_target.pyi": _stub("AtenTarget", _TARGET, _target(aten_specs)),
         "composites.pyi": _stub("Composites", _TARGET, _composites()),
         "coreai.pyi": _stub("Coreai", _COREAI, _coreai_functions()),
@@ -138,17 +138,19 @@ _BY_NAME: list[Parameter] = [("name", "str", False), ("*arguments", "Any", False
 
 
 def _source(ops: Mapping[str, list[OpSpec]]) -> list[str]:
-    """The ops as patterns, where every argument has to be mentioned."""
-    return [
-        _function("op", _BY_NAME, "OpNode"),
-        _function("escaping", [("node", "Any", False)], "Any"),
-        *(
-            _overloaded(
-                _function(name, [(a.name, _form(a), False) for a in spec.arguments], "OpNode") for spec in specs
-            )
-            for name, specs in ops.items()
-        ),
-    ]
+    """The ops as patterns, where every argument has to be mentioned; attributes of composites are keywords."""
+    members = [_function("op", _BY_NAME, "OpNode"), _function("escaping", [("node", "Any", False)], "Any")]
+    for name, specs in ops.items():
+        forms = [([(a.name, _form(a), False) for a in spec.arguments], spec.composite) for spec in specs]
+        inputs = [(given, len(given) if made is None else len(made.inputs)) for given, made in forms]
+        members.append(_overloaded(_function(name, given[:n], "OpNode", given[n:]) for given, n in inputs))
+    return members
+
+
+def _with_composites(ops: Mapping[str, list[OpSpec]]) -> dict[str, list[OpSpec]]:
+    """The ops and the composites that a pattern can name."""
+    made = {item.name: [composite_spec(item)] for item in composites if isinstance(item, Composite)}
+    return {name: [*ops.get(name, ()), *made.get(name, ())] for name in {**ops, **made}}
 
 
 def _target(ops: Mapping[str, list[OpSpec]]) -> list[str]:

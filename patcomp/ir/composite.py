@@ -11,15 +11,18 @@ holds the declaration and the body; the outline stage makes a graph of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from patcomp.ir import coreai
-from patcomp.ir.attributes import composite_declaration
+from patcomp.ir.attributes import CompositeDeclarationAttr, composite_declaration, composite_value
 from patcomp.ir.graphs import call_region
+from patcomp.ir.region import RegionOp
 from patcomp.ir.value import TypeView, Value
-from patcomp.ir.xdsl import Attribute
+from patcomp.ir.xdsl import ArrayAttr, Attribute, DictionaryAttr, Operation, StringAttr, UnitAttr
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,76 @@ class Composite:
         def body(arguments: dict[str, Value]) -> Any:
             return self.body(coreai, *(arguments.get(name) for name in self.inputs[: len(operands)]), **given)
 
-        values = call_region(self.name, dict(present), body, declaration, types)
+        options = _options({name: value for name, value in given.items() if name not in self.attributes})
+        values = call_region(self.name, dict(present), body, declaration, types, options)
         return values[0] if len(self.outputs) == 1 else values
+
+    @cached_property
+    def options(self) -> tuple[str, ...]:
+        """The keywords that shape the body and are not declared."""
+        parameters = inspect.signature(self.body).parameters.values()
+        keywords = [item.name for item in parameters if item.kind is inspect.Parameter.KEYWORD_ONLY]
+        return tuple(name for name in keywords if name not in self.attributes)
+
+    def made(self, op: Operation) -> bool:
+        """Whether an op is a call of this composite that the recover stage made, with nothing that it does not know.
+
+        A module that the user externalized as a composite of the same name has a body of its own.
+        """
+        if not isinstance(op, RegionOp) or op.recover is not None:
+            return False
+        declaration = op.declaration
+        if not isinstance(declaration, CompositeDeclarationAttr) or declaration.composite_name.data != self.name:
+            return False
+        names, attributes, options = _parts(op)
+        return (
+            names["output_names"] == list(self.outputs)
+            and set(names["input_names"]) <= set(self.inputs)
+            and set(attributes) <= {*self.attributes, "version"}
+            and attributes["version"] == composite_value(self.version)
+            and options is not None
+            and set(options) <= set(self.options)
+        )
+
+    def arguments(self, op: Operation) -> dict[str, Any]:
+        """Every input, attribute and option of a call that `made` accepts: `Value`s and IR attributes, None where the
+        call leaves one out. An option that is left out has its default."""
+        names, attributes, options = _parts(op)
+        inputs = dict(zip(names["input_names"], map(Value, op.operands), strict=True))
+        parameters = inspect.signature(self.body).parameters
+        defaults = {name: parameters[name].default for name in self.options}
+        return {
+            **{name: inputs.get(name) for name in self.inputs},
+            **{name: attributes.get(name) for name in self.attributes},
+            **defaults,
+            **(options or {}),
+        }
+
+
+def _options(given: Mapping[str, Any]) -> Attribute | None:
+    """What is not declared of a call, as an attribute; one that tells nothing where a value is of another kind."""
+    try:
+        values = {name: item if isinstance(item, Attribute) else composite_value(item) for name, item in given.items()}
+    except TypeError:
+        return UnitAttr()
+    return DictionaryAttr(values) if values else None
+
+
+def _parts(op: Operation) -> tuple[dict[str, list[str]], Mapping[str, Attribute], Mapping[str, Attribute] | None]:
+    """The names and the attributes that a call declares, and its options; None if these are not known."""
+    assert isinstance(op, RegionOp)
+    assert isinstance(op.declaration, CompositeDeclarationAttr)
+    fields, options = op.declaration.fields.data, op.options
+    names: dict[str, list[str]] = {}
+    for field in ("input_names", "output_names"):
+        listed = fields[field]
+        assert isinstance(listed, ArrayAttr)
+        names[field] = [name.data for name in listed.data if isinstance(name, StringAttr)]
+    attributes = fields["op_attrs"]
+    assert isinstance(attributes, DictionaryAttr)
+    if options is None:
+        return names, attributes.data, {}
+    return names, attributes.data, options.data if isinstance(options, DictionaryAttr) else None
 
 
 def composite(

@@ -28,6 +28,7 @@ def call_region(
     body: Callable[[dict[str, Value]], Any],
     declaration: CompositeDeclarationAttr | None,
     result_types: Sequence[Attribute] | None = None,
+    options: Attribute | None = None,
 ) -> list[Value]:
     """Adds a `patcomp.region` with what `body` builds out of its arguments, and gives the region's results.
 
@@ -37,6 +38,7 @@ def call_region(
         body: called with the region's arguments by name; returns a value or several.
         declaration: the composite that the region is; None for a plain graph.
         result_types: types of the results where they are not those of the body's values.
+        options: what shapes the body of a composite and is not declared.
 
     Raises:
         TypeError: the body returned something else than values, or used values other than its arguments.
@@ -59,6 +61,8 @@ def call_region(
     types = result_types or [result.ssa.type for result in results]
     given = [value.ssa for value in operands.values()]
     region = create_region(symbol, given, block, types, list(operands), declaration)
+    if options is not None:
+        region.properties["options"] = options
     return [Value(result) for result in builder.insert(region).results]
 
 

@@ -18,15 +18,18 @@ import numpy as np
 from patcomp.ir import aten, coreai
 from patcomp.ir.attributes import word_of
 from patcomp.ir.builder import Builder
+from patcomp.ir.composite import Composite
 from patcomp.ir.constants import constant_values, to_numpy
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import OPS
+from patcomp.ir.region import RegionOp
 from patcomp.ir.rows import Row
 from patcomp.ir.types import ELEMENT_TYPES, Shape, element_name, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
+    Float32Type,
     FloatAttr,
     IntegerAttr,
     IntegerType,
@@ -66,6 +69,17 @@ class OpSpec:
     """The two arguments that may change places."""
     commutes_when: tuple[tuple[str, Any], ...] = ()
     """The values that other arguments must have for that: `add` scales its second tensor by `alpha`."""
+    composite: Composite | None = None
+    """The composite whose recovered calls this describes; None for an op of a dialect."""
+
+    @property
+    def op_name(self) -> str:
+        """The name that ops of this description have in the IR."""
+        return RegionOp.name if self.composite is not None else self.name
+
+    def describes(self, op: Operation) -> bool:
+        """Whether an op is one of these."""
+        return op.name == self.name if self.composite is None else self.composite.made(op)
 
     def argument(self, name: str) -> ArgumentSpec:
         return next(argument for argument in self.arguments if argument.name == name)
@@ -94,6 +108,12 @@ class DialectView(ABC):
     def arguments(self, op: Operation) -> Mapping[str, Any]:
         """The arguments of an op by name: `Value`s, Python values (element types as names), lists of both."""
 
+    def arguments_of(self, op: Operation, spec: OpSpec) -> Mapping[str, Any]:
+        """The same of an op that `spec` describes, which may be a recovered composite."""
+        if spec.composite is None:
+            return self.arguments(op)
+        return {name: _decoded(value) for name, value in spec.composite.arguments(op).items()}
+
     @abstractmethod
     def operands_in(self, attribute: Attribute) -> int:
         """How many operands of the op stand inside a property."""
@@ -107,6 +127,15 @@ class DialectView(ABC):
     @abstractmethod
     def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
         """An op at the active insertion point with guessed result types, for the generated tests of a rule."""
+
+    def create_any(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
+        """The same of a description that may be a composite's."""
+        if spec.composite is None:
+            return self.create(spec, arguments, results)
+        inputs = [arguments[name] for name in spec.composite.inputs]
+        keywords = {name: value for name, value in arguments.items() if name not in spec.composite.inputs}
+        made = spec.composite(*inputs, **keywords)
+        return (made[0] if isinstance(made, list) else made).ssa.owner
 
     def constant_values(self, value: SSAValue) -> np.ndarray | None:
         """The values of an inline constant, None for anything else."""
@@ -137,6 +166,16 @@ class DialectView(ABC):
         return coreai.constant(literal, element)
 
 
+@cache
+def composite_spec(composite: Composite) -> OpSpec:
+    """The recovered calls of a composite as the pattern language sees them."""
+    inputs = [ArgumentSpec(name, "value", optional=True) for name in composite.inputs]
+    others = (*composite.attributes, *composite.options)
+    attributes = [ArgumentSpec(name, "attribute", optional=True) for name in others]
+    name = f"composite.{composite.name}"
+    return OpSpec(name, (*inputs, *attributes), len(composite.outputs), composite=composite)
+
+
 def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
     """A Python literal as an array in the form in which `constant_values` gives constants of an element type."""
     number_kind = element_name(element)
@@ -162,7 +201,9 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, IntegerAttr):
         return bool(value.value.data) if value.type == IntegerType(1) else value.value.data
     if isinstance(value, FloatAttr):
-        return value.value.data
+        number = value.value.data
+        # the shortest decimal that rounds to the same f32, so that the 1e-5 of a model reads 1e-05 again
+        return float(str(np.float32(number))) if isinstance(value.type, Float32Type) else number
     if isinstance(value, ArrayAttr):
         return [_decoded(item) for item in value.data]
     name = element_name(value)

@@ -52,6 +52,8 @@ class RegionOp(IRDLOperation):
     symbol = prop_def(StringAttr, prop_name="symbol")
     """Stem of the graph's symbol: the composite's name, or the module path."""
     declaration = opt_prop_def(AnyAttr(), prop_name="declaration")
+    options = opt_prop_def(AnyAttr(), prop_name="options")
+    """Of a recovered composite: the values that shape its body and are not declared, by name."""
     public = opt_prop_def(UnitAttr, prop_name="public")
     argument_names = prop_def(ArrayAttr, prop_name="argument_names")
     result_names = opt_prop_def(ArrayAttr, prop_name="result_names")

@@ -7,7 +7,7 @@ from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
-from patcomp.patterns.language import ANY, Attr, Capture, Const, any_of
+from patcomp.patterns.language import ANY, LAST, Attr, Capture, Const, any_of
 from patcomp.patterns.procedural import (
     Example,
     OpRule,
@@ -26,6 +26,7 @@ from patcomp.patterns.targets import CompositeTable, composites
 
 __all__ = [
     "ANY",
+    "LAST",
     "Assumption",
     "Attr",
     "Capture",

@@ -280,7 +280,8 @@ class _Driver:
             for op in dead:
                 del remaining[op]
                 below = [operand.op for operand in op.operands if isinstance(operand, OpResult)]
-                self.states.forget(op)
+                for inner in op.walk():
+                    self.states.forget(inner)
                 op.detach()
                 op.erase()
                 for producer in below:

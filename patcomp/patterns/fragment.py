@@ -22,6 +22,7 @@ from patcomp.ir.xdsl import OpResult
 from patcomp.patterns.language import SourceNamespace
 from patcomp.patterns.match import Match, Matcher
 from patcomp.patterns.pattern import Pattern, captures_of, place_of
+from patcomp.patterns.targets import composites
 
 
 class Fragment:
@@ -45,7 +46,7 @@ def fragment(function: Callable[..., Any], *, source: DialectView = aten_namespa
     Raises:
         RuleError: the declaration cannot mean anything.
     """
-    namespace = SourceNamespace(source)
+    namespace = SourceNamespace(source, composites.spec)
     try:
         captures = captures_of(function, namespace, 1)
         root, conditions = function(namespace, *captures.values())

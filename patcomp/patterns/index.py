@@ -17,7 +17,7 @@ from patcomp.ir.namespaces import DialectView
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.decomposition import Decomposition
-from patcomp.patterns.language import ANY, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
+from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
 from patcomp.patterns.match import orders, same_literal
 from patcomp.patterns.procedural import OpRule
 from patcomp.patterns.rule import AnyRule, Entry
@@ -110,7 +110,7 @@ class Index:
             return ("constant", self._constant_tests.setdefault(key, self._next(key, self._constant_tests)))
         if isinstance(pattern, list):
             return ("list", tuple(self._test(item, view) for item in pattern))
-        if pattern is ANY or isinstance(pattern, PatternNode | Attr):
+        if pattern is ANY or pattern is LAST or isinstance(pattern, PatternNode | Attr):
             return WILD
         key = (type(pattern).__name__, repr(pattern))
         self._literals[key] = pattern
@@ -126,9 +126,12 @@ class Index:
         key = (view.name, node.spec.name, arguments)
         if key not in self._op_tests:
             self._op_tests[key] = self._next(key, self._op_tests)
-            plan = self._plans.setdefault(node.spec.name, _Plan())
+            plan = self._plans.setdefault(node.spec.op_name, _Plan())
             plan.view = view
             plan.tests.append(_OpTest(self._op_tests[key], node, arguments))
+            if node.spec.composite is not None:
+                plan.tested |= dict.fromkeys(("declaration", "options", "recover"))
+                return self._op_tests[key]
             tested = dict(node.spec.commutes_when)
             for name, test in arguments:
                 kind = node.spec.argument(name).kind
@@ -190,8 +193,14 @@ class Index:
         """The state of an op, by trying every test of its name."""
         if plan.view is None:
             return self._state(frozenset(), op.name)
-        arguments = plan.view.arguments(op)
-        held = frozenset(test.number for test in plan.tests if self._holds(test, arguments, sweep))
+        # ops of one name have one description, but for the calls of composites
+        specs = {id(spec): spec for spec in (test.node.spec for test in plan.tests)}
+        arguments = {key: plan.view.arguments_of(op, spec) for key, spec in specs.items() if spec.describes(op)}
+        held = frozenset(
+            test.number
+            for test in plan.tests
+            if id(test.node.spec) in arguments and self._holds(test, arguments[id(test.node.spec)], sweep)
+        )
         return self._state(held, op.name)
 
     def _holds(self, test: _OpTest, arguments: Mapping[str, Any], sweep: Sweep) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.ir.namespaces import ArgumentSpec, DialectView, OpSpec
+from patcomp.ir.composite import Composite
+from patcomp.ir.namespaces import ArgumentSpec, DialectView, OpSpec, composite_spec
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.expressions import Expression, Property
 
@@ -25,6 +26,17 @@ class _Any:
 
 ANY = _Any()
 """Stands for an argument that the rule does not care about."""
+
+
+class _Last(_Any):
+    """The type of `LAST`."""
+
+    def __repr__(self) -> str:
+        return "LAST"
+
+
+LAST = _Last()
+"""Stands for an axis: the last one of the op's result, counted from either end."""
 
 
 class PatternNode:
@@ -216,7 +228,7 @@ def shown(value: Any) -> str:
     """An argument as messages show it."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
-    return str(value) if isinstance(value, PatternNode | Expression | _Any) else repr(value)
+    return str(value) if isinstance(value, PatternNode | Expression) else repr(value)
 
 
 def any_of(*alternatives: Any, tag: str | None = None, tags: Sequence[Any] = ()) -> AnyOf:
@@ -269,7 +281,7 @@ def _as_attribute(given: Any, op: str, argument: str, mixed: bool) -> Any:
         raise RuleError(f"{op}: {argument} is not a tensor; annotate {given} with Attr to capture it")
     if isinstance(given, Expression) and not isinstance(given, Attr):
         raise RuleError(f"{op}: {argument} cannot be the expression `{given.text}`; capture it and compare in where=")
-    if given is None or given is ANY or isinstance(given, bool | int | float | str | Attr | Attribute):
+    if given is None or isinstance(given, _Any | bool | int | float | str | Attr | Attribute):
         return given
     raise RuleError(f"{op}: {argument} cannot be {given!r}")
 
@@ -291,10 +303,17 @@ def _as_argument(given: Any, op: str, argument: ArgumentSpec) -> Any:
 
 
 class SourceNamespace:
-    """The first parameter of a rule: every attribute is an op of the source dialect."""
+    """The first parameter of a rule: every attribute is an op of the source dialect, or a composite.
 
-    def __init__(self, view: DialectView):
-        self._view = view
+    Args:
+        view: the source dialect.
+        composites: the composites by name. One stands for its calls that earlier rules have recovered, with its
+            inputs, attributes and options by name. Where the dialect has an op of the same name that takes
+            the arguments as they are given, that op is meant; `a.op("composite.NAME", ...)` names the composite.
+    """
+
+    def __init__(self, view: DialectView, composites: Callable[[str], Any] = lambda name: None):
+        self._view, self._composites = view, composites
 
     @property
     def dialect_view(self) -> DialectView:
@@ -303,7 +322,7 @@ class SourceNamespace:
     def __getattr__(self, name: str) -> Callable[..., OpNode]:
         if name.startswith("__"):
             raise AttributeError(name)
-        specs = self._view.candidates(name)
+        specs = [*self._view.candidates(name), *self._recovered(name)]
         if not specs:
             raise RuleError(f"{self._view.name} has no op {name!r}")
 
@@ -318,13 +337,19 @@ class SourceNamespace:
         Raises:
             RuleError: there is none, or an argument is wrong or not mentioned.
         """
-        spec = self._view.spec(name)
+        recovered = self._recovered(name.removeprefix("composite.")) if name.startswith("composite.") else []
+        spec = recovered[0] if recovered else self._view.spec(name)
         if spec is None:
             raise RuleError(f"{self._view.name} has no op {name!r}")
         complaint = _mismatch(spec, positional, keywords)
         if complaint:
             raise RuleError(complaint)
         return self._node(spec, positional, keywords)
+
+    def _recovered(self, name: str) -> list[OpSpec]:
+        """The composite of a name as a list, empty if there is none."""
+        found = self._composites(name)
+        return [composite_spec(found)] if isinstance(found, Composite) else []
 
     def escaping(self, node: Any) -> Any:
         """The node, whose value may also be used outside the match; its op then stays."""
@@ -363,7 +388,10 @@ def op_nodes(node: Any) -> Iterator[OpNode]:
 def _mismatch(spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str | None:
     """Why a call does not fit an op, None when it does."""
     names = [argument.name for argument in spec.arguments]
-    if len(positional) > len(names):
+    inputs = len(names) if spec.composite is None else len(spec.composite.inputs)
+    if len(positional) > inputs:
+        if inputs < len(names):
+            return f"{spec.name} takes {inputs} inputs, got {len(positional)}; its attributes are keywords"
         return f"{spec.name} takes {len(names)} arguments ({', '.join(names)}), got {len(positional)}"
     unknown = [name for name in keywords if name not in names]
     if unknown:

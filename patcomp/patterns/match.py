@@ -19,6 +19,7 @@ from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
 from patcomp.patterns.expressions import Binary, Both, Expression, Literal, Undefined
 from patcomp.patterns.language import (
     ANY,
+    LAST,
     AnyOf,
     AnyValue,
     Attr,
@@ -185,7 +186,7 @@ class Matcher:
             self._fail(None, lambda: f"an operand is {_described(actual)}, not {node.spec.name}")
             return None
         op = value.op
-        if op.name != node.spec.name:
+        if not node.spec.describes(op):
             self._fail(op, lambda: f"it is {op.name}, not {node.spec.name}")
             return None
         if value.index != index:
@@ -200,9 +201,9 @@ class Matcher:
         bound = self.match.nodes.get(id(node))
         if bound is not None:
             return self._solve(goals) if bound is op else self._fail(op, lambda: "it is not the same op as before")
-        if op.name != node.spec.name:
+        if not node.spec.describes(op):
             return self._fail(op, lambda: f"it is {op.name}, not {node.spec.name}")
-        actuals = self.view.arguments(op)
+        actuals = self.view.arguments_of(op, node.spec)
         for order in orders(node.spec, actuals):
             mark = len(self._trail)
             self._bind(self.match.nodes, id(node), op)
@@ -263,6 +264,8 @@ class Matcher:
         """Matches what has no choices: captures, literals, lists of them."""
         if pattern is ANY:
             return True
+        if pattern is LAST:
+            return _is_last(actual, op) or self._argument_fails(op, name, actual, pattern)
         if isinstance(pattern, AnyValue):
             return isinstance(actual, Value) or self._argument_fails(op, name, actual, pattern)
         if isinstance(pattern, Capture):
@@ -377,7 +380,13 @@ def is_literal(pattern: Any) -> bool:
     """Whether an argument's pattern is a Python value, with no capture or `ANY` in it."""
     if isinstance(pattern, list):
         return all(map(is_literal, pattern))
-    return pattern is not ANY and not isinstance(pattern, PatternNode | Attr)
+    return pattern is not ANY and pattern is not LAST and not isinstance(pattern, PatternNode | Attr)
+
+
+def _is_last(axis: Any, op: Operation | None) -> bool:
+    """Whether an argument is the last axis of the op's result."""
+    rank = Value(op.results[0]).rank if op is not None else 0
+    return type(axis) is int and axis in (-1, rank - 1) and rank > 0
 
 
 def same_literal(literal: Any, actual: Any) -> bool:
@@ -429,4 +438,4 @@ def _described(actual: Any) -> str:
         return f"{kind} (%{hint})" if hint else kind
     if isinstance(actual, list | tuple):
         return f"[{', '.join(map(_described, actual))}]"
-    return str(actual) if isinstance(actual, PatternNode) or actual is ANY else repr(actual)
+    return str(actual) if isinstance(actual, PatternNode) else repr(actual)

@@ -64,7 +64,7 @@ class Pattern:
     @cached_property
     def root_ops(self) -> tuple[str, ...]:
         """The names of the ops that a match can start from."""
-        return tuple(dict.fromkeys(node.spec.name for node in op_nodes(self.root)))
+        return tuple(dict.fromkeys(node.spec.op_name for node in op_nodes(self.root)))
 
     def check_expression(self, expression: Expression, place: str) -> None:
         """Checks that an expression reads only what the pattern binds.

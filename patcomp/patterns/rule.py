@@ -155,7 +155,7 @@ def rule(
     def declare(function: Callable[..., Rewrite]) -> Rule:
         place = place_of(function)
         spelled = name or function.__name__.strip("_")
-        namespace = SourceNamespace(source)
+        namespace = SourceNamespace(source, composites.spec)
         try:
             served = Stage.of_rewrites(stage)
             captures = captures_of(function, namespace, 2)

@@ -20,11 +20,23 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
+from patcomp.ir.infer import InferenceError
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp
 from patcomp.patterns.example_types import parse_type
-from patcomp.patterns.language import ANY, AnyOf, AnyValue, Attr, Capture, Number, OpNode, PatternNode, ResultNode
+from patcomp.patterns.language import (
+    ANY,
+    LAST,
+    AnyOf,
+    AnyValue,
+    Attr,
+    Capture,
+    Number,
+    OpNode,
+    PatternNode,
+    ResultNode,
+)
 from patcomp.patterns.match import Match, Matcher, commutes
 from patcomp.patterns.pattern import children, walk
 from patcomp.patterns.rule import Rule
@@ -262,7 +274,7 @@ class _Building:
             built = {name: self._argument(node, name, pattern) for name, pattern in node.arguments.items()}
             if pair is not None:
                 built[pair[0]], built[pair[1]] = built[pair[1]], built[pair[0]]
-            self.nodes[id(node)] = self.rule.pattern.view.create(node.spec, built, results)
+            self.nodes[id(node)] = self.rule.pattern.view.create_any(node.spec, built, results)
         return self.nodes[id(node)]
 
     def _argument(self, node: OpNode, name: str, pattern: Any) -> Any:
@@ -276,6 +288,8 @@ class _Building:
         return self._plain(pattern, node, name)
 
     def _plain(self, pattern: Any, node: OpNode, name: str) -> Any:
+        if pattern is LAST:
+            return -1
         if pattern is ANY:
             argument = node.spec.argument(name)
             return [] if argument.kind == "values" else argument.sample
@@ -307,6 +321,8 @@ def _changed_literals(node: OpNode) -> Iterator[tuple[str, Any]]:
                 yield name, _other(pattern.literal)
         elif isinstance(pattern, bool | int | float) or (isinstance(pattern, list) and argument.kind != "values"):
             yield name, _other(pattern)
+        elif pattern is LAST:
+            yield name, 0
         elif pattern is None and argument.kind == "value":
             yield name, ANY
         elif pattern is None and argument.type == "ScalarType?":
@@ -340,7 +356,10 @@ def _must_match(rule: Rule, variant: Variant) -> None:
 def _must_not_match_there(
     rule: Rule, variant: Variant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
 ) -> None:
-    built = sample(rule, variant, changed)
+    try:
+        built = sample(rule, variant, changed)
+    except InferenceError:
+        return  # no such program exists: with the change, the operands of a composite do not fit each other
     op = built.nodes[id(node)]
     if used:
         user = UnrealizedConversionCastOp.create(operands=[op.results[0]], result_types=[op.results[0].type])

@@ -6,48 +6,35 @@ both copies. After these rules the repetition comes last, so that it shows in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from patcomp.authoring import Aten, AtenSource, Functions, aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, Attr, CompositeTable, OpView, Rewrite, any_of, example, normalization, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, CompositeTable, OpView, Rewrite, any_of, example, normalization, rule, tag
 
 _TABLE = CompositeTable("repetitions")
 
 
-def twice_in_halves(a: AtenSource, x: Any, axis: Any) -> Any:
+def twice_in_halves(a: AtenSource, x: Any) -> Any:
     """The pattern of `cat([x, x], -1)`, which may also be used elsewhere."""
-    return a.escaping(a.cat([x, x], dim=axis))
+    return a.escaping(a.cat([x, x], dim=LAST))
 
 
-def twice_in_pairs(a: AtenSource, x: Any, place: Any, size: Any, axis: Any, flat: Any, *, name: str = "columns") -> Any:
+def twice_in_pairs(a: AtenSource, x: Any, size: Any, flat: Any, *, name: str = "columns") -> Any:
     """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
     elsewhere. `name` tells several in one rule apart."""
-    column = a.escaping(a.unsqueeze(x, dim=place))
-    again = a.escaping(a.unsqueeze(x, dim=place))
-    wide, stacked = a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=axis)
+    column, again = (a.escaping(a.unsqueeze(x, dim=LAST)) for _ in range(2))
+    wide, stacked = a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=LAST)
     columns = any_of(wide, stacked, tag=name, tags=["expand", "cat"])
     return a.escaping(a.view(a.escaping(columns), size=flat))
 
 
-def pairs_conditions(
-    x: Any, place: Any, size: Any, axis: Any, flat: Any, *, names: Sequence[str] = ("columns",)
-) -> list[Any]:
-    """What `twice_in_pairs` leaves open: the new axis is the last one, is filled twice, and joins the one before."""
-    filled_twice = [
-        condition
-        for name in names
-        for condition in ((tag(name) != "expand") | (size[-1] == 2), (tag(name) != "cat") | _is_new(axis, x))
-    ]
-    return [_is_new(place, x), *filled_twice, flat[:-1] == x.shape[:-1], flat[-1] == 2 * x.shape[-1]]
-
-
-def _is_new(axis: Any, x: Any) -> Any:
-    """Whether an axis is the one that a value has after its last, once it is unsqueezed."""
-    return axis % (x.rank + 1) == x.rank
+def pairs_conditions(x: Any, size: Any, flat: Any, *names: str) -> list[Any]:
+    """What `twice_in_pairs` leaves open: the new axis is filled twice, and joins the one before."""
+    filled_twice = [(tag(name) != "expand") | (size[-1] == 2) for name in names or ("columns",)]
+    return [*filled_twice, flat[:-1] == x.shape[:-1], flat[-1] == 2 * x.shape[-1]]
 
 
 def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
@@ -101,53 +88,40 @@ def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
 
 @rule(
     stage="normalize", target=_TABLE, name="repeat halves last",
-    example={"x": "2x3x4xf32", "factor": "f32", "axis": -1, "place": 1},
+    example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
-def halves_last(a: AtenSource, c: Functions, x: Any, factor: Any, axis: Attr, place: Attr) -> Rewrite:
+def halves_last(a: AtenSource, c: Functions, x: Any, factor: Any, place: Attr) -> Rewrite:
     "op(cat([x, x], -1)) to cat([op(x), op(x)], -1) (Llama, Mistral, Qwen, Gemma, Phi, GPT-NeoX)"
     return Rewrite(
-        _elementwise(a, twice_in_halves(a, x, axis), factor, place),
+        _elementwise(a, twice_in_halves(a, x), factor, place),
         to=c.in_halves(x, factor, op=tag("op"), place=place),
-        where=[axis % x.rank == x.rank - 1, *_safe(x, factor, place)],
+        where=_safe(x, factor, place),
     )
 
 
 @rule(
     stage="normalize", target=_TABLE, name="repeat pairs last",
-    example={
-        "x": "2x3x4xf32", "factor": "f32", "column": 3, "size": [2, 3, 4, 2], "axis": -1, "flat": [2, 3, 8],
-        "place": 1,
-    },
+    example={"x": "2x3x4xf32", "factor": "f32", "size": [2, 3, 4, 2], "flat": [2, 3, 8], "place": 1},
 )  # fmt: skip
-def pairs_last(
-    a: AtenSource,
-    c: Functions,
-    x: Any,
-    factor: Any,
-    column: Attr,
-    size: Attr,
-    axis: Attr,
-    flat: Attr,
-    place: Attr,
-) -> Rewrite:
+def pairs_last(a: AtenSource, c: Functions, x: Any, factor: Any, size: Attr, flat: Attr, place: Attr) -> Rewrite:
     "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
     return Rewrite(
-        _elementwise(a, twice_in_pairs(a, x, column, size, axis, flat), factor, place),
+        _elementwise(a, twice_in_pairs(a, x, size, flat), factor, place),
         to=c.in_pairs(x, factor, op=tag("op"), place=place),
-        where=[*pairs_conditions(x, column, size, axis, flat), *_safe(x, factor, place), x.is_static],
+        where=[*pairs_conditions(x, size, flat), *_safe(x, factor, place), x.is_static],
     )
 
 
 @rule(
     stage="normalize", target=_TABLE, name="slice of repeated halves",
-    example={"x": "2x3x4xf32", "axis": -1, "dim": 2, "middle": 4},
+    example={"x": "2x3x4xf32", "middle": 4},
 )  # fmt: skip
-def half_of_halves(a: AtenSource, c: Functions, x: Any, axis: Attr, dim: Attr, middle: Attr) -> Rewrite:
+def half_of_halves(a: AtenSource, c: Functions, x: Any, middle: Attr) -> Rewrite:
     "cat([x, x], -1)[..., :half] is x (GLM, Helium, Ernie)"
     return Rewrite(
-        a.slice(twice_in_halves(a, x, axis), dim=dim, start=0, end=middle, step=1),
+        a.slice(twice_in_halves(a, x), dim=LAST, start=0, end=middle, step=1),
         to=x,
-        where=[axis % x.rank == x.rank - 1, dim % x.rank == x.rank - 1, middle == x.shape[-1]],
+        where=[middle == x.shape[-1]],
     )
 
 

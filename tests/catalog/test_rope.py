@@ -18,9 +18,8 @@ from tests.catalog.rotations import Tensors, angles, of, rotate_half, wide_table
 from tests.helpers.thorough import examples
 
 ROPES = (
-    "rope", "rope of some dimensions", "rope with half tables", "rope with half tables of some dimensions",
-    "rope of neighbours", "rope of neighbours of some dimensions", "rope of neighbours with half tables",
-    "rope of neighbours with half tables of some dimensions",
+    "rope", "rope with half tables", "rope of neighbours", "rope of neighbours with half tables",
+    "rope of some dimensions",
 )  # fmt: skip
 
 

@@ -15,7 +15,9 @@ from patcomp.errors import EvaluationError
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES
-from patcomp.ir.evaluate.machine import decode_constant
+from patcomp.ir.evaluate.machine import Machine, decode_constant
+from patcomp.ir.module import IRModule
+from patcomp.ir.region import RegionOp
 from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue, TensorType
@@ -100,7 +102,7 @@ def static_type_of(value: torch.Tensor) -> TensorType:
 
 
 def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) -> list[torch.Tensor]:
-    """The operands of a block's terminator, its ATen ops computed by eager PyTorch.
+    """The operands of a block's terminator, its ATen ops computed by eager PyTorch, its regions by the evaluator.
 
     The results of the ops take the types that PyTorch gives them, because a graph that was made for a test has
     guessed ones.
@@ -117,9 +119,12 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
         if op.name == "coreai.constant":
             values[op.results[0]] = decode_constant(op.properties["value"], blobs)
             continue
-        if not isinstance(op, AtenOp):
+        if isinstance(op, RegionOp):
+            listed = Machine(IRModule()).run_block(op.body.block, [values[operand] for operand in op.operands], {})
+        elif isinstance(op, AtenOp):
+            listed = run_op(op.name, {name: _argument(value, values) for name, value in op.arguments_by_name().items()})
+        else:
             raise EvaluationError(f"{op.name} is not an ATen op")
-        listed = run_op(op.name, {name: _argument(value, values) for name, value in op.arguments_by_name().items()})
         if len(listed) < len(op.results):
             raise EvaluationError(f"{op.name} has {len(listed)} results, not {len(op.results)}")
         for result, value in zip(list(op.results), listed, strict=False):
