@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -68,6 +69,19 @@ def test_constraints_pin_every_dependency() -> None:
     for name, condition in wanted.items():
         if condition.startswith("==") and "*" not in condition:
             assert pinned[name] == condition, name
+
+
+def test_declared_dependencies_are_those_that_are_imported() -> None:
+    sources = [path for package in ("patcomp", "patterns_catalog") for path in (ROOT / package).rglob("*.py")]
+    imported = set()
+    for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    foreign = {name.replace("_", "-") for name in imported - sys.stdlib_module_names}
+    optional = {"coreai", "torchvision", "transformers"}  # of the extras `coreai` and `models`
+    assert foreign - {"patcomp", "patterns-catalog"} - optional == set(_requirements(PROJECT["dependencies"]))
 
 
 def test_version() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from patcomp.ir.types import (
     BIT_WIDTHS,
+    ML_DTYPES,
     Shape,
     element_name,
     element_type,
@@ -193,10 +194,10 @@ def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarra
     if source.dtype.kind == "c" and not name.startswith("complex"):
         raise TypeError(f"{value!r} is complex, which element type {name} cannot hold")
     if name == "bf16":
-        bits = source.astype(np.float32).view(np.uint32)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        nan = np.isnan(source.astype(np.float32))
-        return np.where(nan, 0x7FC0, rounded).astype(np.uint16), element
+        with np.errstate(over="ignore"):
+            floats = source.astype(np.float32)
+        floats = np.where(np.isnan(floats), np.float32(np.nan), floats)  # one NaN, without a sign
+        return floats.astype(ML_DTYPES[name]).view(np.uint16), element
     dtype = numpy_dtype(element)
     if dtype is None:
         raise TypeError(f"a constant of element type {name} needs packed bytes, not Python values")
@@ -288,7 +289,7 @@ def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     if dtype is None:
         if element_name(attribute.type.element_type) != "bf16":
             return None
-        values = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        values = raw.view(ML_DTYPES["bf16"]).astype(np.float32)
     else:
         values = raw.view(dtype)
     count = int(np.prod(shape, dtype=np.int64))
@@ -306,8 +307,8 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
         blob = blobs.blobs.get(attribute.resource_handle.data)
         if blob is not None and BIT_WIDTHS.get(element_name(blob.type.element_type), 0) >= 8:
             if element_name(blob.type.element_type) == "bf16":
-                bits = np.frombuffer(blob.data, dtype=np.uint16).astype(np.uint32) << 16
-                return bits.view(np.float32).reshape(static_shape(blob.type))
+                values = np.frombuffer(blob.data, dtype=ML_DTYPES["bf16"]).astype(np.float32)
+                return values.reshape(static_shape(blob.type))
             return blob.array() if numpy_dtype(blob.type.element_type) is not None else None
     return None
 

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from patcomp.ir.constants import dense
-from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
-from patcomp.ir.xdsl import Attribute, DenseIntOrFPElementsAttr, FixedBitwidthType, TensorType
+from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, element_name, static_shape
+from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, TensorType
 
 HEXADECIMAL_FROM = 101
 """From this many elements on, a constant that is no splat prints as a hexadecimal string."""
-
-_EXACT_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,10 @@ def dense_text(attribute: DenseIntOrFPElementsAttr) -> str:
     if 0 in shape:
         return "dense<>"
     if len(elements) == 1 or (elements == elements[0]).all():
-        return f"dense<{_element_text(elements[0], name, attribute.type.element_type)}>"
+        return f"dense<{_element_text(elements[0], name)}>"
     if len(elements) >= HEXADECIMAL_FROM:
         return f'dense<"0x{_hexadecimal(raw, name)}">'
-    texts = iter([_element_text(element, name, attribute.type.element_type) for element in elements])
+    texts = iter([_element_text(element, name) for element in elements])
     return f"dense<{_nested(shape, texts)}>"
 
 
@@ -84,47 +82,46 @@ def _nested(shape: Sequence[int], texts: Iterator[str]) -> str:
     return "[" + ", ".join(_nested(shape[1:], texts) for _ in range(shape[0])) + "]"
 
 
-def _element_text(element: np.ndarray, name: str, type_: Attribute) -> str:
+def _element_text(element: np.ndarray, name: str) -> str:
     if name.startswith("complex"):
         return f"({float_text(int(element[0]), _part(name))},{float_text(int(element[1]), _part(name))})"
     bits = int(element)
     if name == "i1":
         return "true" if bits else "false"
     if name[0] in "fb":
-        return float_text(bits, name, type_)
+        return float_text(bits, name)
     bits &= (1 << _width(name)) - 1
     return str(bits - (1 << _width(name)) if name[0] == "s" and bits >> (_width(name) - 1) else bits)
 
 
-def float_text(bits: int, name: str, type_: Attribute | None = None) -> str:
+def float_text(bits: int, name: str) -> str:
     """The text of a float's bit pattern: decimal where that reads back to the same bits, else hexadecimal bits."""
-    value = _float_value(bits, name, type_)
+    value = _float_value(bits, name)
     if math.isfinite(value):
         for text in (f"{value:.6e}", repr(value)):
-            if _float_bits(float(text), name, type_) == bits:
+            if _float_bits(float(text), name) == bits:
                 mantissa, exponent, power = text.partition("e")
                 return mantissa + ("" if "." in mantissa else ".0") + exponent + power
     return f"0x{bits:0{(_width(name) + 3) // 4}X}"
 
 
-def _float_value(bits: int, name: str, type_: Attribute | None) -> float:
-    if name in _EXACT_FLOATS:
-        return float(np.array(bits, dtype=_storage_dtype(name)).view(_EXACT_FLOATS[name]))
-    if name == "bf16":
-        return float(np.array(bits << 16, dtype=np.uint32).view(np.float32))
-    assert isinstance(type_, FixedBitwidthType)
-    return type_.unpack(bits.to_bytes(1, "little"), 1)[0]  # type: ignore[attr-defined]
+def _float_dtype(name: str) -> np.dtype:
+    return ML_DTYPES.get(name) or np.dtype(f"float{_width(name)}")
 
 
-def _float_bits(value: float, name: str, type_: Attribute | None) -> int:
+def _float_value(bits: int, name: str) -> float:
+    return float(np.array(bits, dtype=_storage_dtype(name)).view(_float_dtype(name)))
+
+
+def _float_bits(value: float, name: str) -> int:
+    if name == "f8E8M0FNU":
+        if value < 0:
+            raise ValueError(f"{value} is no element of type {name}, which has no sign")
+        value = max(value, 2.0**-127)  # it has no zero either, and the toolchain takes the smallest number
     with np.errstate(over="ignore"):
-        if name in _EXACT_FLOATS:
-            return int(np.array(value, dtype=_EXACT_FLOATS[name]).view(_storage_dtype(name)))
-        if name == "bf16":
-            bits = int(np.array(value, dtype=np.float32).view(np.uint32))
-            return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    assert isinstance(type_, FixedBitwidthType)
-    return type_.pack([value])[0]  # type: ignore[attr-defined]
+        # bf16 is rounded from f32, as the toolchain does it
+        source = np.array(value, dtype=np.float32 if name == "bf16" else np.float64)
+        return int(source.astype(_float_dtype(name)).view(_storage_dtype(name)))
 
 
 # ---- parsing --------------------------------------------------------------------------------------
@@ -144,7 +141,7 @@ def dense_of_literals(values: Sequence[Literal], type_: TensorType) -> DenseIntO
         if isinstance(value, tuple) != name.startswith("complex"):
             raise ValueError(f"{value} is no element of type {name}")
         for number in value if isinstance(value, tuple) else (value,):
-            bits.append(_bits_of(number, _part(name), type_.element_type))
+            bits.append(_bits_of(number, _part(name)))
     return _dense(np.array(bits, dtype=_storage_dtype(name)), name, type_)
 
 
@@ -177,7 +174,7 @@ def _unpacked_bools(data: bytes, count: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count, bitorder="little")
 
 
-def _bits_of(number: Number, name: str, type_: Attribute) -> int:
+def _bits_of(number: Number, name: str) -> int:
     value, width = number.value, _width(name)
     if name[0] in "fb":
         if number.is_hexadecimal:
@@ -185,7 +182,7 @@ def _bits_of(number: Number, name: str, type_: Attribute) -> int:
             if not 0 <= bits < 1 << width:
                 raise ValueError(f"{bits:#x} has more bits than {name}")
             return bits
-        return _float_bits(float(value), name, type_)
+        return _float_bits(float(value), name)
     if isinstance(value, float):
         raise ValueError(f"{value} is no element of type {name}")
     if name == "i1":

@@ -24,7 +24,7 @@ from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import OPS
 from patcomp.ir.region import RegionOp
 from patcomp.ir.rows import Row
-from patcomp.ir.types import ELEMENT_TYPES, Shape, element_name, tensor
+from patcomp.ir.types import ELEMENT_TYPES, ML_DTYPES, Shape, element_name, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
     ArrayAttr,
@@ -184,7 +184,7 @@ def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
         return None
     array, _ = to_numpy(literal, element)
     if number_kind == "bf16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
+        return array.view(ML_DTYPES["bf16"]).astype(np.float32)
     return array
 
 

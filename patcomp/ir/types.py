@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+import ml_dtypes
+import numpy as np
+
 from patcomp.ir.xdsl import (
     DYNAMIC_INDEX,
     Attribute,
@@ -102,6 +105,16 @@ BIT_WIDTHS: dict[str, int] = {
     **{f"ui{w}": w for w in (1, 2, 3, 4, 6, 8, 16, 32, 64)},
 }  # fmt: skip
 """Bits an element takes in a packed buffer (i1 is the exception: a byte each, see `storage_bytes`)."""
+
+
+ML_DTYPES: dict[str, np.dtype] = {
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+}
+"""The dtypes of floats that numpy itself lacks; an element takes a byte at least."""
 
 
 def element_name(element: Attribute) -> str:

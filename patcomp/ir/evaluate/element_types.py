@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.types import BIT_WIDTHS, is_integer
+from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, is_integer
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "f16": torch.float16,
@@ -67,8 +67,7 @@ _SAME_BITS = {
 """Dtypes without gather, index and pad kernels, and those of the same size that have them."""
 
 _SIGN_BIT = -(2**63)
-_F4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-F4_DECODED = torch.tensor([*_F4_VALUES, *(-value for value in _F4_VALUES)])
+F4_DECODED = torch.from_numpy(np.arange(16, dtype=np.uint8).view(ML_DTYPES["f4E2M1FN"]).astype(np.float32))
 """The value of each of the sixteen bit patterns of `f4E2M1FN`."""
 
 
@@ -152,10 +151,8 @@ def integer_range(element: str) -> tuple[int, int]:
 
 def round_to_f4(tensor: torch.Tensor) -> torch.Tensor:
     """Floats rounded to the nearest `f4E2M1FN` value, halves to the even mantissa, NaN to 0, held in `float32`."""
-    tensor = torch.nan_to_num(tensor.float(), nan=0.0)
-    magnitude = tensor.abs().clamp(max=6.0)
-    step = torch.where(magnitude < 2.0, 0.5, torch.where(magnitude < 4.0, 1.0, 2.0))
-    return torch.copysign(torch.round(magnitude / step) * step, tensor)
+    numbers = torch.nan_to_num(tensor.float(), nan=0.0).numpy()
+    return torch.from_numpy(numbers.astype(ML_DTYPES["f4E2M1FN"]).astype(np.float32))
 
 
 def _round_to_e4m3(tensor: torch.Tensor) -> torch.Tensor:
@@ -184,36 +181,27 @@ def to_tensor(value: torch.Tensor | np.ndarray) -> torch.Tensor:
         return value.detach()
     array = np.asarray(value)
     name = array.dtype.name
-    if name in _ML_DTYPES:
-        dtype, storage = _ML_DTYPES[name]
-        # ascontiguousarray makes a 0-d array 1-d
-        return torch.from_numpy(np.ascontiguousarray(array).view(storage)).view(dtype).reshape(array.shape)
     if name in ("int4", "int2", "uint4", "uint2", "uint1"):
         return torch.from_numpy(array.astype(np.int8 if name[0] == "i" else np.uint8))
-    if name == "float4_e2m1fn":
+    if array.dtype == ML_DTYPES["f4E2M1FN"]:
         return torch.from_numpy(array.astype(np.float32))
+    if (element := _ELEMENT_OF_ML_DTYPE.get(array.dtype)) is not None:
+        # ascontiguousarray makes a 0-d array 1-d
+        bits = np.ascontiguousarray(array).view(f"int{8 * array.itemsize}")
+        return torch.from_numpy(bits).view(TORCH_DTYPES[element]).reshape(array.shape)
     try:
         return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
     except TypeError:
         raise EvaluationError(f"numpy dtype {array.dtype} has no torch counterpart") from None
 
 
-_ML_DTYPES = {
-    "bfloat16": (torch.bfloat16, np.int16),
-    "float8_e4m3fn": (torch.float8_e4m3fn, np.uint8),
-    "float8_e5m2": (torch.float8_e5m2, np.uint8),
-    "float8_e8m0fnu": (torch.float8_e8m0fnu, np.uint8),
-}
+_ELEMENT_OF_ML_DTYPE = {dtype: name for name, dtype in ML_DTYPES.items() if name != "f4E2M1FN"}
+_ML_DTYPE_OF = {TORCH_DTYPES[name]: dtype for dtype, name in _ELEMENT_OF_ML_DTYPE.items()}
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The array of a tensor, sharing its memory; `ml_dtypes` dtypes for bf16 and 8-bit floats."""
     tensor = tensor.detach().cpu().contiguous()
-    for name, (dtype, storage) in _ML_DTYPES.items():
-        if tensor.dtype == dtype:
-            import ml_dtypes
-
-            return (
-                tensor.view(torch.int16 if storage is np.int16 else torch.uint8).numpy().view(getattr(ml_dtypes, name))
-            )
+    if (dtype := _ML_DTYPE_OF.get(tensor.dtype)) is not None:
+        return tensor.view(torch.int16 if dtype.itemsize == 2 else torch.uint8).numpy().view(dtype)
     return tensor.numpy()

@@ -1,0 +1,115 @@
+"""How many files an addition touches: each is made to a copy of the packages, and a model then uses all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+LOWERING = {
+    "patterns_catalog/lowering/elementwise.py": """
+from patcomp.authoring import Coreai
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, example, lowering
+
+
+@lowering("places.shift", examples=[example("2x3xf32")])
+def shift(op: OpView, c: Coreai) -> Value:
+    "Core AI's shift"
+    return c.shift(op["x"], direction="up")
+"""
+}
+COMPOSITE = {
+    "patterns_catalog/composites/vector_norm.py": """
+from typing import Any
+
+from patcomp.authoring import AtenSource, Composites, Coreai
+from patcomp.ir.composite import composite
+from patcomp.ir.value import Value
+from patcomp.patterns import Const, Rewrite, composites, rule
+
+
+@composites.define
+@composite("shifted_ratio", inputs=("input",), attributes=("offset",))
+def shifted_ratio(c: Coreai, x: Value, *, offset: float) -> Value:
+    "x / (|x| + offset)"
+    return c.broadcasting_divide(x, c.broadcasting_add(c.abs(x), offset))
+
+
+@rule(name="shifted_ratio", example={"x": "2x5xf32", "offset": 1.0})
+def recovered_ratio(a: AtenSource, c: Composites, x: Any, offset: Const) -> Rewrite:
+    "x / (|x| + offset)"
+    return Rewrite(x / (a.abs(x) + offset), to=c.shifted_ratio(x, offset=offset.value))
+"""
+}
+OP = {
+    "patcomp/ir/coreai_table.py": """    # an op with an effect and an enumeration
+    op("shift[T: F](x: T) -> output: T", "the value plus or minus 1",
+       infer="like_first", exact="always", pure=False, properties="direction as to: up|down"),
+""",
+    "patcomp/ir/evaluate/elementwise.py": """
+import torch
+
+from patcomp.ir.evaluate.registry import Call, implements
+
+
+@implements("coreai.shift")
+def shift(call: Call, x: torch.Tensor) -> torch.Tensor:
+    return x + (1 if call.attribute("direction") == "up" else -1)
+""",
+}
+OPTIMIZATION = {
+    "patterns_catalog/optimize/shapes.py": """
+from patcomp.ir.namespaces import coreai_namespace
+from patcomp.patterns import Rewrite, rule
+
+
+@rule(name="root of a square", stage="optimize", source=coreai_namespace, target=coreai_namespace,
+      example={"x": "3xf32"})
+def root_of_square(s, c, x):
+    "sqrt(x * x) -> abs(x)"
+    return Rewrite(s.sqrt(x * x), to=c.abs(x))
+"""
+}
+
+MODEL = """
+import torch
+import patcomp
+
+library = torch.library.Library("places", "DEF")
+library.define("shift(Tensor x) -> Tensor")
+library.impl("shift", lambda x: x + 1, "CompositeExplicitAutograd")
+library.impl("shift", torch.empty_like, "Meta")
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        y = torch.ops.places.shift(x)
+        z = y / (y.abs() + 0.5)
+        return torch.sqrt(z * z)
+
+x = torch.randn(2, 3)
+program = patcomp.TorchConverter().add_exported_program(torch.export.export(Model(), (x,))).to_coreai()
+text = program.text()
+print(text)
+assert dict(program.composites) == {"shifted_ratio": 1}, program.composites
+assert text.count("coreai.shift %x to = <up>") == 1 and "coreai.sqrt" not in text
+assert patcomp.ir.IRModule.parse(text).text() == text
+torch.testing.assert_close(program.run(x), Model()(x))
+"""
+
+
+def test_places_to_touch(tmp_path: Path) -> None:
+    for package in ("patcomp", "patterns_catalog"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    assert [len(places) for places in (LOWERING, COMPOSITE, OP, OPTIMIZATION)] == [1, 1, 2, 1]
+    for path, text in (LOWERING | COMPOSITE | OP | OPTIMIZATION).items():
+        source = (tmp_path / path).read_text()
+        before, end_of_table, after = source.partition(")\nCOREAIX_ROWS")  # elsewhere, the end of the file
+        (tmp_path / path).write_text(before + text + end_of_table + after)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PATCOMP_STRICT": "1"}
+    done = subprocess.run([sys.executable, "-c", MODEL], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
