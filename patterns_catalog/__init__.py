@@ -1,23 +1,20 @@
 """The rules of patcomp, one family a file: decompositions, normalize, composites, lowering, optimize."""
 
 from functools import cache
+from importlib.util import find_spec
 
-from patcomp.patterns import RuleSet, collect
-from patterns_catalog import composites, lowering, normalize, optimize
+from patcomp.patterns import RuleSet
+from patcomp.patterns.user_catalogs import rules_of
+from patterns_catalog import composites, decompositions, lowering, normalize, optimize
 
 
 @cache
 def default_rules() -> RuleSet:
-    """Every rule that rewrites the IR, in declared order."""
-    families = (*normalize.FAMILIES, *composites.FAMILIES, *lowering.FAMILIES, *optimize.FAMILIES)
-    return collect(*families)
+    """Every rule that rewrites the IR: those of all files of a stage, by the names of the files, in declared order."""
+    return rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(optimize)
 
 
 @cache
 def default_decompositions() -> RuleSet:
     """Every decomposition that import uses; none without PyTorch, in which they are written."""
-    try:
-        from patterns_catalog import decompositions
-    except ModuleNotFoundError:
-        return RuleSet()
-    return collect(*decompositions.FAMILIES)
+    return RuleSet() if find_spec("torch") is None else rules_of(decompositions)

@@ -97,7 +97,7 @@ def test_catalog_page_is_current() -> None:
 
 
 def test_composites_page_is_current() -> None:
-    from patcomp.composites_page import composites_page
+    from patcomp.commands.composites_page import composites_page
     from patterns_catalog import default_rules
 
     command = "patcomp catalog composites --markdown > docs/composites.md"
@@ -105,7 +105,7 @@ def test_composites_page_is_current() -> None:
 
 
 def test_recovering_rules_are_found_for_every_composite() -> None:
-    from patcomp.composites_page import recovered_by
+    from patcomp.commands.composites_page import recovered_by
     from patcomp.ir.composite import Composite
     from patcomp.patterns import composites
     from patterns_catalog import default_rules

@@ -101,7 +101,7 @@ def list_composites(
     catalog: Catalogs = None,
 ) -> None:
     """Lists every composite: declaration, formula, how many rules recover it."""
-    from patcomp.composites_page import composites_page, recovered_by
+    from patcomp.commands.composites_page import composites_page, recovered_by
 
     rules = rules_with(catalog)
     if markdown:
@@ -137,9 +137,9 @@ def ops(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
 ) -> None:
     """Lists the PyTorch ops that are converted: how, with which element types and ranks, and what is refused."""
+    from patcomp.commands.ops_page import ops_page, ranks_text
     from patcomp.frontend_torch.op_names import overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares
-    from patcomp.ops_page import ops_page, ranks_text
 
     found = supported_ops()
     if markdown:

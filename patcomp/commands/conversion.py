@@ -42,7 +42,7 @@ def convert(
 ) -> None:
     """Converts a model, and writes it as an asset, as text, or both; says on standard error what happened."""
     from patcomp import TorchConverter
-    from patcomp.report import composites_line, stage_table
+    from patcomp.commands.tables import composites_line, stage_table
 
     if output is None and text is None:
         output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
@@ -107,7 +107,7 @@ def demo(
 ) -> None:
     """Converts a small Llama of transformers and shows what happened."""
     quiet()
-    from patcomp.demo import run_demo
+    from patcomp.commands.demo import run_demo
 
     if not run_demo(Console(), output):
         sys.exit(1)

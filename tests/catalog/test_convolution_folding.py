@@ -12,7 +12,7 @@ import patcomp
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
 from patterns_catalog import default_rules
-from patterns_catalog.optimize import convolution
+from patterns_catalog.optional import convolution
 from tests.helpers.thorough import examples
 from tests.models import zoo
 

@@ -1,11 +1,10 @@
 """Batch normalisation folded into the convolution before it. Only for who asks:
 
-    from patterns_catalog.optimize import convolution
+    from patterns_catalog.optional import convolution
     program = TorchConverter(catalog=[convolution]).add_exported_program(exported).to_coreai()
 
-It is no part of the default catalog: a folded model has no `batch_norm` composite, its weights are computed anew and
-copied, and its numbers differ in rounding. The rule runs in the recover stage, while the batch normalisation is still
-one op.
+It is not a default rule: a folded model has no `batch_norm` composite, its weights are computed anew and copied, and
+its numbers differ in rounding. The rule runs in the recover stage, while the batch normalisation is still one op.
 """
 
 from __future__ import annotations

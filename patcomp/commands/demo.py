@@ -14,11 +14,11 @@ from rich.console import Console
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.commands.common import running
+from patcomp.commands.tables import composites_line, stage_table
 from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
 from patcomp.emit.replacement import check_target
 from patcomp.errors import PatcompError
-from patcomp.report import composites_line, stage_table
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
