@@ -17,6 +17,7 @@ from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
+from patcomp.rewrites.runtime.constant_gelu import expand_constant_gelu
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.loops import own_values
 
@@ -42,6 +43,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
     own_values(module, statistics)
     allow_empty(module, statistics)
+    expand_constant_gelu(module, statistics)
     return statistics
 
 

@@ -111,6 +111,15 @@ def test_sizes_that_are_0_for_a_small_input(name: str, native: Native) -> None:
     assert output.shape == function(x).shape == (0, 3)
 
 
+def test_a_diagonal_that_starts_behind_one_column(native: Native) -> None:
+    function, x = Function(lambda x: torch.diagonal(x, 1, -2, -1)), torch.ones(5, 1, 6)
+    exported = torch.export.export(function, (x,), dynamic_shapes=(({2: torch.export.Dim("m", min=1)},),))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    for columns in (6, 1):
+        (output,) = native.run(program.module, {program.input_names()[0]: x[..., :columns]}).values()
+        assert output.shape == function(x[..., :columns]).shape
+
+
 def test_other_programs_broadcast_as_before() -> None:
     shapes = (({0: torch.export.Dim.AUTO},),)
     exported = torch.export.export(Function(lambda x: x * 2 + 1), (torch.ones(4, 3),), dynamic_shapes=shapes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -64,12 +64,18 @@ def known_shape(fake: torch.Tensor) -> list[Any]:
     return list(map(known, fake.shape))
 
 
-def may_be_zero(size: torch.SymInt) -> bool:
-    """Whether a size may be 0 where no input has a size of 0."""
-    limits = size.node.shape_env.var_to_range
-    own = {symbol: limits[symbol] for symbol in size.node.expr.free_symbols}
-    inputs = {symbol: own[symbol] & ValueRanges(1, int_oo) for symbol in own if not free_unbacked_symbols(symbol)}
-    return bool(bound_sympy(size.node.expr, own | inputs).lower < 1)
+def may_be_zero(size: torch.SymInt, ranges: Mapping[sympy.Symbol, Any]) -> bool:
+    """Whether a size may be 0 where no input has a size of 0.
+
+    Args:
+        size: the size.
+        ranges: the ranges of the program's symbols (`ExportedProgram.range_constraints`). PyTorch's own are narrower.
+    """
+    limits = {symbol: ranges.get(symbol, own) for symbol, own in size.node.shape_env.var_to_range.items()}
+    inputs = {
+        symbol: own & ValueRanges(1, int_oo) for symbol, own in limits.items() if not free_unbacked_symbols(symbol)
+    }
+    return bool(bound_sympy(size.node.expr, limits | inputs).lower < 1)
 
 
 def _element(size: Any) -> str:

@@ -151,7 +151,7 @@ class _Importer:
             result_names=[*names.states, *names.outputs],
         )
         mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])
-        if any(map(may_be_zero, self.dynamic.values())):
+        if any(may_be_zero(size, self.program.range_constraints) for size in self.dynamic.values()):
             graph.attributes[MAY_BE_EMPTY] = UnitAttr()
         mark_sizes(graph, [_size_names(placeholders[argument].meta["val"]) for argument in self.signature.arguments])
         examples = example_inputs(self.program, self.signature)
