@@ -21,7 +21,7 @@ def viewed(x: Value, size: Sequence[int | Value]) -> Value:
     if extents(x) == extents_of(size):
         return x
     shape = tuple(number if isinstance(number, int) else None for number in size)
-    return aten.build("aten.view", tensor(shape, x.element_type), self=x, size=list(size))
+    return aten.view(tensor(shape, x.element_type), x, size=list(size))
 
 
 def permuted(x: Value, order: Sequence[int]) -> Value:
@@ -29,4 +29,4 @@ def permuted(x: Value, order: Sequence[int]) -> Value:
     if list(order) == sorted(order):
         return x
     shape = tuple(x.shape[axis] for axis in order)
-    return aten.build("aten.permute", tensor(shape, x.element_type), self=x, dims=list(order))
+    return aten.permute(tensor(shape, x.element_type), x, dims=list(order))

@@ -431,4 +431,33 @@ def build(name: str, result_types: Attribute | TypeView | Sequence[Attribute | T
     return results if several else results[0]
 
 
+class OpBuilder:
+    """Adds ops of one name, `aten.relu(type, x)`; overloads are attributes, `aten.mul.Tensor(type, x, y)`."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, overload: str) -> OpBuilder:
+        if schema_of(f"{self.name}.{overload}") is None:
+            raise AttributeError(f"{self.name} has no overload {overload!r}")
+        return OpBuilder(f"{self.name}.{overload}")
+
+    def __call__(self, result_types: Any, /, *arguments: Any, **named: Any) -> Any:
+        names = [argument.name for argument in op_class(self.name).SCHEMA.arguments]
+        if len(arguments) > len(names):
+            raise TypeError(f"{self.name} takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}")
+        return build(self.name, result_types, **dict(zip(names, arguments, strict=False)), **named)
+
+
+@cache
+def _operators() -> frozenset[str]:
+    return frozenset(name.split(".")[1] for name in _bundled() if name.startswith("aten."))
+
+
+def __getattr__(name: str) -> OpBuilder:
+    if name not in _operators():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return OpBuilder(f"aten.{name}")
+
+
 ATEN = Dialect("aten", [], [NoneAttr, ValueAttr])

@@ -49,7 +49,7 @@ def hardsigmoid(op: OpView, c: Coreai) -> Value:
 def hardswish(op: OpView, c: Coreai) -> Value:
     "x * hard_sigmoid(x)"
     x = op["self"]
-    return aten.build("aten.mul.Tensor", op.result, self=x, other=hard_sigmoid(x))
+    return aten.mul.Tensor(op.result, x, hard_sigmoid(x))
 
 
 @op_rule(
@@ -64,7 +64,7 @@ def aten_log_softmax(op: OpView, c: Coreai) -> Value:
     op.expect(not op.half_to_float, "log_softmax with half_to_float")
     if x.rank == 0:
         op.ignore("dim", because="there is none")
-        return aten.build("aten.sub.Tensor", op.result, self=x, other=x)
+        return aten.sub.Tensor(op.result, x, x)
     return log_softmax(x, axis=op.dim % x.rank)
 
 
@@ -76,19 +76,19 @@ def gelu(x: Value, *, approximate: str, result_types: Sequence[Attribute]) -> Va
     """PyTorch's op; PyTorch has none for x * sigmoid(1.702 x), which Core AI calls the sigmoid approximation."""
     if approximate == "sigmoid":
         return coreai.gelu(x, approximate="sigmoid")
-    return aten.build("aten.gelu", result_types[0], self=x, approximate=approximate)
+    return aten.gelu(result_types[0], x, approximate=approximate)
 
 
 @composites.define
 def silu(x: Value, *, result_types: Sequence[Attribute]) -> Value:
     """x * sigmoid(x)"""
-    return aten.build("aten.silu", result_types[0], self=x)
+    return aten.silu(result_types[0], x)
 
 
 @composites.define
 def hard_swish(x: Value, *, result_types: Sequence[Attribute]) -> Value:
     """x * hard_sigmoid(x)"""
-    return aten.build("aten.mul.Tensor", result_types[0], self=x, other=hard_sigmoid(x))
+    return aten.mul.Tensor(result_types[0], x, hard_sigmoid(x))
 
 
 def _half(x: Any) -> Any:

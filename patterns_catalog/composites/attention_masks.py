@@ -119,12 +119,12 @@ def mask_of(stages: Stages, element: Attribute) -> Value | None:
 def _added(mask: Value | None, stage: Added, element: Attribute) -> Value:
     numbers = stage.numbers
     if numbers.element_type != element:
-        numbers = aten.build("aten._to_copy", tensor(numbers.shape, element), self=numbers, dtype=element)
+        numbers = aten._to_copy(tensor(numbers.shape, element), numbers, dtype=element)
     if mask is None:
         return numbers
     mask = _as_numbers(mask, element)
     shape = broadcast_shapes(mask.shape, numbers.shape)
-    return aten.build("aten.add.Tensor", tensor(shape, element), self=mask, other=numbers)
+    return aten.add.Tensor(tensor(shape, element), mask, numbers)
 
 
 def _filled(mask: Value | None, stage: Filled, element: Attribute) -> Value:
@@ -133,7 +133,7 @@ def _filled(mask: Value | None, stage: Filled, element: Attribute) -> Value:
         if mask is None:
             return keep
         shape = broadcast_shapes(mask.shape, keep.shape)
-        return aten.build("aten.logical_and", tensor(shape, "i1"), self=mask, other=keep)
+        return aten.logical_and(tensor(shape, "i1"), mask, keep)
     kept = coreai.constant(0.0, element) if mask is None else _as_numbers(mask, element)
     number = -math.inf if stage.number == -math.inf else -LARGEST[element_name(element)]
     fill = coreai.constant(number, element)
@@ -149,8 +149,8 @@ def _as_numbers(mask: Value, element: Attribute) -> Value:
 
 def _where(condition: Value, yes: Value, no: Value) -> Value:
     shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
-    return aten.build("aten.where.self", tensor(shape, yes.element_type), condition=condition, self=yes, other=no)
+    return aten.where.self(tensor(shape, yes.element_type), condition, yes, other=no)
 
 
 def _negated(mask: Value) -> Value:
-    return aten.build("aten.logical_not", mask.type, self=mask)
+    return aten.logical_not(mask.type, mask)

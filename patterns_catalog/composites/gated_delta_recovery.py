@@ -55,7 +55,7 @@ def _value(element: Element) -> Value:
 def _selected(x: Value, dim: int, index: int) -> Value:
     shape = x.static_shape
     type_ = tensor((*shape[:dim], *shape[dim + 1 :]), x.element_type)
-    value: Value = aten.build("aten.select.int", type_, self=x, dim=dim, index=index)
+    value: Value = aten.select.int(type_, x, dim=dim, index=index)
     return value
 
 

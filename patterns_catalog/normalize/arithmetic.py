@@ -16,13 +16,13 @@ from patterns_catalog.promotion import result_element
 _MIXED = example("2x3xf32", "3xsi64[1,4]")
 
 
-def as_tensor(a: Aten, operand: Any, element: Attribute) -> Value:
+def as_tensor(aten: Aten, operand: Any, element: Attribute) -> Value:
     """A tensor or number as a tensor of an element type; numbers become constants."""
     if not isinstance(operand, Value):
         return coreai.constant(number_in(operand, element), element)
     if operand.element_type == element:
         return operand
-    return a.build("aten._to_copy", tensor(operand.shape, element), self=operand, dtype=element)
+    return aten._to_copy(tensor(operand.shape, element), operand, dtype=element)
 
 
 def _is_normal(op: OpView, element: Attribute, *names: str) -> bool:
@@ -63,7 +63,7 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
         examples.append(example("2x3xf32", "3xf32", alpha=2))
 
     @normalization(*sources, name=f"normalize {name}", examples=examples)
-    def rule(op: OpView, a: Aten) -> Value | None:
+    def rule(op: OpView, aten: Aten) -> Value | None:
         "scalars as constants, both operands cast to one type, alpha as a product"
         element = op.result.element_type
         alpha = op.alpha if "alpha" in op.arguments else 1
@@ -71,18 +71,18 @@ def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: st
             return None
         operands = [op["self"], op.other]
         computed = _computed_in(element, operands) if name in ("mul", "div") else element
-        left, right = (as_tensor(a, operand, computed) for operand in operands)
+        left, right = (as_tensor(aten, operand, computed) for operand in operands)
         if alpha != 1:
-            right = _scaled(a, right, alpha)
-        made = a.build(target, tensor(op.result.shape, computed), self=left, other=right)
-        return as_tensor(a, made, element)
+            right = _scaled(aten, right, alpha)
+        made = aten.build(target, tensor(op.result.shape, computed), self=left, other=right)
+        return as_tensor(aten, made, element)
 
     return rule
 
 
-def _scaled(a: Aten, x: Value, factor: Any) -> Value:
+def _scaled(aten: Aten, x: Value, factor: Any) -> Value:
     element = x.element_type
-    return a.build("aten.mul.Tensor", x.type, self=x, other=coreai.constant(number_in(factor, element), element))
+    return aten.mul.Tensor(x.type, x, coreai.constant(number_in(factor, element), element))
 
 
 add = _arithmetic("add")
@@ -100,13 +100,13 @@ def _bitwise(name: str) -> OpRule:
         target, f"aten.{name}.Scalar", name=f"normalize {name}",
         examples=[example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=f"aten.{name}.Scalar")],
     )  # fmt: skip
-    def rule(op: OpView, a: Aten) -> Value | None:
+    def rule(op: OpView, aten: Aten) -> Value | None:
         "scalars as constants, both operands cast to the type of the result"
         element = op.result.element_type
         if op.op_name == target and _is_normal(op, element, "self", "other"):
             return None
-        operands = {key: as_tensor(a, op[key], element) for key in ("self", "other")}
-        return a.build(target, op.result, **operands)
+        operands = {key: as_tensor(aten, op[key], element) for key in ("self", "other")}
+        return aten.build(target, op.result, **operands)
 
     return rule
 
@@ -121,26 +121,26 @@ bitwise_xor = _bitwise("bitwise_xor")
     "aten.rsub.Tensor",
     examples=[example("2x3xf32", 2.0, alpha=3), example("3xf32", "3xf32", op="aten.rsub.Tensor")],
 )
-def rsub(op: OpView, a: Aten) -> Value:
+def rsub(op: OpView, aten: Aten) -> Value:
     "other - alpha * self"
     element = op.result.element_type
-    left, right = as_tensor(a, op["self"], element), as_tensor(a, op.other, element)
+    left, right = as_tensor(aten, op["self"], element), as_tensor(aten, op.other, element)
     if op.alpha != 1:
-        left = _scaled(a, left, op.alpha)
-    return a.build("aten.sub.Tensor", op.result, self=right, other=left)
+        left = _scaled(aten, left, op.alpha)
+    return aten.sub.Tensor(op.result, right, left)
 
 
 @normalization("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", examples=[
     example("2x3xf32[0.1,2]", 2.5, op="aten.pow.Tensor_Scalar"), example(2.0, "2x3xf32", op="aten.pow.Scalar"),
     example("4xsi32[0,5]", 2, op="aten.pow.Tensor_Scalar"),
 ])  # fmt: skip
-def power(op: OpView, a: Aten) -> Value | None:
+def power(op: OpView, aten: Aten) -> Value | None:
     "base and exponent as tensors of the result's type"
     element = op.result.element_type
     if op.op_name == "aten.pow.Tensor_Tensor" and _is_normal(op, element, "self", "exponent"):
         return None
-    operands = {key: as_tensor(a, op[key], element) for key in ("self", "exponent")}
-    return a.build("aten.pow.Tensor_Tensor", op.result, **operands)
+    operands = {key: as_tensor(aten, op[key], element) for key in ("self", "exponent")}
+    return aten.pow.Tensor_Tensor(op.result, **operands)
 
 
 def _comparison(name: str) -> OpRule:
@@ -150,13 +150,13 @@ def _comparison(name: str) -> OpRule:
     @normalization(target, f"aten.{name}.Scalar", name=f"normalize {name}", examples=[
         example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=f"aten.{name}.Scalar"),
     ])  # fmt: skip
-    def rule(op: OpView, a: Aten) -> Value | None:
+    def rule(op: OpView, aten: Aten) -> Value | None:
         "both operands as tensors of the type that PyTorch compares in"
         element = result_element([op["self"], op.other])
         if op.op_name == target and _is_normal(op, element, "self", "other"):
             return None
-        operands = {key: as_tensor(a, op[key], element) for key in ("self", "other")}
-        return a.build(target, op.result, **operands)
+        operands = {key: as_tensor(aten, op[key], element) for key in ("self", "other")}
+        return aten.build(target, op.result, **operands)
 
     return rule
 
@@ -172,17 +172,17 @@ ge = _comparison("ge")
 @normalization("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", examples=[
     example("3xi1", "3xf32", 0.1, op="aten.where.ScalarOther"), example("3xi1", "3xf32", "3xsi64"),
 ])  # fmt: skip
-def where(op: OpView, a: Aten) -> Value | None:
+def where(op: OpView, aten: Aten) -> Value | None:
     "both branches as tensors of the result's type"
     element = op.result.element_type
     if op.op_name == "aten.where.self" and _is_normal(op, element, "self", "other"):
         return None
-    operands = {key: as_tensor(a, op[key], element) for key in ("self", "other")}
-    return a.build("aten.where.self", op.result, condition=op.condition, **operands)
+    operands = {key: as_tensor(aten, op[key], element) for key in ("self", "other")}
+    return aten.where.self(op.result, op.condition, **operands)
 
 
 @normalization("aten.hardtanh", examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32[-9,9]", 0.0, 6.0)])
-def hardtanh(op: OpView, a: Aten) -> Value:
+def hardtanh(op: OpView, aten: Aten) -> Value:
     "a clamp (relu6 is one between 0 and 6); PyTorch cuts the bounds of integers to integers"
     low, high = (bound if is_float(op.result.element_type) else int(bound) for bound in (op.min_val, op.max_val))
-    return a.build("aten.clamp", op.result, self=op["self"], min=low, max=high)
+    return aten.clamp(op.result, op["self"], min=low, max=high)

@@ -165,7 +165,7 @@ def split_sum(scores: Value, bias: Value, *, size: list[Size], result_types: lis
     """view(scores) + view(bias)"""
     own = [1 if known == 1 else whole for known, whole in zip(bias.shape[-2:], size[-2:], strict=True)]
     right = viewed(bias, [*size[:-2], *own])
-    return aten.build("aten.add.Tensor", result_types, self=viewed(scores, size), other=right)[0]
+    return aten.add.Tensor(result_types[0], viewed(scores, size), right)
 
 
 @rule(stage="normalize", target=_TABLE, example={
@@ -192,7 +192,7 @@ def split_sum_of_scores(a: AtenSource, c: Functions, x: Any, y: Any, bias: Any, 
 @_TABLE.define
 def split_product(scores: Value, factor: Value, *, size: list[Size], result_types: list[Attribute]) -> Value:
     """view(scores) * number"""
-    return aten.build("aten.mul.Tensor", result_types, self=viewed(scores, size), other=factor)[0]
+    return aten.mul.Tensor(result_types[0], viewed(scores, size), factor)
 
 
 @rule(stage="normalize", target=_TABLE, example={
@@ -227,18 +227,18 @@ def softmax_of_half_scores(
     if factor is not None:
         assert factor.constant is not None
         number = coreai.constant(float(factor.constant.reshape(-1)[0]), element)
-        query = aten.build("aten.mul.Tensor", query.type, self=query, other=number)
+        query = aten.mul.Tensor(query.type, query, number)
     rows = viewed(query, left)
     shape = (*rows.shape[:-1], columns.shape[-1])
-    product = aten.build("aten.bmm", tensor(shape, element), self=rows, mat2=columns)
-    scores = viewed(aten.build("aten.add.Tensor", product.type, self=product, other=bias), size)
+    product = aten.bmm(tensor(shape, element), rows, columns)
+    scores = viewed(aten.add.Tensor(product.type, product, bias), size)
     if mask is not None:
-        scores = aten.build("aten.add.Tensor", scores.type, self=scores, other=mask)
+        scores = aten.add.Tensor(scores.type, scores, mask)
     result = TypeView(result_types[0])
     if result.element_type != element:
         wide = tensor(scores.shape, result.element_type)
-        scores = aten.build("aten._to_copy", wide, self=scores, dtype=result.element_type)
-    return aten.build("aten._softmax", result, self=scores, dim=axis, half_to_float=False)
+        scores = aten._to_copy(wide, scores, dtype=result.element_type)
+    return aten._softmax(result, scores, dim=axis, half_to_float=False)
 
 
 @rule(stage="normalize", target=_TABLE, example={

@@ -22,15 +22,15 @@ def _maker(x: Value, name: str) -> AtenOp | None:
     return owner if isinstance(owner, AtenOp) and owner.name == name else None
 
 
-def _part(a: Aten, z: Value, index: int, result: TypeView) -> Value:
+def _part(aten: Aten, z: Value, index: int, result: TypeView) -> Value:
     """The real (0) or imaginary (1) part of a complex value."""
     made = _maker(z, "aten.complex")
     if made is None:
-        return a.build(f"aten.{_PARTS[index]}", result, self=z)
+        return aten.build(f"aten.{_PARTS[index]}", result, self=z)
     part: Value = made.arguments_by_name()[_PARTS[index]]
     if part.type == result:
         return part
-    return a.build("aten.expand", result, self=part, size=list(result.shape))  # complex(x, y) broadcasts
+    return aten.expand(result, part, size=list(result.shape))  # complex(x, y) broadcasts
 
 
 def _second_column(torch: Any, x: Any, y: Any) -> Any:
@@ -40,22 +40,22 @@ def _second_column(torch: Any, x: Any, y: Any) -> Any:
 @op_rule("normalize", "aten.select.int", name="normalize part of view_as_real", size=2, examples=[
     example("2x3xf32", "2x3xf32", program=_second_column),
 ])  # fmt: skip
-def selected_part(op: OpView, a: Aten) -> Value | None:
+def selected_part(op: OpView, aten: Aten) -> Value | None:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
     pairs = op["self"]
     viewed = _maker(pairs, "aten.view_as_real")
     if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
         return None
-    return _part(a, viewed.arguments_by_name()["self"], op.index % 2, op.result)
+    return _part(aten, viewed.arguments_by_name()["self"], op.index % 2, op.result)
 
 
 @normalization("aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])
-def view_as_real(op: OpView, a: Aten) -> Value:
+def view_as_real(op: OpView, aten: Aten) -> Value:
     "the parts of z side by side"
     z = op["self"]
     element = op.result.element_type
-    parts = [_part(a, z, index, TypeView(tensor(z.shape, element))) for index in (0, 1)]
+    parts = [_part(aten, z, index, TypeView(tensor(z.shape, element))) for index in (0, 1)]
     columns = [
-        a.build("aten.unsqueeze", tensor((*z.shape, 1), element), self=part, dim=z.rank) for part in parts
+        aten.unsqueeze(tensor((*z.shape, 1), element), part, dim=z.rank) for part in parts
     ]  # fmt: skip
-    return a.build("aten.cat", op.result, tensors=columns, dim=z.rank)
+    return aten.cat(op.result, columns, dim=z.rank)

@@ -23,7 +23,7 @@ def _second_of_pairs(torch: Any, x: Any) -> Any:
 @op_rule("normalize", "aten.select.int", name="normalize select of pairs", size=2, examples=[
     example("3x8xf32", program=_second_of_pairs),
 ])  # fmt: skip
-def select_of_pairs(op: OpView, a: Aten) -> Value | None:
+def select_of_pairs(op: OpView, aten: Aten) -> Value | None:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
     pairs = op["self"]
     view = pairs.ssa.owner
@@ -37,4 +37,4 @@ def select_of_pairs(op: OpView, a: Aten) -> Value | None:
     x: Value = view.arguments_by_name()["self"]
     if not pairs.is_static or pairs.shape[-1] != 2 or x.shape != (*pairs.shape[:-2], 2 * pairs.shape[-2]):
         return None
-    return a.build("aten.slice.Tensor", op.result, self=x, dim=x.rank - 1, start=op.index % 2, end=_END, step=2)
+    return aten.slice.Tensor(op.result, x, dim=x.rank - 1, start=op.index % 2, end=_END, step=2)

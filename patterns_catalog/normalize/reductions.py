@@ -12,7 +12,7 @@ def _reduction(whole: str, by_dims: str) -> OpRule:
     @normalization(whole, by_dims, name=f"normalize {whole.removeprefix('aten.')}", examples=[
         example("2x3xf32"), example("2x3x4xf32", [-1], op=by_dims), example("2x3xf32", [1], dtype="f64", op=by_dims),
     ])  # fmt: skip
-    def rule(op: OpView, a: Aten) -> Value | None:
+    def rule(op: OpView, aten: Aten) -> Value | None:
         "a dtype to compute in becomes a cast before"
         x, element = op["self"], op.result.element_type
         given = op.dim if op.op_name == by_dims else None
@@ -27,8 +27,8 @@ def _reduction(whole: str, by_dims: str) -> OpRule:
         ):
             return None
         if op.dtype is not None and not same:
-            x = a.build("aten._to_copy", tensor(x.shape, element), self=x, dtype=element)
-        return a.build(by_dims, op.result, self=x, dim=dims, keepdim=keepdim)
+            x = aten._to_copy(tensor(x.shape, element), x, dtype=element)
+        return aten.build(by_dims, op.result, self=x, dim=dims, keepdim=keepdim)
 
     return rule
 

@@ -22,14 +22,14 @@ def _remainder(name: str, *scalars: str) -> OpRule:
     examples += [example(9, "9xsi32[1,4]", op=op) for op in others[1:]]
 
     @normalization(target, *others, name=f"normalize {name}", examples=examples)
-    def rule(op: OpView, a: Aten) -> Value | None:
+    def rule(op: OpView, aten: Aten) -> Value | None:
         "both sides as tensors of the type of the result"
         element = op.result.element_type
         operands = (op["self"], op.other)
         if op.op_name == target and all(_is_of(operand, element) for operand in operands):
             return None
-        left, right = (as_tensor(a, operand, element) for operand in operands)
-        return a.build(target, op.result, self=left, other=right)
+        left, right = (as_tensor(aten, operand, element) for operand in operands)
+        return aten.build(target, op.result, self=left, other=right)
 
     return rule
 
@@ -43,14 +43,14 @@ remainder = _remainder("remainder", "Scalar", "Scalar_Tensor")
     example("9xsi32", 4, rounding_mode="floor", op="aten.div.Scalar_mode"),
     example("9xsi32", 4, rounding_mode=None, op="aten.div.Scalar_mode"),
 ])  # fmt: skip
-def rounded_division(op: OpView, a: Aten) -> Value | None:
+def rounded_division(op: OpView, aten: Aten) -> Value | None:
     "both sides as tensors of the type of the result; without a mode, a plain division"
     element = op.result.element_type
     operands = (op["self"], op.other)
     if op.rounding_mode is None:
         op.expect(is_float(element), "a division whose result is no float")
-        return a.build("aten.div.Tensor", tensor(op.result.shape, element), self=operands[0], other=operands[1])
+        return aten.div.Tensor(tensor(op.result.shape, element), operands[0], operands[1])
     if op.op_name == "aten.div.Tensor_mode" and all(_is_of(operand, element) for operand in operands):
         return None
-    left, right = (as_tensor(a, operand, element) for operand in operands)
-    return a.build("aten.div.Tensor_mode", op.result, self=left, other=right, rounding_mode=op.rounding_mode)
+    left, right = (as_tensor(aten, operand, element) for operand in operands)
+    return aten.div.Tensor_mode(op.result, left, right, rounding_mode=op.rounding_mode)

@@ -63,7 +63,7 @@ def in_halves(x: Value, factor: Value | None, *, op: str, place: int | None, res
     """`cat([op(x), op(x)], -1)`"""
     result = TypeView(result_types[0])
     made = _applied(x, factor, op, place, result)
-    return aten.build("aten.cat", result, tensors=[made, made], dim=-1)
+    return aten.cat(result, [made, made], dim=-1)
 
 
 @_TABLE.define
@@ -72,9 +72,9 @@ def in_pairs(x: Value, factor: Value | None, *, op: str, place: int | None, resu
     result = TypeView(result_types[0])
     made = _applied(x, factor, op, place, result)
     size = [*made.shape, 2]
-    column = aten.build("aten.unsqueeze", tensor((*made.shape, 1), made.element_type), self=made, dim=made.rank)
-    columns = aten.build("aten.expand", tensor(tuple(size), made.element_type), self=column, size=size)
-    return aten.build("aten.view", result, self=columns, size=list(result.shape))
+    column = aten.unsqueeze(tensor((*made.shape, 1), made.element_type), made, dim=made.rank)
+    columns = aten.expand(tensor(tuple(size), made.element_type), column, size=size)
+    return aten.view(result, columns, size=list(result.shape))
 
 
 def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
@@ -126,9 +126,9 @@ def half_of_halves(a: AtenSource, c: Functions, x: Any, middle: Attr) -> Rewrite
 
 
 @normalization("aten.repeat", name="normalize repeat", examples=[example("2x3xf32", [1, 2])])
-def repeat(op: OpView, a: Aten) -> Value | None:
+def repeat(op: OpView, aten: Aten) -> Value | None:
     "the last axis twice is `cat([x, x], -1)`"
     x = op["self"]
     if x.rank < 2 or op.repeats != [1] * (x.rank - 1) + [2]:
         return None
-    return a.build("aten.cat", op.result, tensors=[x, x], dim=-1)
+    return aten.cat(op.result, [x, x], dim=-1)

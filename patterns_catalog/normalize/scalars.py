@@ -19,7 +19,7 @@ _FLOATS = ("f32", "f16", "bf16", "f64")
 @normalization("aten.full", "aten.scalar_tensor", name="normalize scalar", examples=[
     example([], 2.5, dtype="f32"), example(2, dtype="f32", op="aten.scalar_tensor"),
 ])  # fmt: skip
-def scalar(op: OpView, a: Aten) -> Value | None:
+def scalar(op: OpView, aten: Aten) -> Value | None:
     "a tensor without dimensions as a constant, for instance the number that fills masked places"
     op.ignore("dtype", because="the result type has it")
     number = op.s if op.op_name == "aten.scalar_tensor" else op.fill_value

@@ -62,7 +62,7 @@ def _one_hot(torch: Any, x: Any, row: Any, position: Any) -> Any:
     example("2x5x3xf32", "2x1x3xf32", "si64[-2,6]", program=_one_hot),
     example("5x3xf32", "3xf32", "1xsi64[0,4]", program=_one_hot),
 ])  # fmt: skip
-def one_hot_write(op: OpView, a: Aten) -> Value | None:
+def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     """where(arange(n) == i, row, x) is slice_scatter(x, row, i, i + 1)
 
     So PyTorch decomposes select_scatter, and some static caches write. Where nothing is at the position, outside of the
@@ -87,22 +87,22 @@ def one_hot_write(op: OpView, a: Aten) -> Value | None:
         if row.type != part:
             if None in shape:
                 return None
-            row = a.build("aten.expand", part, self=row, size=shape)
-        return _updated(a, x, row, dim, index, index + 1)
+            row = aten.expand(part, row, size=shape)
+        return _updated(aten, x, row, dim, index, index + 1)
     scalar = tensor((), position.element_type)
     one = coreai.constant(1, position.element_type)
     if position.rank:
-        position = a.build("aten.view", scalar, self=position, size=[])
-    start = a.build("aten.clamp", scalar, self=position, min=0, max=mask.shape[axis] - 1)
-    end = a.build("aten.add.Tensor", scalar, self=start, other=one, alpha=1)
-    old = a.build("aten.slice.Tensor", part, self=x, dim=dim, start=start, end=end, step=1)
-    inside = a.build("aten.eq.Tensor", tensor((), "i1"), self=position, other=start)
-    new = a.build("aten.where.self", part, condition=inside, self=row, other=old)
-    return _updated(a, x, new, dim, start, end)
+        position = aten.view(scalar, position, size=[])
+    start = aten.clamp(scalar, position, min=0, max=mask.shape[axis] - 1)
+    end = aten.add.Tensor(scalar, start, one, alpha=1)
+    old = aten.slice.Tensor(part, x, dim=dim, start=start, end=end, step=1)
+    inside = aten.eq.Tensor(tensor((), "i1"), position, start)
+    new = aten.where.self(part, inside, row, other=old)
+    return _updated(aten, x, new, dim, start, end)
 
 
-def _updated(a: Aten, x: Value, part: Value, dim: int, start: Any, end: Any) -> Value:
-    made: Value = a.build("aten.slice_scatter", x.type, self=x, src=part, dim=dim, start=start, end=end, step=1)
+def _updated(aten: Aten, x: Value, part: Value, dim: int, start: Any, end: Any) -> Value:
+    made: Value = aten.slice_scatter(x.type, x, src=part, dim=dim, start=start, end=end, step=1)
     return made
 
 
@@ -113,7 +113,7 @@ def _joined(torch: Any, x: Any, new: Any) -> Any:
 @op_rule("normalize", "aten.cat", name="normalize write by cat", size=3, examples=[
     example("2x5x3xf32", "2x2x3xf32", program=_joined),
 ])  # fmt: skip
-def write_by_cat(op: OpView, a: Aten) -> Value | None:
+def write_by_cat(op: OpView, aten: Aten) -> Value | None:
     """cat([x[:i], new, x[j:]]) is slice_scatter(x, new, i, j), where the result is as long as x
 
     A join of two parts stays: models put the rest beside half a head so, which is no write.
@@ -134,4 +134,4 @@ def write_by_cat(op: OpView, a: Aten) -> Value | None:
     if tail["end"] is not None and not (isinstance(tail["end"], int) and tail["end"] >= size):
         return None
     # as long as x: what is new has exactly the size of what is left out between both slices
-    return _updated(a, x, new, dim, head["end"], tail["start"])
+    return _updated(aten, x, new, dim, head["end"], tail["start"])

@@ -43,7 +43,7 @@ def fold_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     shift = (_values(op, given["bias"], np.zeros(channels)) - mean) * factor + _values(op, op.bias, np.zeros(channels))
     folded = weight * factor.reshape(-1, *([1] * (weight.ndim - 1)))
     given["weight"], given["bias"] = (c.constant(values.astype(np.float32)) for values in (folded, shift))
-    result = aten.build("aten.convolution", op.result, **given)
+    result = aten.convolution(op.result, **given)
     unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.static_shape)) for t in op.results[1:]]
     return [result, *unused]
 
