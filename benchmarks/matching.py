@@ -22,7 +22,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
-from patcomp.patterns import CompositeTable, Index, Rewrite, Rule, RuleSet, rule, run
+from patcomp.patterns import FunctionTable, Index, Rewrite, Rule, RuleSet, rule, run
 from patcomp.patterns.driver import walk
 
 UNARY = ("relu", "sigmoid", "tanh", "exp", "rsqrt", "neg", "abs", "sin", "cos", "erf")
@@ -33,7 +33,7 @@ def _identity(x: Value, *, result_types: Any) -> Value:
     return aten_namespace.build("alias", [x], {}, result_types)
 
 
-TABLE = CompositeTable("benchmark")
+TABLE = FunctionTable("benchmark")
 TABLE.define(_identity, "made")
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.ir.composite import composite
-from patcomp.patterns import Attr, CompositeTable, Const, Rewrite, Rule, RuleSet, rule
+from patcomp.patterns import Attr, Const, FunctionTable, Rewrite, Rule, RuleSet, rule
 
-TABLE = CompositeTable("user rules")
+TABLE = FunctionTable("user rules")
 UNARY = ("sigmoid", "tanh", "erf", "exp", "relu", "sin", "cos", "sqrt", "rsqrt", "abs")
 
 

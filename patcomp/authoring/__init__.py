@@ -11,7 +11,7 @@
 | `AtenSource`, `CoreaiSource` | ops of a pattern, every argument mentioned | first parameter of `@rule` |
 | `Composites` | the catalog's composites, described for a later match | second parameter of `@rule` |
 | `AtenTarget`, `CoreaiTarget` | ops of a dialect, described for a later match | the same, with `target=` the dialect |
-| `Functions` | the functions of a table, described for a later match | the same, with `target=` a `FunctionTable` |
+| `Targets` | the functions of a table, described for a later match | the same, with `target=` a `FunctionTable` |
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 
@@ -27,7 +27,7 @@ from patcomp.patterns.procedural import OpView
 from patcomp.patterns.targets import TargetNamespace
 
 AtenSource = CoreaiSource = SourceNamespace
-AtenTarget = CoreaiTarget = Composites = Functions = TargetNamespace
+AtenTarget = CoreaiTarget = Composites = Targets = TargetNamespace
 Aten = Coreai = ModuleType
 
 __all__ = [
@@ -38,8 +38,8 @@ __all__ = [
     "Coreai",
     "CoreaiSource",
     "CoreaiTarget",
-    "Functions",
     "OpView",
+    "Targets",
     "aten",
     "coreai",
 ]

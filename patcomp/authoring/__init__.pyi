@@ -8,7 +8,7 @@ from patcomp.authoring.coreai_target import CoreaiTarget as CoreaiTarget
 from patcomp.patterns.procedural import OpView as OpView
 from patcomp.patterns.targets import TargetNamespace
 
-Functions = TargetNamespace
+Targets = TargetNamespace
 
 aten: Aten
 coreai: Coreai

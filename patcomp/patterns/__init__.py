@@ -22,7 +22,7 @@ from patcomp.patterns.procedural import (
 from patcomp.patterns.rule import Rewrite, Rule, rule
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
-from patcomp.patterns.targets import CompositeTable, composites
+from patcomp.patterns.targets import CompositeTable, FunctionTable, composites
 
 __all__ = [
     "ANY",
@@ -35,6 +35,7 @@ __all__ = [
     "Decomposition",
     "Example",
     "Fragment",
+    "FunctionTable",
     "FurtherResults",
     "Index",
     "OpRule",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from patcomp.errors import RuleError
+from patcomp.ir.composite import Composite
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.language import shown
 
@@ -58,11 +59,11 @@ class TargetNamespace:
 
     def op(self, name: str, *arguments: Any, **keywords: Any) -> TargetCall:
         """The op of an exact name."""
-        view = self._view.of(name) if isinstance(self._view, CompositeTable) else self._view
+        view = self._view.of(name) if isinstance(self._view, FunctionTable) else self._view
         return TargetCall(view, name, arguments, keywords)
 
 
-class CompositeTable:
+class FunctionTable:
     """A target made of Python functions: `table.define(f)` lets rules write `c.f(x, w, eps=eps.value)`.
 
     A function is called with `Value`s by position, the evaluated attributes by keyword, and
@@ -70,7 +71,7 @@ class CompositeTable:
     builder that inserts before the matched root is active. It returns a `Value` or a list of them.
     """
 
-    def __init__(self, name: str = "composites"):
+    def __init__(self, name: str):
         self.name = name
         self._functions: dict[str, Callable[..., Any]] = {}
 
@@ -90,11 +91,11 @@ class CompositeTable:
         self._functions[spelled] = function
         return function
 
-    def of(self, name: str) -> CompositeTable:
+    def of(self, name: str) -> FunctionTable:
         """A table with the function that has a name now alone; this one, if there is none yet."""
         if name not in self._functions:
             return self
-        table = CompositeTable(self.name)
+        table = FunctionTable(self.name)
         table.define(self._functions[name], name)
         return table
 
@@ -116,6 +117,23 @@ class CompositeTable:
         return self._functions[name](*arguments, result_types=types, **keywords)
 
 
+class CompositeTable(FunctionTable):
+    """A target made of composites, which the Core AI compiler knows by name."""
+
+    def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+        """Adds a composite.
+
+        Raises:
+            RuleError: the name is taken by another composite, or the function is none.
+        """
+        if not isinstance(function, Composite):
+            raise RuleError(
+                f"{self.name}: {function.__name__} is no composite; declare it with @composite(...), or put it into a "
+                "FunctionTable of its own and name that in target="
+            )
+        return super().define(function, name)
+
+
 def _origin(function: Any) -> tuple[str, str]:
     """Where a function or a composite is defined: its file, or the notebook or script that runs, and its name."""
     function = getattr(function, "body", function)
@@ -123,5 +141,5 @@ def _origin(function: Any) -> tuple[str, str]:
     return module if module == "__main__" else function.__code__.co_filename, function.__qualname__
 
 
-composites = CompositeTable()
+composites = CompositeTable("composites")
 """The table that rules build from when they name no other target; the catalog fills it."""

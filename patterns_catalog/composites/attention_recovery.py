@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patcomp.authoring import AtenSource, Functions, coreai
+from patcomp.authoring import AtenSource, Targets, coreai
 from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
+from patcomp.patterns import ANY, Attr, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.assumptions import MASKED_ROWS_ARE_NOT_READ
 from patterns_catalog.composites.attention import attention_of_any_rank
@@ -29,7 +29,7 @@ from patterns_catalog.composites.attention_masks import (
 from patterns_catalog.sizes import Size
 from patterns_catalog.views import permuted, viewed
 
-_TABLE = CompositeTable("attention")
+_TABLE = FunctionTable("attention")
 
 _FACTORS = ("query factor", "key factor", "column factor", "score factor")
 """Where the scores may be scaled; columns are the permuted keys."""
@@ -243,7 +243,7 @@ def _less_the_largest(a: AtenSource, logits: Any, axis: Any) -> Any:
     "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "sink_axis": -1, "shift_axis": -1, "drop_axis": -1, "drop_end": -1,
 })  # fmt: skip
 def attention_written_out(
-    a: AtenSource, c: Functions, query: Any, key: Any, value: Any, key_order: Attr,
+    a: AtenSource, c: Targets, query: Any, key: Any, value: Any, key_order: Attr,
     repeats: Attr, key_axis: Attr, value_axis: Attr, axis: Attr, safe_axis: Attr,
     key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr, row_size: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import AtenSource, Coreai, Functions, coreai
+from patcomp.authoring import AtenSource, Coreai, Targets, coreai
 from patcomp.ir.aten import define
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Rejected, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, Attr, FunctionTable, Rejected, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.sizes import positions, size_of
+
+_TABLE = FunctionTable("products of experts")
 
 
 @composites.define
@@ -42,7 +44,7 @@ def _gathered(c: Coreai, x: Value, indices: Value, axis: int) -> Value:
 # ---- from products of gathered stacks ----------------------------------------------------------------
 
 
-@composites.define
+@_TABLE.define
 def gathered_product(
     lhs: Value, rhs: Value, lhs_indices: Value | None, rhs_indices: Value | None, *,
     axis: int | None, chosen: Shape, transposed: bool = False, result_types: Any = None,
@@ -128,25 +130,25 @@ def _product(a: AtenSource, left: Any, right: Any) -> Any:
 _STACK = {"w": "3x4x5xf32", "i": "3xsi64[0,2]", "axis": 0, "sizes": [3, 4, 5]}
 
 
-@rule(name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
-def chosen_right(a: AtenSource, c: Functions, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+@rule(target=_TABLE, name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
+def chosen_right(a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
     "x @ w[i], where w is a stack of matrices (experts with transposed weights, such as GPT-OSS)"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
     to = c.gathered_product(x, w, None, i, axis=axis, chosen=matrices.shape[:-2])
     return Rewrite(_product(a, x, matrices), to=to, where=[*conditions, x.rank >= 2])
 
 
-@rule(name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
-def chosen_left(a: AtenSource, c: Functions, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+@rule(target=_TABLE, name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
+def chosen_left(a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
     "w[i] @ x, where w is a stack of matrices (Mixtral, Qwen-MoE)"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "left")
     to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2])
     return Rewrite(_product(a, matrices, x), to=to, where=[*conditions, x.rank >= 2])
 
 
-@rule(name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
+@rule(target=_TABLE, name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
 def chosen_transposed_right(
-    a: AtenSource, c: Functions, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr, dims: Attr
+    a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr, dims: Attr
 ) -> Rewrite:
     "x @ w[i]^T as (w[i] @ x^T)^T"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
@@ -160,21 +162,13 @@ def chosen_transposed_right(
 
 
 @rule(
+    target=_TABLE,
     name="gather_mm of both",
     example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64[0,2]", "other": 0, "left_sizes": [3, 2, 4]},
 )
 def chosen_both(
-    a: AtenSource,
-    c: Functions,
-    v: Any,
-    j: Any,
-    other: Attr,
-    left_sizes: Attr,
-    w: Any,
-    i: Any,
-    axis: Attr,
-    sizes: Attr,
-) -> Rewrite:
+    a: AtenSource, c: Targets, v: Any, j: Any, other: Attr, left_sizes: Attr, w: Any, i: Any, axis: Attr, sizes: Attr
+) -> Rewrite:  # fmt: skip
     "v[j] @ w[i], where both are stacks of matrices"
     left, conditions = _chosen(a, v, j, other, left_sizes, "left")
     right, more = _chosen(a, w, i, axis, sizes, "right")
@@ -192,7 +186,7 @@ def chosen_both(
 define("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
 
 
-@composites.define
+@_TABLE.define
 def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, result_types: Any = None) -> Value:
     """Row r of `x`, `[rows, k]`, times the matrix `w[expert_of_row[r]]`, or its transpose."""
     rows = coreai.expand_dims(x, [1])
@@ -202,11 +196,11 @@ def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, re
     return coreai.shrink_dims(product, [1])
 
 
-@rule(name="gather_mm of groups", example={
+@rule(target=_TABLE, name="gather_mm of groups", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "scores": "2x3xf32", "flat": [6], "count": 3, "bins": 3, "last": 2,
 })  # fmt: skip
 def grouped(
-    a: AtenSource, c: Functions, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr
+    a: AtenSource, c: Targets, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr
 ) -> Rewrite:
     """Rows sorted by expert times the matrix of each expert, the groups given by where they end.
 
@@ -238,7 +232,7 @@ def grouped(
     )
 
 
-@composites.define
+@_TABLE.define
 def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_types: Any = None) -> Value:
     """Row r of `x` times the matrix of the group that r is in: `w[g]` for `ends[g - 1] <= r < ends[g]`, or its
     transpose. A row after the last group is zero."""
@@ -252,10 +246,10 @@ def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_ty
     return coreai.broadcasting_where(inside, product, coreai.constant(0.0, x.element_type))
 
 
-@rule(name="gather_mm of groups by their ends", example={
+@rule(target=_TABLE, name="gather_mm of groups by their ends", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[6,6]",  # equal ends, because ends must not decrease
 })  # fmt: skip
-def grouped_by_ends(a: AtenSource, c: Functions, x: Any, w: Any, ends: Any) -> Rewrite:
+def grouped_by_ends(a: AtenSource, c: Targets, x: Any, w: Any, ends: Any) -> Rewrite:
     """Rows times the matrix of the group that each is in, the groups given by where they end.
 
     The experts of transformers by default, wherever "gather_mm of groups" does not know the expert of each row: with
@@ -285,15 +279,15 @@ def grouped_by_ends(a: AtenSource, c: Functions, x: Any, w: Any, ends: Any) -> R
     )
 
 
-@composites.define
+@_TABLE.define
 def inverse_permutation(permutation: Value, *, result_types: Any = None) -> Value:
     """The positions that sort a permutation."""
     order = coreai.argsort(coreai.cast(permutation, "si32"), 0, False, True)
     return coreai.cast(order, permutation.element_type)
 
 
-@rule(name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
-def inverse(a: AtenSource, c: Functions, x: Any, size: Attr, descending: Attr) -> Rewrite:
+@rule(target=_TABLE, name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
+def inverse(a: AtenSource, c: Targets, x: Any, size: Attr, descending: Attr) -> Rewrite:
     """p as `inverse = empty(n); inverse[p] = arange(n)`, where p sorts something: argsort(p)
 
     It brings the rows of experts back into the order of the tokens.

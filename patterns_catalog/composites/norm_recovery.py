@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import AtenSource, Composites, Functions, coreai
+from patcomp.authoring import AtenSource, Composites, Targets, coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Const, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, Attr, Const, FunctionTable, Rewrite, any_of, check, rule, tag
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.normalization import affine, group_norm, instance_norm, layer_norm, rms_norm
 from patterns_catalog.sizes import size_of
+
+_TABLE = FunctionTable("norms")
 
 # ---- parts of the formulas -------------------------------------------------------------------------
 
@@ -127,14 +129,14 @@ def recovered_rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const,
     )
 
 
-@composites.define
+@_TABLE.define
 def rms_norm_without_scale(x: Value, *, eps: float, result_types: Any = None) -> Value:
     """An `rms_norm` whose scale is ones."""
     return rms_norm(x, affine(coreai, None, 1.0, [size_of(coreai, x, -1)], x.element_type), eps=eps, axes=-1)
 
 
-@rule(name="rms_norm without scale", example={"x": "2x3x8xf32", "eps": 1e-6, "axis": 2})
-def recovered_rms_norm_without_scale(a: AtenSource, c: Functions, x: Any, eps: Const, axis: Attr) -> Rewrite:
+@rule(target=_TABLE, name="rms_norm without scale", example={"x": "2x3x8xf32", "eps": 1e-6, "axis": 2})
+def recovered_rms_norm_without_scale(a: AtenSource, c: Targets, x: Any, eps: Const, axis: Attr) -> Rewrite:
     """x * rsqrt(mean(x ** 2, -1) + eps) without weights, or with such as are none of the composite's
     (Llama 4's queries and keys, Gemma 3n's values, RMSNorm without elementwise_affine)."""
     normal, where = _rms(a, x, eps, axis)
@@ -149,7 +151,7 @@ def recovered_rms_norm_without_scale(a: AtenSource, c: Functions, x: Any, eps: C
 # ---- layer_norm ------------------------------------------------------------------------------------
 
 
-@composites.define
+@_TABLE.define
 def affine_layer_norm(
     x: Value, w: Value | None, b: Value | None, *, axes: list[int], eps: float, result_types: Any = None
 ) -> Value:
@@ -164,8 +166,12 @@ def _has_normalized_shape(match: Match) -> bool:
     return None not in size and all(value.shape == size for value in _weights(match))
 
 
-@rule(name="layer_norm written out", example={"x": "2x3x8xf32", "w": "8xf32", "b": "8xf32", "eps": 1e-5, "axes": [2]})
-def recovered_layer_norm(a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
+@rule(
+    target=_TABLE,
+    name="layer_norm written out",
+    example={"x": "2x3x8xf32", "w": "8xf32", "b": "8xf32", "eps": 1e-5, "axes": [2]},
+)
+def recovered_layer_norm(a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
     """(x - mean) / sqrt(var + eps) * w + b over the last axes, in float32 (DeBERTa, Cohere, OLMo, ConvNeXt, and
     PyTorch's decomposition).
 
@@ -188,7 +194,7 @@ def recovered_layer_norm(a: AtenSource, c: Functions, x: Any, w: Any, b: Any, ep
 # ---- instance_norm ---------------------------------------------------------------------------------
 
 
-@composites.define
+@_TABLE.define
 def affine_instance_norm(x: Value, w: Value | None, b: Value | None, *, eps: float, result_types: Any = None) -> Value:
     """An `instance_norm` with weights of any shape of C elements, or none."""
     channels = size_of(coreai, x, 1)
@@ -210,10 +216,11 @@ def _is_per_channel(match: Match) -> bool:
 
 
 @rule(
+    target=_TABLE,
     name="instance_norm written out", priority=1,
     example={"x": "2x4x5x3xf32", "w": "4x1x1xf32", "b": "1x4x1x1xf32", "eps": 1e-5, "axes": [2, 3]},
 )  # fmt: skip
-def recovered_instance_norm(a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
+def recovered_instance_norm(a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
     """(x - mean) / sqrt(var + eps) * w + b over the positions of each channel, with w and b for each channel
     (style transfer; StyleGAN's, without w and b).
 
@@ -242,13 +249,14 @@ def _tiled(a: AtenSource, w: Any) -> AnyOf:
 
 
 @rule(
+    target=_TABLE,
     name="instance_norm as batch_norm",
     example={
         "x": "1x4x5x3xf32", "w": "4xf32", "b": "4xf32", "eps": 1e-5, "flat": [1, 4, 5, 3], "shape": [1, 4, 5, 3],
     },
 )  # fmt: skip
 def instance_norm_of_batch(
-    a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Attr, flat: Attr, shape: Attr
+    a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Attr, flat: Attr, shape: Attr
 ) -> Rewrite:
     """A batch norm with statistics of its own of x as one instance of N * C channels, which is how PyTorch's default
     table takes instance_norm apart."""
@@ -288,7 +296,7 @@ def instance_norm_of_batch(
 # ---- group_norm ------------------------------------------------------------------------------------
 
 
-@composites.define
+@_TABLE.define
 def affine_group_norm(
     x: Value, w: Value | None, b: Value | None, *, groups: int, eps: float, result_types: Any = None
 ) -> Value:
@@ -315,6 +323,7 @@ def _splits_channels(match: Match) -> bool:
 
 
 @rule(
+    target=_TABLE,
     name="group_norm written out",
     example={
         "x": "2x4x5xf32", "w": "4x1xf32", "b": "1x4x1xf32", "eps": 1e-5, "grouped": [2, 2, 10], "axes": [2],
@@ -322,7 +331,7 @@ def _splits_channels(match: Match) -> bool:
     },
 )  # fmt: skip
 def recovered_group_norm(
-    a: AtenSource, c: Functions, x: Any, w: Any, b: Any, eps: Const, grouped: Attr, axes: Attr, shape: Attr
+    a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Const, grouped: Attr, axes: Attr, shape: Attr
 ) -> Rewrite:
     """view(normal(view(x, [N, groups, ...])), x.shape) * w + b, with w and b for each channel: hand-written group norms
     of diffusion models and vision transformers."""

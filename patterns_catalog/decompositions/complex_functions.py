@@ -1,4 +1,4 @@
-"""Functions of complex numbers in real parts.
+"""Targets of complex numbers in real parts.
 
 Principal branches as in C99; the inverse functions by Kahan, "Branch cuts for complex elementary functions" (1987),
 which do not lose digits near the cuts.

@@ -1,4 +1,4 @@
-"""Functions of square matrices."""
+"""Targets of square matrices."""
 
 from __future__ import annotations
 

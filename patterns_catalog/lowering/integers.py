@@ -1,4 +1,4 @@
-"""Functions of integers that take as many steps as the numbers need."""
+"""Targets of integers that take as many steps as the numbers need."""
 
 from __future__ import annotations
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import AtenSource, AtenTarget, Functions, aten, coreai
+from patcomp.authoring import AtenSource, AtenTarget, Targets, aten, coreai
 from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, any_of, check, compute, rule, tag
+from patcomp.patterns import ANY, Attr, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.sizes import Size
 from patterns_catalog.views import known_sizes, permuted, viewed
 
-_TABLE = CompositeTable("attention views")
+_TABLE = FunctionTable("attention views")
 
 
 def _batch_only(match: Match) -> bool:
@@ -109,7 +109,7 @@ def joined_columns(x: Value, *, size: list[Size], result_types: list[Attribute])
 
 
 @rule(stage="normalize", target=_TABLE, example={"x": "2x4x3x8xf32", "size": [8, 3, 8]})
-def join_columns_last(a: AtenSource, c: Functions, x: Any, size: Attr) -> Rewrite:
+def join_columns_last(a: AtenSource, c: Targets, x: Any, size: Attr) -> Rewrite:
     "permute(view(x)) to view(permute(x)), where the view joins batch and heads (Bloom, DeBERTa-v2)"
     return Rewrite(
         a.permute(a.escaping(a.view(x, size=size)), dims=[0, 2, 1]),
@@ -130,7 +130,7 @@ def joined_after(
 @rule(stage="normalize", target=_TABLE, example={
     "before": "2x4x3x8xf32", "order": [0, 1, 3, 2], "size": [8, 8, 3], "factor": 2.0,
 })  # fmt: skip
-def scale_columns_first(a: AtenSource, c: Functions, before: Any, order: Attr, size: Attr, factor: Const) -> Rewrite:
+def scale_columns_first(a: AtenSource, c: Targets, before: Any, order: Attr, size: Attr, factor: Const) -> Rewrite:
     "view(permute(x)) / number to view(permute(x) / number), where the view joins batch and heads (DeBERTa-v2)"
     x = a.permute(before, dims=order)
     joined = a.view(x, size=size)
@@ -171,7 +171,7 @@ def split_sum(scores: Value, bias: Value, *, size: list[Size], result_types: lis
 @rule(stage="normalize", target=_TABLE, example={
     "x": "8x3x8xf32", "y": "8x8x5xf32", "bias": "8x3x5xf32", "factor": 0.5, "size": [2, 4, 3, 5],
 })  # fmt: skip
-def split_sum_of_scores(a: AtenSource, c: Functions, x: Any, y: Any, bias: Any, factor: Const, size: Attr) -> Rewrite:
+def split_sum_of_scores(a: AtenSource, c: Targets, x: Any, y: Any, bias: Any, factor: Const, size: Attr) -> Rewrite:
     "view(scores + bias) to view(scores) + view(bias), where the view parts batch and heads (Bloom, DeBERTa-v2)"
     batched = a.bmm(x, y)
     scores = any_of(batched * factor, batched, tag="scores", tags=("scaled", "plain"))
@@ -198,7 +198,7 @@ def split_product(scores: Value, factor: Value, *, size: list[Size], result_type
 @rule(stage="normalize", target=_TABLE, example={
     "x": "8x3x8xf32", "y": "8x8x5xf32", "factor": 0.5, "size": [2, 4, 3, 5],
 })  # fmt: skip
-def split_scaled_scores(a: AtenSource, c: Functions, x: Any, y: Any, factor: Const, size: Attr) -> Rewrite:
+def split_scaled_scores(a: AtenSource, c: Targets, x: Any, y: Any, factor: Const, size: Attr) -> Rewrite:
     "view(bmm(x, y) * number) to view(bmm(x, y)) * number, where the view parts batch and heads (Bloom)"
     batched = a.bmm(x, y)
     return Rewrite(
@@ -246,7 +246,7 @@ def softmax_of_half_scores(
     "left": [8, 3, 8], "size": [2, 4, 3, 5], "axis": -1, "wide": "f32", "half": "f16",
 })  # fmt: skip
 def scores_in_half(
-    a: AtenSource, c: Functions, query: Any, columns: Any, bias: Any, mask: Any, factor: Const,
+    a: AtenSource, c: Targets, query: Any, columns: Any, bias: Any, mask: Any, factor: Const,
     left: Attr, size: Attr, axis: Attr, wide: Attr, half: Attr,
 ) -> Rewrite:  # fmt: skip
     """softmax(view(baddbmm(bias, view(query), columns, alpha=number)) + mask) in the half type (Bloom)

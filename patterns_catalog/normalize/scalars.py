@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from patcomp.authoring import Aten, AtenSource, Functions, coreai
+from patcomp.authoring import Aten, AtenSource, Targets, coreai
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, CompositeTable, Const, OpView, Rewrite, example, normalization, rule
+from patcomp.patterns import ANY, Const, FunctionTable, OpView, Rewrite, example, normalization, rule
 from patterns_catalog.numbers import exact_fill
 
-_TABLE = CompositeTable("scalars")
+_TABLE = FunctionTable("scalars")
 
 _FLOATS = ("f32", "f16", "bf16", "f64")
 
@@ -42,7 +42,7 @@ def multiplied(x: Value, y: Value, *, result_types: list[Attribute]) -> Value:
 
 
 @rule(stage="normalize", target=_TABLE, example={"x": 8.0, "y": 3.0})
-def product_of_numbers(a: AtenSource, c: Functions, x: Const, y: Const) -> Rewrite:
+def product_of_numbers(a: AtenSource, c: Targets, x: Const, y: Const) -> Rewrite:
     "8. * 3. is 24., as in `scores / torch.sqrt(torch.tensor(8.) * 3)` (DeBERTa-v2)"
     return Rewrite(
         x * y, to=c.multiplied(x, y), where=[x.rank == 0, y.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype == x.dtype]
@@ -57,7 +57,7 @@ def root(x: Value, *, result_types: list[Attribute]) -> Value:
 
 
 @rule(stage="normalize", target=_TABLE, example={"x": 64.0})
-def root_of_number(a: AtenSource, c: Functions, x: Const) -> Rewrite:
+def root_of_number(a: AtenSource, c: Targets, x: Const) -> Rewrite:
     "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
     return Rewrite(a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), x.value >= 0])
 
@@ -70,7 +70,7 @@ def converted(x: Value, *, result_types: list[Attribute]) -> Value:
 
 
 @rule(stage="normalize", target=_TABLE, example={"x": 64.0})
-def cast_of_number(a: AtenSource, c: Functions, x: Const) -> Rewrite:
+def cast_of_number(a: AtenSource, c: Targets, x: Const) -> Rewrite:
     "64. of float32 in float16 is 64., as in `x / torch.sqrt(torch.tensor(64.)).to(x.dtype)` (DeBERTa-v2)"
     y = a._to_copy(x, dtype=ANY)
     return Rewrite(y, to=c.converted(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype.is_in(*_FLOATS)])

@@ -11,7 +11,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, Operation, UnrealizedConversionCastOp
-from patcomp.patterns import CompositeTable, Rewrite, Rule, rule
+from patcomp.patterns import FunctionTable, Rewrite, Rule, rule
 from patcomp.patterns.match import Match, Matcher
 
 MATRIX = tensor((2, 8), "f32")
@@ -31,7 +31,7 @@ def made(*operands: Value, result_types: Any, **attributes: Any) -> Any:
 CALLS: list[dict[str, Any]] = []
 """The attributes of every call of `made`, last one last."""
 
-TABLE = CompositeTable("test")
+TABLE = FunctionTable("test")
 TABLE.define(made)
 
 

@@ -109,5 +109,5 @@ def test_why_not_of_a_rule_that_fails():
     at = "at %exp = aten.exp"
     assert why_not(failing_condition, g.block).startswith(f"failing_condition: {at} it fails: ValueError: not enough")
     assert why_not(failing_function, g.block, target=TABLE) == (
-        f"failing_function: {at} it fails: AttributeError: 'CompositeTable' object has no attribute 'relu'"
+        f"failing_function: {at} it fails: AttributeError: 'FunctionTable' object has no attribute 'relu'"
     )

@@ -9,8 +9,8 @@ from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import (
     ANY,
     Attr,
-    CompositeTable,
     Const,
+    FunctionTable,
     Rewrite,
     RuleSet,
     any_of,
@@ -153,7 +153,7 @@ def test_capture_errors():
 
 
 def test_a_target_op_must_exist_when_rules_are_collected():
-    table = CompositeTable("later")
+    table = FunctionTable("later")
 
     @rule(target=table)
     def uses_later(a, c, x):
@@ -169,7 +169,7 @@ def test_a_target_op_must_exist_when_rules_are_collected():
 
 
 def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
-    table = CompositeTable("again")
+    table = FunctionTable("again")
 
     def declared(factor):
         @table.define

@@ -21,10 +21,10 @@ import torch
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.types import element_type
-from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, decomposition, example, lowering
+from patcomp.patterns import ANY, Attr, FunctionTable, Const, Rewrite, decomposition, example, lowering
 from patcomp.patterns import normalization, op_rule, rule
 
-table = CompositeTable("mine")
+table = FunctionTable("mine")
 """
 
 NORM = """

@@ -16,8 +16,8 @@ from patcomp import RuleError, StageError, TorchConverter, get_decomp_table
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import (
-    CompositeTable,
     Const,
+    FunctionTable,
     Rewrite,
     RuleSet,
     decomposition,
@@ -65,7 +65,7 @@ def fired(program: Any) -> dict[str, str]:
 
 # ---- a rule of every stage ------------------------------------------------------------------------
 
-TABLE = CompositeTable("mine")
+TABLE = FunctionTable("mine")
 
 
 @TABLE.define
