@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from patcomp.authoring import AtenSource, Targets
 from patcomp.ir.builder import Builder
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
@@ -65,7 +66,7 @@ def _layer(x: Value, layer: int) -> Value:
 def matching(position: int) -> Rule:
     """A rule that matches in every tenth layer."""
 
-    def synthetic(a: Any, c: Any, x: Any) -> Rewrite:
+    def synthetic(a: AtenSource, c: Targets, x: Any) -> Rewrite:
         return Rewrite(getattr(a, UNARY[position])(x * 0.5), to=c.made(x))
 
     return rule(name=f"matching_{position}", target=TABLE)(synthetic)
@@ -75,7 +76,7 @@ def near_miss(seed: int) -> Rule:
     """A rule out of the ops of a layer that matches nowhere: a literal at its bottom is wrong."""
     choose = random.Random(seed)
 
-    def synthetic(a: Any, c: Any, x: Any, y: Any) -> Rewrite:
+    def synthetic(a: AtenSource, c: Targets, x: Any, y: Any) -> Rewrite:
         spoilt = 3.0 + seed
         bottom = choose.choice(
             [

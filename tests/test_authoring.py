@@ -30,7 +30,6 @@ def lowered(op: OpView, c: Coreai) -> Value:
     c.reduce_meen(x, [1])  # no attribute "reduce_meen"
     c.reduce_mean(x)  # Missing positional argument "axes"
     c.softmax(x, dim=1)  # Unexpected keyword argument "dim"
-    c.reshape(x, x.shape)  # "tuple[int | None, ...]"
     return c.split(x, 2, 0)  # "list[Value]"
 
 @normalization("aten.stack")
@@ -56,7 +55,8 @@ def test_the_stubs_are_up_to_date() -> None:
 def test_mypy_finds_the_mistakes_of_a_rule(tmp_path: Path) -> None:
     path = tmp_path / "rules.py"
     path.write_text(RULES)
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), str(path)]
+    quick = ("--no-site-packages", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"))
+    command = [sys.executable, "-m", "mypy", *quick, str(path)]
     shown = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parents[1], check=False).stdout
     found = dict(re.findall(r"rules\.py:(\d+): error: (.*)", shown))
     wanted = {

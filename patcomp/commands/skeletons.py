@@ -6,20 +6,24 @@ KINDS = ("composite", "lowering", "rewrite")
 
 _COMPOSITE = '''"""The composite {name}: its body, and the rule that finds it in models."""
 
+from typing import Any
+
+from patcomp.authoring import AtenSource, Coreai, Targets
 from patcomp.ir.composite import composite
+from patcomp.ir.value import Value
 from patcomp.patterns import Attr, Const, Rewrite, composites, rule
 
 
 @composites.define
 @composite("{name}", inputs=("x", "scale"), attributes=("eps",))  # TODO: names of inputs and attributes
-def {name}(c, x, scale, *, eps):
+def {name}(c: Coreai, x: Value, scale: Value, *, eps: float) -> Value:
     "x / (|x| mean over the last axis + eps) * scale"  # TODO: the formula
     size = c.reduce_mean(c.abs(x), [x.rank - 1])  # TODO: the body, built from Core AI ops
     return c.broadcasting_mul(c.broadcasting_divide(x, c.broadcasting_add(size, eps)), scale)
 
 
 @rule(name="{name}", example={{"x": "2x3x8xf32", "scale": "8xf32", "eps": 0.5, "axis": 2}})  # TODO: types and values
-def recovered_{name}(a, c, x, scale, eps: Const, axis: Attr):
+def recovered_{name}(a: AtenSource, c: Targets, x: Any, scale: Any, eps: Const, axis: Attr) -> Rewrite:
     "x / (x.abs().mean(-1, keepdim=True) + eps) * scale"
     size = a.op("mean.dim", a.abs(x), dim=[axis], keepdim=True, dtype=None)  # TODO: the ATen ops, as models write it
     return Rewrite(
@@ -38,11 +42,13 @@ def recovered_{name}(a, c, x, scale, eps: Const, axis: Attr):
 
 _LOWERING = '''"""How {op} is computed on Core AI."""
 
+from patcomp.authoring import Coreai, OpView
+from patcomp.ir.value import Value
 from patcomp.patterns import example, lowering
 
 
 @lowering("{op}", name="{name}", examples=[{example}])  # TODO: more examples: other ranks, options, types
-def {name}(op, c):
+def {name}(op: OpView, c: Coreai) -> Value:
     "TODO: what it computes"
     # Arguments of {text}
     # Each is read as op["..."], or declared: op.ignore("...", because="...").
@@ -53,12 +59,15 @@ def {name}(op, c):
 
 _REWRITE = '''"""The rule {name}: ops of a model that a simpler one replaces."""
 
+from typing import Any
+
+from patcomp.authoring import AtenSource, AtenTarget
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns import Rewrite, rule
 
 
 @rule(stage="normalize", target=aten_namespace, example={{"x": "2x3xf32"}})  # TODO: a type for each capture
-def {name}(a, c, x):
+def {name}(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
     "-(-x) is x"  # TODO: what becomes what
     return Rewrite(-(-x), to=x)  # TODO: the pattern, and what takes its place; where=[...] if it has conditions
 '''

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from patcomp import ConversionWarning, TorchConverter
+from patcomp.authoring import Aten, Coreai
 from patcomp.errors import RuleError, StageError, UnsupportedError
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
@@ -17,7 +18,7 @@ from tests.catalog.cases import compile_case, make_case
 
 
 @lowering("aten.gelu")
-def forgets_an_argument(op: OpView, c: Any) -> Value:
+def forgets_an_argument(op: OpView, c: Coreai) -> Value:
     return c.gelu(op["self"], approximate="none")
 
 
@@ -27,33 +28,33 @@ def forgets_in_normalize(op: OpView, a: Any) -> Value:
 
 
 @lowering("aten.gelu")
-def gives_another_element_type(op: OpView, c: Any) -> Value:
+def gives_another_element_type(op: OpView, c: Coreai) -> Value:
     op.ignore("approximate", because="this rule is wrong anyway")
     return c.cast(op["self"], "f16")
 
 
 @lowering("aten.gelu")
-def gives_another_shape(op: OpView, c: Any) -> Value:
+def gives_another_shape(op: OpView, c: Coreai) -> Value:
     op.ignore("approximate", because="this rule is wrong anyway")
     return c.expand_dims(op["self"], [0])
 
 
 @lowering("aten.gelu")
-def gives_two_values(op: OpView, c: Any) -> list[Value]:
+def gives_two_values(op: OpView, c: Coreai) -> list[Value]:
     op.ignore("approximate", because="this rule is wrong anyway")
     return [op["self"], op["self"]]
 
 
 @lowering("aten.gelu")
-def builds_an_invalid_op(op: OpView, c: Any) -> Value:
+def builds_an_invalid_op(op: OpView, c: Coreai) -> Value:
     op.ignore("approximate", because="this rule is wrong anyway")
     return c.broadcasting_add(op["self"], c.constant([1.0, 2.0]))
 
 
 @normalization("aten.gelu", name="normalize to another shape")
-def changes_the_shape_in_normalize(op: OpView, a: Any) -> Value:
+def changes_the_shape_in_normalize(op: OpView, aten: Aten) -> Value:
     op.ignore("approximate", because="this rule is wrong anyway")
-    return a.build("aten.unsqueeze", tensor((1, 2, 3), "f32"), self=op["self"], dim=0)
+    return aten.unsqueeze(tensor((1, 2, 3), "f32"), op["self"], dim=0)
 
 
 DEFECTS = [
@@ -84,7 +85,7 @@ def test_defect_is_reported(rule: OpRule, stage: str, message: str) -> None:
 
 def test_rejecting_all_rules_lists_their_reasons() -> None:
     @lowering("aten.gelu")
-    def wants_more(op: OpView, c: Any) -> Value:
+    def wants_more(op: OpView, c: Coreai) -> Value:
         op.reject(f"a gelu of {op['self'].dtype} that is approximated by {op.approximate}")
 
     case = make_case("aten.gelu", ("2x3xf32",), {"approximate": "tanh"})
@@ -97,7 +98,7 @@ def test_rejecting_all_rules_lists_their_reasons() -> None:
 
 def test_next_rule_is_tried_where_one_rejects() -> None:
     @lowering("aten.gelu")
-    def takes_nothing(op: OpView, c: Any) -> Value:
+    def takes_nothing(op: OpView, c: Coreai) -> Value:
         op.reject("not today")
 
     case = make_case("aten.gelu", ("2x3xf32",))
@@ -111,12 +112,12 @@ def test_what_a_rejecting_rule_built_is_taken_back() -> None:
     """Its constants too, which the next rule may want again."""
 
     @lowering("aten.gelu")
-    def changes_its_mind(op: OpView, c: Any) -> Value:
+    def changes_its_mind(op: OpView, c: Coreai) -> Value:
         c.broadcasting_mul(op["self"], c.constant(0.25))
         op.reject("not today")
 
     @lowering("aten.gelu")
-    def scales(op: OpView, c: Any) -> Value:
+    def scales(op: OpView, c: Coreai) -> Value:
         op.ignore("approximate", because="this rule is wrong anyway")
         return c.broadcasting_mul(op["self"], c.constant(0.25))
 
@@ -134,7 +135,7 @@ def test_op_without_rule_is_refused() -> None:
 
 def _fails(stage: str) -> OpRule:
     @op_rule(stage, "aten.gelu" if stage != "optimize" else "coreai.gelu", name=f"fails in {stage}")
-    def fails(op: OpView, c: Any) -> Value:
+    def fails(op: OpView, c: Coreai) -> Value:
         raise IndexError("the rule asks for an axis that is not there")
 
     return fails

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
+from patcomp.authoring import Coreai
 from patcomp.patterns import OpRule, OpView, Stage
 from tests.frontend_torch.models import PAIR, Function, TwoBranches, export
 
@@ -169,7 +170,7 @@ def bad_catalog(rule: Any) -> Any:
     return module
 
 
-def bad_add(op: OpView, c: Any) -> Any:
+def bad_add(op: OpView, c: Coreai) -> Any:
     "leaves `other` and `alpha` unread"
     return op["self"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from patcomp.authoring import AtenSource, AtenTarget, Composites, CoreaiSource, CoreaiTarget, Targets
 from patcomp.errors import RuleError
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
@@ -17,41 +18,41 @@ from patterns_catalog import default_rules
 NORM = {"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6}
 
 
-def _rms_norm(a: Any, c: Any, x: Any, w: Any, mean: Any, eps: Any, where: Any = ()) -> Rewrite:
+def _rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, mean: Any, eps: Any, where: Any = ()) -> Rewrite:
     return Rewrite(x * a.rsqrt(mean + eps) * w, to=c.rms_norm(x, w, eps=eps.value, axes=-1), where=where)
 
 
 @rule(example=NORM | {"axis": 2})
-def right(a: Any, c: Any, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+def right(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
     mean = a.op("mean.dim", a.pow(x, 2.0), dim=[axis], keepdim=True, dtype=None)
     return _rms_norm(a, c, x, w, mean, eps, [axis % x.rank == x.rank - 1])
 
 
 @rule(example=NORM)
-def any_axis(a: Any, c: Any, x: Any, w: Any, eps: Const) -> Rewrite:
+def any_axis(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const) -> Rewrite:
     mean = a.op("mean.dim", a.pow(x, 2.0), dim=[ANY], keepdim=True, dtype=None)
     return _rms_norm(a, c, x, w, mean, eps)
 
 
 @rule(example=NORM | {"axis": 2})
-def captured_axis_without_condition(a: Any, c: Any, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+def captured_axis_without_condition(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
     mean = a.op("mean.dim", a.pow(x, 2.0), dim=[axis], keepdim=True, dtype=None)
     return _rms_norm(a, c, x, w, mean, eps)
 
 
 @rule(example=NORM | {"axis": 2})
-def eps_outside_the_root(a: Any, c: Any, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+def eps_outside_the_root(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
     root = a.sqrt(a.op("mean.dim", a.pow(x, 2.0), dim=[axis], keepdim=True, dtype=None))
     return Rewrite(x / (root + eps) * w, to=c.rms_norm(x, w, eps=eps.value, axes=-1), where=[axis == x.rank - 1])
 
 
 @rule(example={"x": "2x5xf32", "factor": 1.0})
-def any_factor(a: Any, c: Any, x: Any, factor: Const) -> Rewrite:
+def any_factor(a: AtenSource, c: Targets, x: Any, factor: Const) -> Rewrite:
     return Rewrite(x * a.sigmoid(x * factor), to=c.silu(x))
 
 
 @rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
-def swapped_difference(a: Any, c: Any, x: Any, y: Any) -> Rewrite:
+def swapped_difference(a: AtenSource, c: AtenTarget, x: Any, y: Any) -> Rewrite:
     return Rewrite(x - y, to=c.add(c.neg(x), y))
 
 
@@ -61,7 +62,7 @@ def swapped_difference(a: Any, c: Any, x: Any, y: Any) -> Rewrite:
     target=coreai_namespace,
     example={"x": "2x3xf32", "y": "2x3xf32"},
 )
-def quotient_for_product(a: Any, c: Any, x: Any, y: Any) -> Rewrite:
+def quotient_for_product(a: CoreaiSource, c: CoreaiTarget, x: Any, y: Any) -> Rewrite:
     return Rewrite(a.exp(x) * a.exp(y), to=c.exp(c.broadcasting_sub(x, y)))
 
 
@@ -126,7 +127,7 @@ def test_a_wrong_runtime_is_told_from_a_wrong_rule() -> None:
 
 def test_a_rule_that_never_matches() -> None:
     @rule(example={"x": "2x5xf32"})
-    def never(a: Any, c: Any, x: Any) -> Rewrite:
+    def never(a: AtenSource, c: Targets, x: Any) -> Rewrite:
         return Rewrite(a.sigmoid(x), to=c.silu(x), where=[x.rank == 7])
 
     with pytest.raises(RuleError, match="matches no program that runs of its example, in the spelling"):

@@ -13,11 +13,13 @@ import torch
 from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, get_decomp_table
+from patcomp.authoring import Aten, AtenSource, AtenTarget, Coreai, CoreaiSource, CoreaiTarget, OpView, Targets
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
+from patcomp.ir.value import Value
 from patcomp.patterns import (
+    CompositeTable,
     Const,
-    FunctionTable,
     Rewrite,
     RuleSet,
     decomposition,
@@ -65,40 +67,39 @@ def fired(program: Any) -> dict[str, str]:
 
 # ---- a rule of every stage ------------------------------------------------------------------------
 
-TABLE = FunctionTable("mine")
+TABLE = CompositeTable("mine")
 
 
 @TABLE.define
 @composite("my_softsign", inputs=("input",), attributes=("offset",))
-def my_softsign(c, x, *, offset):
+def my_softsign(c: Coreai, x: Value, *, offset: float) -> Value:
     "x / (|x| + offset)"
     return c.broadcasting_divide(x, c.broadcasting_add(c.abs(x), offset))
 
 
 @rule(name="my softsign", target=TABLE, example={"x": "2x5xf32", "offset": 1.0})
-def recovered(a, c, x, offset: Const):
+def recovered(a: AtenSource, c: Targets, x: Any, offset: Const) -> Rewrite:
     "x / (|x| + offset)"
     return Rewrite(x / (a.abs(x) + offset), to=c.my_softsign(x, offset=offset.value))
 
 
 @rule(name="difference of a negative", stage="normalize", target=aten_namespace, example={"x": "3xf32", "y": "3xf32"})
-def declarative_normalization(a, c, x, y):
+def declarative_normalization(a: AtenSource, c: AtenTarget, x: Any, y: Any) -> Rewrite:
     return Rewrite(x - (-y), to=c.add(x, y, alpha=1))
 
 
 @normalization("aten.expm1", name="my expm1")
-def procedural_normalization(op, a):
-    one = a.build("aten.exp", op.result, self=op["self"])
-    return a.build("aten.sub.Scalar", op.result, self=one, other=1.0, alpha=1)
+def procedural_normalization(op: OpView, aten: Aten) -> Value:
+    return aten.sub.Scalar(op.result, aten.exp(op.result, op["self"]), 1.0, alpha=1)
 
 
 @op_rule("recover", "aten.tanh", name="my tanh")
-def procedural_recovery(op, c):
+def procedural_recovery(op: OpView, c: Coreai) -> Value:
     return c.tanh(op["self"])
 
 
 @lowering("aten.sinh", name="my sinh")
-def my_lowering(op, c):
+def my_lowering(op: OpView, c: Coreai) -> Value:
     grown, shrunk = c.exp(op["self"]), c.exp(c.broadcasting_mul(op["self"], -1.0))
     return c.broadcasting_mul(c.broadcasting_sub(grown, shrunk), 0.5)
 
@@ -106,12 +107,12 @@ def my_lowering(op, c):
 @rule(
     name="root of a square", stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "3xf32"}
 )
-def declarative_optimization(a, c, x):
+def declarative_optimization(a: CoreaiSource, c: CoreaiTarget, x: Any) -> Rewrite:
     return Rewrite(a.sqrt(x * x), to=c.abs(x))
 
 
 @optimization("coreai.round", name="no double round")
-def procedural_optimization(op, c):
+def procedural_optimization(op: OpView, c: Coreai) -> Value | None:
     below = op.x.ssa.owner
     return op.x if getattr(below, "name", "") == "coreai.round" else None
 
@@ -207,10 +208,10 @@ def test_one_catalog_is_no_list_of_them() -> None:
 
 
 def test_what_a_rule_gives_and_raises_names_it() -> None:
-    def gives_a_number(op: Any, c: Any) -> Any:
+    def gives_a_number(op: OpView, c: Coreai) -> Any:
         return c.relu(op["self"]) and 3
 
-    def raises(op: Any, c: Any) -> Any:
+    def raises(op: OpView, c: Coreai) -> Any:
         return c.reluu(op["self"])
 
     exported = torch.export.export(torch.nn.ReLU(), (torch.randn(2, 3),))
