@@ -13,7 +13,7 @@ from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, Attr, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.assumptions import MASKED_ROWS_ARE_NOT_READ
 from patterns_catalog.composites.attention import attention_of_any_rank
@@ -184,8 +184,6 @@ def _has_sinks(match: Match, scores: Any, column: Any) -> bool:
     return (
         match["sinks"].rank <= rank
         and _heads_of_sinks(match["sinks"]) == match["query"].shape[-3]
-        and match["sink_axis"] in (-1, rank - 1)
-        and match["drop_axis"] in (-1, rank - 1)
         and (match["drop_end"] == -1 or (keys is not None and match["drop_end"] == keys))
     )
 
@@ -211,9 +209,9 @@ def _masked(a: AtenSource, x: Any, bias: Any, keep: Any, drop: Any, fill: Any, n
     return any_of(x + bias, kept, dropped, x, tag=name, tags=("added", "kept", "dropped", "none"))
 
 
-def _safe(a: AtenSource, logits: Any, softmax: Any, axis: Any) -> Any:
+def _safe(a: AtenSource, logits: Any, softmax: Any) -> Any:
     """The softmax, zero in rows that are all minus infinity: PyTorch's decomposition of its own op has that."""
-    some = a.op("any.dim", a.logical_not(a.op("eq.Tensor", logits, -math.inf)), dim=axis, keepdim=True)
+    some = a.op("any.dim", a.logical_not(a.op("eq.Tensor", logits, -math.inf)), dim=LAST, keepdim=True)
     zeros = any_of(a.full_like(softmax, 0, dtype=ANY), 0.0)
     return any_of(
         a.op("where.self", a.logical_not(some), zeros, softmax), softmax, tag="empty rows", tags=("zero", "any")
@@ -227,28 +225,28 @@ def _heads(a: AtenSource, x: Any, repeats: Any, axis: Any, size: Any, name: str)
     return any_of(a.escaping(repeated), a.escaping(expanded), x, tag=name, tags=("repeated", "expanded", "own"))
 
 
-def _less_the_largest(a: AtenSource, logits: Any, axis: Any) -> Any:
+def _less_the_largest(a: AtenSource, logits: Any) -> Any:
     """The logits less the largest one of each row, which a softmax subtracts in any case."""
-    return logits - any_of(a.op("max.dim", logits, dim=axis, keepdim=True)[0], a.amax(logits, dim=[axis], keepdim=True))
+    return logits - any_of(a.op("max.dim", logits, dim=LAST, keepdim=True)[0], a.amax(logits, dim=[LAST], keepdim=True))
 
 
 @rule(name="attention written out", target=_TABLE, example={
     "query": "8x3x8xf32", "key": "4x5x8xf32", "value": "4x5x8xf32", "key_order": [0, 2, 1],
-    "repeats": 2, "key_axis": 0, "value_axis": 0, "axis": -1, "safe_axis": -1,
+    "repeats": 2, "key_axis": 0, "value_axis": 0,
     "key_heads_size": [8, 5, 8], "value_heads_size": [8, 5, 8],
     "column_size": [8, 8, 5], "value_size": [8, 5, 8], "row_size": [8, 3, 5],
     "query_factor": 0.5, "key_factor": 0.7, "column_factor": 0.3, "score_factor": 4.0,
     "bias": "3x5xf32", "keep": "3x5xi1", "drop": "3x5xi1", "fill": -math.inf,
     "outer_bias": "1x3x5xf32", "outer_keep": "3x5xi1", "outer_drop": "3x5xi1", "outer_fill": -math.inf,
-    "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "sink_axis": -1, "shift_axis": -1, "drop_axis": -1, "drop_end": -1,
+    "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "drop_end": -1,
 })  # fmt: skip
 def attention_written_out(
     a: AtenSource, c: Targets, query: Any, key: Any, value: Any, key_order: Attr,
-    repeats: Attr, key_axis: Attr, value_axis: Attr, axis: Attr, safe_axis: Attr,
+    repeats: Attr, key_axis: Attr, value_axis: Attr,
     key_heads_size: Attr, value_heads_size: Attr, column_size: Attr, value_size: Attr, row_size: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
     bias: Any, keep: Any, drop: Any, fill: Const, outer_bias: Any, outer_keep: Any, outer_drop: Any, outer_fill: Const,
-    sinks: Any, sink_size: Attr, sink_axis: Attr, shift_axis: Attr, drop_axis: Attr, drop_end: Attr,
+    sinks: Any, sink_size: Attr, drop_end: Attr,
 ) -> Rewrite:  # fmt: skip
     """softmax(scale * query @ key^T + mask, -1) @ value
 
@@ -270,23 +268,22 @@ def attention_written_out(
     inner = _masked(a, wide_scaled, bias, keep, drop, fill, "mask")
     masked = _masked(a, inner, outer_bias, outer_keep, outer_drop, outer_fill, "outer mask")
     logits = _cast(a, masked, "logits")
-    softmax = _safe(a, logits, a._softmax(logits, dim=axis, half_to_float=False), safe_axis)
-    shifted = _cast(a, _less_the_largest(a, masked, shift_axis), "shifted logits")
-    softmax_of_shifted = a._softmax(shifted, dim=axis, half_to_float=False)
+    softmax = _safe(a, logits, a._softmax(logits, dim=LAST, half_to_float=False))
+    shifted = _cast(a, _less_the_largest(a, masked), "shifted logits")
+    softmax_of_shifted = a._softmax(shifted, dim=LAST, half_to_float=False)
     sink_column = any_of(a.expand(sinks, size=sink_size, implicit=ANY), sinks, tag="sink rows")
-    with_sinks = a.cat([masked, sink_column], dim=sink_axis)
-    less = _less_the_largest(a, with_sinks, shift_axis)
+    with_sinks = a.cat([masked, sink_column], dim=LAST)
+    less = _less_the_largest(a, with_sinks)
     wider = any_of(less, with_sinks, tag="shift", tags=("less the largest", "none"))
     wider = _cast(a, wider, "logits with sinks")
-    all_weights = a._softmax(wider, dim=axis, half_to_float=False)
-    own_weights = a.op("slice.Tensor", all_weights, dim=drop_axis, start=0, end=drop_end, step=1)
+    all_weights = a._softmax(wider, dim=LAST, half_to_float=False)
+    own_weights = a.op("slice.Tensor", all_weights, dim=LAST, start=0, end=drop_end, step=1)
     weights = any_of(softmax, softmax_of_shifted, own_weights, tag="softmax", tags=("plain", "shifted", "with sinks"))
     weights = _cast(a, weights, "weights")
     values = _heads(a, value, repeats, value_axis, value_heads_size, "value heads")
     values = any_of(a.view(values, size=value_size), values, tag="values", tags=("joined", "own"))
     rows = any_of(a.view(weights, size=row_size), weights, tag="rows", tags=("joined", "own"))
     result = _product(a, rows, values)
-    last = query.rank - 1
     return Rewrite(
         result,
         to=c.attention(
@@ -304,9 +301,6 @@ def attention_written_out(
             logits.dtype.is_in(query.dtype, "f32")
             | shifted.dtype.is_in(query.dtype, "f32")
             | wider.dtype.is_in(query.dtype, "f32"),
-            axis.is_in(-1, last),
-            (tag("empty rows") != "zero") | safe_axis.is_in(-1, last),
-            ((tag("softmax") != "shifted") & (tag("shift") != "less the largest")) | shift_axis.is_in(-1, last),
             check(
                 "the column that is appended to the scores has a sink for each head",
                 lambda match: _has_sinks(match, scores, sink_column),

@@ -6,7 +6,7 @@ from typing import Any
 
 from patcomp.authoring import AtenSource, Composites, Targets, coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Const, FunctionTable, Rewrite, any_of, check, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Const, FunctionTable, Rewrite, any_of, check, rule, tag
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
@@ -90,12 +90,11 @@ def _weights(match: Match) -> list[Value]:
 # ---- rms_norm --------------------------------------------------------------------------------------
 
 
-def _rms(a: AtenSource, x: Any, eps: Const, axis: Attr) -> tuple[AnyOf, list[Expression]]:
+def _rms(a: AtenSource, x: Any, eps: Const) -> tuple[AnyOf, list[Expression]]:
     """x / sqrt(mean(x ** 2, -1) + eps), and when it is that."""
-    square = _mean(a, _square(a, _cast_or(a, x)), [axis])
+    square = _mean(a, _square(a, _cast_or(a, x)), [LAST])
     normal = _over_root(a, _cast_or(a, x), square + eps)
     where = [
-        axis == x.rank - 1,
         x.dtype.is_in("f32", "f16", "bf16"),
         square.dtype == "f32",
         normal.dtype == "f32",
@@ -104,15 +103,15 @@ def _rms(a: AtenSource, x: Any, eps: Const, axis: Attr) -> tuple[AnyOf, list[Exp
     return normal, where
 
 
-@rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6, "axis": 2})
-def recovered_rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+@rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
+def recovered_rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const) -> Rewrite:
     """x * rsqrt(mean(x ** 2, -1) + eps) * w, in float32, or the same by a root and a division.
 
     Half precision is cast to float32 for the square, the product or both at once, and back before the weight
     (Llama, Mistral, Qwen, Phi, T5) or after it (Gemma, whose w is 1 + weight; OLMo2; PyTorch's RMSNorm), where w is
     float32. Models that stay in half precision throughout do not match: the composite computes in float32.
     """
-    normal, where = _rms(a, x, eps, axis)
+    normal, where = _rms(a, x, eps)
     rounded = _cast_or(a, normal)
     result = _cast_or(a, rounded * w)
     return Rewrite(
@@ -135,11 +134,11 @@ def rms_norm_without_scale(x: Value, *, eps: float, result_types: Any = None) ->
     return rms_norm(x, affine(coreai, None, 1.0, [size_of(coreai, x, -1)], x.element_type), eps=eps, axes=-1)
 
 
-@rule(target=_TABLE, name="rms_norm without scale", example={"x": "2x3x8xf32", "eps": 1e-6, "axis": 2})
-def recovered_rms_norm_without_scale(a: AtenSource, c: Targets, x: Any, eps: Const, axis: Attr) -> Rewrite:
+@rule(target=_TABLE, name="rms_norm without scale", example={"x": "2x3x8xf32", "eps": 1e-6})
+def recovered_rms_norm_without_scale(a: AtenSource, c: Targets, x: Any, eps: Const) -> Rewrite:
     """x * rsqrt(mean(x ** 2, -1) + eps) without weights, or with such as are none of the composite's
     (Llama 4's queries and keys, Gemma 3n's values, RMSNorm without elementwise_affine)."""
-    normal, where = _rms(a, x, eps, axis)
+    normal, where = _rms(a, x, eps)
     result = _cast_or(a, normal)
     return Rewrite(
         result,
