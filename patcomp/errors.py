@@ -52,6 +52,10 @@ class StageError(PatcompError, RuntimeError):
         self.stage = stage
 
 
+class DynamicSizeError(PatcompError, TypeError):
+    """A dimension that only the run tells was asked for its number."""
+
+
 class RuleError(PatcompError, ValueError):
     """A rule is declared wrongly (an argument left out, an unbound capture), or broke its promise on an op."""
 

@@ -23,7 +23,7 @@ from types import ModuleType
 
 from patcomp.ir import aten, coreai
 from patcomp.patterns.language import SourceNamespace
-from patcomp.patterns.procedural import OpView
+from patcomp.patterns.op_view import OpView
 from patcomp.patterns.targets import TargetNamespace
 
 AtenSource = CoreaiSource = SourceNamespace

@@ -25,7 +25,7 @@ from patcomp.commands.common import (
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
-    from patcomp.patterns.rule import Entry
+    from patcomp.patterns import Rule
 
 
 def list_rules(
@@ -52,7 +52,6 @@ def show_rule(
     catalog: Catalogs = None,
 ) -> None:
     """Shows a rule whole: what it says of itself, what it matches, its examples, its conditions."""
-    from patcomp.patterns import Rule
 
     rules = rules_with(catalog)
     try:
@@ -63,13 +62,13 @@ def show_rule(
     print(f"\n{cleandoc(rule.doc) or 'It does not say what it does.'}\n")
     print(f"matches:    {_subject(rule)}")
     print(f"size:       {rule.size}, priority {rule.priority}")
-    if not isinstance(rule, Rule):
+    if not rule.is_declarative:
         for item in rule.examples:
             given = [*map(repr, item.args), *(f"{key}={value!r}" for key, value in item.kwargs.items())]
             print(f"example:    {item.op or rule.ops[0]}({', '.join(given)})")
         return
-    print(f"becomes:    {shorten(str(rule.to), 200)}")
-    for condition in rule.pattern.conditions:
+    print(f"becomes:    {shorten(str(rule.target), 200)}")
+    for condition in rule.graph.conditions:
         print(f"where:      {shorten(condition.text, 200)}")
     for capture, value in (rule.example or {}).items():
         print(f"example:    {capture} = {value!r}")
@@ -77,7 +76,7 @@ def show_rule(
 
 def check_catalog(catalog: Catalogs = None) -> None:
     """Checks the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
-    from patcomp.patterns import Rule, collect
+    from patcomp.patterns import collect
     from patcomp.proof.selftest import self_tests
     from patcomp.questions.reach import check_reach
 
@@ -87,7 +86,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
     for rule in rules:
         try:
             check_reach(rule)
-            if isinstance(rule, Rule):
+            if rule.is_declarative:
                 self_tests(rule)[0].run()
         except (PatcompError, AssertionError) as error:
             findings.append(str(error))
@@ -114,7 +113,7 @@ def list_composites(
     wide_console().print(table, markup=False)
 
 
-def catalog_page(rules: Iterable[Entry]) -> str:
+def catalog_page(rules: Iterable[Rule]) -> str:
     """The rules as a Markdown page, a table for each stage."""
     listed = list(rules)
     lines = ["# The rules", "", "Made by `patcomp catalog list --markdown > docs/catalog.md`."]
@@ -165,18 +164,17 @@ def ops(
     print(counted(len(found), "op"))
 
 
-def _subject(rule: Entry) -> str:
+def _subject(rule: Rule) -> str:
     """The ops that a procedural rule takes, or those in the pattern of a declarative one, its root first."""
-    from patcomp.patterns import Rule
     from patcomp.patterns.pattern import largest
 
-    if not isinstance(rule, Rule):
+    if not rule.is_declarative:
         return ", ".join(rule.ops)
-    names = [node.spec.name for node in largest(rule.pattern.root).values()]
+    names = [node.spec.name for node in largest(rule.graph.root).values()]
     return " of ".join(dict.fromkeys(names))
 
 
-def _summary(rule: Entry) -> str:
+def _summary(rule: Rule) -> str:
     return rule.doc.partition("\n")[0]
 
 

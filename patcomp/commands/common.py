@@ -19,8 +19,7 @@ from rich.console import Console
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
-    from patcomp.patterns import RuleSet
-    from patcomp.patterns.rule import Entry
+    from patcomp.patterns import Rule, RuleSet
 
 
 def counted(count: int, thing: str) -> str:
@@ -28,11 +27,11 @@ def counted(count: int, thing: str) -> str:
     return f"{count or 'no'} {thing}{'s' * (count != 1)}"
 
 
-def rule_count(entries: Collection[Entry]) -> str:
+def rule_count(entries: Collection[Rule]) -> str:
     """How many rules and decompositions there are, in words."""
-    from patcomp.patterns import Decomposition
+    from patcomp.patterns import Stage
 
-    decompositions = sum(isinstance(entry, Decomposition) for entry in entries)
+    decompositions = sum(entry.stage is Stage.IMPORT for entry in entries)
     counts = [(len(entries) - decompositions, "rule"), (decompositions, "decomposition")]
     return " and ".join(counted(count, thing) for count, thing in counts if count) or "no rules"
 

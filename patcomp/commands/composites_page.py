@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from patcomp.ir.composite import Composite
-from patcomp.patterns import OpRule
-from patcomp.patterns.rule import AnyRule, Entry, Rule, target_calls
+from patcomp.patterns import Rule, Stage
 
 
-def recovered_by(rules: Iterable[Entry]) -> dict[Composite, list[AnyRule]]:
+def recovered_by(rules: Iterable[Rule]) -> dict[Composite, list[Rule]]:
     """The composites that rules make, by name, with the rules; read off their targets and functions, nothing is run."""
-    recovering = [rule for rule in rules if isinstance(rule, Rule | OpRule) and rule.stage == "recover"]
-    takes = {op: rule for rule in recovering if isinstance(rule, OpRule) for op in rule.ops}
-    found: dict[Composite, list[AnyRule]] = {}
+    recovering = [rule for rule in rules if rule.stage is Stage.RECOVER]
+    takes = {op: rule for rule in recovering if not rule.is_declarative for op in rule.ops}
+    found: dict[Composite, list[Rule]] = {}
     for rule in recovering:
         made = set(_Reader(takes).made_by(rule))
         # A function may serve several rules, each named after its composite.
@@ -30,16 +29,14 @@ class _Reader:
     A rule may instead build an ATen op that another rule takes.
     """
 
-    def __init__(self, takes: Mapping[str, OpRule]):
+    def __init__(self, takes: Mapping[str, Rule]):
         self.takes = takes
         self.seen: set[int] = set()
 
-    def made_by(self, rule: AnyRule) -> Iterator[Composite]:
-        if isinstance(rule, OpRule):
-            yield from self.mentioned(rule.function)
-        else:
-            for call in target_calls(rule.to):
-                yield from self.mentioned(call.view.spec(call.name))
+    def made_by(self, rule: Rule) -> Iterator[Composite]:
+        yield from self.mentioned(rule.function)
+        for call in rule.target_calls():
+            yield from self.mentioned(call.view.spec(call.name))
 
     def mentioned(self, item: Any) -> Iterator[Composite]:
         """The item, if it is a composite, else those in the code of a function or a class of the same module."""
@@ -62,7 +59,7 @@ class _Reader:
                     yield from self.made_by(self.takes[constant])
 
 
-def composites_page(rules: Iterable[Entry]) -> str:
+def composites_page(rules: Iterable[Rule]) -> str:
     """A Markdown page with a section for each composite."""
     lines = [
         "# The composites",
@@ -86,8 +83,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
-def _ops(rule: AnyRule) -> str:
-    return _listed(rule.ops) if isinstance(rule, OpRule) else ""
+def _ops(rule: Rule) -> str:
+    return "" if rule.is_declarative else _listed(rule.ops)
 
 
 def _escaped(text: str) -> str:

@@ -22,8 +22,7 @@ from patcomp.commands.common import (
     wide_console,
 )
 from patcomp.commands.models import convert_model
-from patcomp.patterns import OpRule, RuleSet, collect
-from patcomp.patterns.rule import Entry
+from patcomp.patterns import Rule, RuleSet, collect
 from patcomp.proof.lint import fired_by_examples, lint
 
 
@@ -65,9 +64,9 @@ def lint_catalog(
         sys.exit(1)
 
 
-def _fired_by_programs(rule: Entry, catalog: Sequence[ModuleType]) -> set[str]:
+def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:
     """The rules that fire in the examples of a rule that are programs of several ops."""
-    programs = [item for item in rule.examples if item.program] if isinstance(rule, OpRule) else []
+    programs = [item for item in rule.examples if item.program]
     if not programs:
         return set()
     from patcomp.proof.examples import convert_example, fired_in

@@ -293,7 +293,7 @@ class TorchConverter:
     def _decompositions(self) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
         """The decompositions of the catalogs by op: of any call, and of complex ones."""
         own, of_complex = (
-            {op: rule.function for op, rule in self.rules.decompositions(of_complex=flag).items()}
+            {op: rule.function for op, rule in self.rules.decompositions(of_complex=flag).items() if rule.function}
             for flag in (False, True)
         )
         return own, of_complex

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.errors import DynamicSizeError
 from patcomp.ir.attributes import symbol_constant, word_attribute
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import element_of_numpy, to_numpy
@@ -192,7 +193,9 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
     else:
         element = _partner_element(row, slot, arguments)
     if element is not None and isinstance(given, list | tuple) and None in given:
-        raise TypeError(f"{given} has a size that only the run tells, None; take it from coreai.get_shape, or write -1")
+        raise DynamicSizeError(
+            f"{given} has a size that only the run tells, None; take it from coreai.get_shape, or write -1"
+        )
     array, element = to_numpy(given, element)
     if slot.ranks == (0,) and array.ndim == 1 and array.size == 1:
         array = array.reshape(())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
+from patcomp.errors import DynamicSizeError
 from patcomp.ir.xdsl import (
     DYNAMIC_INDEX,
     Attribute,
@@ -167,11 +168,12 @@ def static_shape(type_: Attribute) -> tuple[int, ...]:
     """The shape of a tensor type without dynamic dimensions.
 
     Raises:
-        TypeError: the type is not a ranked tensor, or has a dynamic dimension.
+        TypeError: the type is not a ranked tensor.
+        DynamicSizeError: it has a dynamic dimension.
     """
     shape = shape_of(type_)
     if None in shape:
-        raise TypeError(f"expected a static tensor type, got {type_}")
+        raise DynamicSizeError(f"expected a static tensor type, got {type_}")
     return shape  # type: ignore[return-value]
 
 

@@ -2,24 +2,14 @@
 
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
-from patcomp.patterns.decomposition import Decomposition, decomposition
+from patcomp.patterns.declarations import Rewrite, decomposition, lowering, normalization, op_rule, optimization, rule
 from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import ANY, LAST, Attr, Capture, Const, any_of
-from patcomp.patterns.procedural import (
-    Example,
-    OpRule,
-    OpView,
-    Rejected,
-    example,
-    lowering,
-    normalization,
-    op_rule,
-    optimization,
-)
-from patcomp.patterns.rule import Rewrite, Rule, rule
+from patcomp.patterns.op_view import Example, OpView, Rejected, example
+from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
 from patcomp.patterns.targets import CompositeTable, FunctionTable, composites
@@ -32,13 +22,11 @@ __all__ = [
     "Capture",
     "CompositeTable",
     "Const",
-    "Decomposition",
     "Example",
     "Fragment",
     "FunctionTable",
     "FurtherResults",
     "Index",
-    "OpRule",
     "OpView",
     "Rejected",
     "Rewrite",

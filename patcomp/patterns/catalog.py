@@ -7,11 +7,9 @@ from functools import cached_property
 from types import ModuleType
 
 from patcomp.errors import RuleError, UnknownNameError, near_names
-from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import OpNode
-from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import Entry, Rule
+from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 
 
@@ -22,8 +20,8 @@ class RuleSet:
         RuleError: two rules have one name.
     """
 
-    def __init__(self, rules: Iterable[Entry] = ()):
-        self._rules: dict[str, Entry] = {}
+    def __init__(self, rules: Iterable[Rule] = ()):
+        self._rules: dict[str, Rule] = {}
         for rule in rules:
             known = self._rules.get(rule.name)
             if known is not None and known is not rule:
@@ -36,7 +34,7 @@ class RuleSet:
         """The index of these rules, made once and kept with the states it has seen."""
         return Index(self)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Rule]:
         return iter(self._rules.values())
 
     def __len__(self) -> int:
@@ -45,7 +43,7 @@ class RuleSet:
     def __contains__(self, name: object) -> bool:
         return name in self._rules
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> Rule:
         """The rule of a name.
 
         Raises:
@@ -65,7 +63,7 @@ class RuleSet:
             self._stages[name] = self.filter(lambda rule: rule.stage == name)
         return self._stages[name]
 
-    def filter(self, keep: Callable[[Entry], bool]) -> RuleSet:
+    def filter(self, keep: Callable[[Rule], bool]) -> RuleSet:
         """The rules for which `keep` is true."""
         return RuleSet(rule for rule in self if keep(rule))
 
@@ -79,7 +77,7 @@ class RuleSet:
             self[name]
         return self.filter(lambda rule: rule.name not in names)
 
-    def preceded_by(self, other: Iterable[Entry], *, override: bool = False) -> RuleSet:
+    def preceded_by(self, other: Iterable[Rule], *, override: bool = False) -> RuleSet:
         """These rules with others in front: among equals in priority and size, the others are tried first.
 
         Args:
@@ -93,22 +91,22 @@ class RuleSet:
         mine = [rule for rule in self if not (override and rule.name in front)]
         return RuleSet([*front, *mine])
 
-    def __add__(self, other: Iterable[Entry]) -> RuleSet:
+    def __add__(self, other: Iterable[Rule]) -> RuleSet:
         return RuleSet([*self, *other])
 
-    def procedural(self) -> list[OpRule]:
-        """The procedural rules alone."""
-        return [rule for rule in self if isinstance(rule, OpRule)]
+    def procedural(self) -> list[Rule]:
+        """The rules that have a function, without the decompositions."""
+        return [rule for rule in self if not rule.is_declarative and rule.stage is not Stage.IMPORT]
 
     def declarative(self) -> list[Rule]:
-        """The declarative rules alone."""
-        return [rule for rule in self if isinstance(rule, Rule)]
+        """The rules that have a pattern and a target."""
+        return [rule for rule in self if rule.is_declarative]
 
-    def decompositions(self, *, of_complex: bool = False) -> dict[str, Decomposition]:
+    def decompositions(self, *, of_complex: bool = False) -> dict[str, Rule]:
         """The decompositions by op, of any call or `of_complex` ones; of several for one op, the first."""
-        found: dict[str, Decomposition] = {}
+        found: dict[str, Rule] = {}
         for rule in self:
-            if isinstance(rule, Decomposition) and rule.of_complex == of_complex:
+            if rule.stage is Stage.IMPORT and rule.of_complex == of_complex:
                 for op in rule.ops:
                     found.setdefault(op, rule)
         return found
@@ -116,7 +114,7 @@ class RuleSet:
     @cached_property
     def pattern_ops(self) -> frozenset[str]:
         """The names of all ops in the patterns of the declarative rules."""
-        nodes = (node for rule in self.declarative() for node in rule.pattern.nodes)
+        nodes = (node for rule in self.declarative() for node in rule.graph.nodes)
         return frozenset(node.spec.name for node in nodes if isinstance(node, OpNode))
 
     def check(self) -> None:
@@ -137,11 +135,11 @@ def collect(*modules: ModuleType) -> RuleSet:
     Raises:
         RuleError: two rules have one name, or a target op does not exist.
     """
-    found: dict[int, Entry] = {}
+    found: dict[int, Rule] = {}
     for module in modules:
         for value in vars(module).values():
             for rule in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(rule, Rule | OpRule | Decomposition):
+                if isinstance(rule, Rule):
                     found.setdefault(id(rule), rule)
     rules = RuleSet(found.values())
     rules.check()

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from patcomp.errors import RuleError, StageError
+from patcomp.errors import StageError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import BlobStore, is_constant
-from patcomp.ir.infer import InferenceError
-from patcomp.ir.locations import describe, describe_location, fused
-from patcomp.ir.types import is_dynamic
-from patcomp.ir.value import Value, set_name
+from patcomp.ir.locations import describe
+from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue
+from patcomp.patterns.apply import BrokenRuleError, Refusal, Replacement, apply
 from patcomp.patterns.catalog import RuleSet
-from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.index import Index
-from patcomp.patterns.language import Attr, PatternNode
-from patcomp.patterns.match import FUEL, Match, Matcher
-from patcomp.patterns.procedural import OpRule, OpView, Rejected
-from patcomp.patterns.rule import AnyRule, Rule
-from patcomp.patterns.statistics import Overlap, Record, Statistics, rule_failure
-from patcomp.patterns.targets import TargetCall, TargetResult
+from patcomp.patterns.match import FUEL, Matcher
+from patcomp.patterns.rule import Rule
+from patcomp.patterns.statistics import Overlap, Record, Statistics
+
+_SKIPPED = "the rule was skipped there, and the conversion went on without it; tell the rule's author"
 
 Scope = Operation | Block | Region
 
@@ -55,14 +53,13 @@ def run(
         fuel: steps that one attempt of a declarative rule may take.
         max_rewrites: rewrites after which the run is given up; by default 1000 and 20 for each op.
         max_sweeps: sweeps after which it is given up.
-        strict: whether an exception of a rule's condition or function ends the run. Otherwise the rule is skipped
-            at that op, and `Statistics.failures` has its first exception.
+        strict: whether a broken rule ends the run. Otherwise the rule is skipped at that op, and
+            `Statistics.failures` has what was wrong the first time.
         assumed: the names of the assumptions that hold.
 
     Raises:
         StageError: the rules do not come to an end; the message names those that keep rewriting.
-        RuleError: a rule gave a value of another type than it replaces, or built an invalid op; if `strict`, also
-            when a condition or the function of a rule raised.
+        BrokenRuleError: if `strict`: a condition or the function of a rule raised, or a rule built what it must not.
     """
     driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed)
     limit = max_rewrites
@@ -122,7 +119,7 @@ class _Driver:
         places = ", ".join(dict.fromkeys(record.place for record in last[-2:]))
         return StageError(f"{what}; of the last {len(last)} rewrites: {names}; the last ones at {places}")
 
-    def _settle(self, op: Operation, rules: Sequence[AnyRule]) -> None:
+    def _settle(self, op: Operation, rules: Sequence[Rule]) -> None:
         """Rewrites an op, then what the rewrite made and whatever uses it, until nothing more applies."""
         pending = [(op, rules)]
         while pending:
@@ -142,138 +139,71 @@ class _Driver:
                     pending.extend((inner, self.states.visit(inner)) for inner in walk(new))
             pending.extend((user, self.states.visit(user)) for user in users if user not in created)
 
-    def _first(self, op: Operation, rules: Sequence[AnyRule]) -> tuple[list[Operation], list[SSAValue]] | None:
-        """Applies the first rule that matches; the ops it made and the values it put in place."""
+    def _first(self, op: Operation, rules: Sequence[Rule]) -> tuple[list[Operation], list[SSAValue]] | None:
+        """Applies the first rule that takes the op; the ops it made and the values it put in place."""
+        block = op.parent
+        assert block is not None
+        builder = Builder(block, before=op, blobs=self.blobs)
         for position, rule in enumerate(rules):
             started = time.perf_counter()
-            if isinstance(rule, Rule):
-                rewrite = self._declarative(rule, op, rules[position + 1 :])
-            else:
-                rewrite = self._procedural(rule, op)
-            self.statistics.record(rule.name, rewrite is not None, time.perf_counter() - started)
-            if rewrite is not None:
-                return rewrite
+            replacement = self._replacement(rule, op, builder)
+            self.statistics.record(rule.name, replacement is not None, time.perf_counter() - started)
+            if replacement is not None:
+                self._note_overlaps(rule, op, rules[position + 1 :])
+                return self._replace(rule, replacement, builder, op.location)
         return None
 
-    def _declarative(
-        self, rule: Rule, op: Operation, others: Sequence[AnyRule]
-    ) -> tuple[list[Operation], list[SSAValue]] | None:
-        match = self._match(rule, op)
-        if match is None:
+    def _replacement(self, rule: Rule, op: Operation, builder: Builder) -> Replacement | None:
+        """What a rule builds for an op; None, and nothing built, where it leaves the op alone or is skipped.
+
+        Raises:
+            BrokenRuleError: the rule is broken, and the run is strict.
+        """
+        try:
+            made = apply(rule, op, builder, self.target, fuel=self.fuel, assumed=self.assumed)
+        except BrokenRuleError as error:
+            if self.strict:
+                raise
+            self.statistics.failures.setdefault(rule.name, replace(error.problem, advice=_SKIPPED))
             return None
-        for other in others:
+        if isinstance(made, Refusal):
+            if made.exhausted:
+                self.statistics.exhausted[rule.name] = self.statistics.exhausted.get(rule.name, 0) + 1
+            return None
+        further = [value for value in made.replaced if value.owner is not op]
+        if further and not _move_users(op, further, builder):
+            builder.take_back(0)
+            return None
+        return made
+
+    def _note_overlaps(self, rule: Rule, op: Operation, others: Sequence[Rule]) -> None:
+        """Notes the declarative rules of the same rank whose patterns match at an op that a rule took."""
+        for other in others if rule.is_declarative else ():
             if (other.priority, other.size) != (rule.priority, rule.size):
                 break
-            if isinstance(other, Rule) and self._match(other, op) is not None:
+            if other.is_declarative and self._matches(other, op):
                 self.statistics.overlaps.append(Overlap(rule.name, other.name, describe(op)))
-        block = op.parent
-        assert block is not None
-        builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, match.ops))
-        types = [value.type for value in match.replaced]
-        values = self._built(rule, op, builder, lambda: _Instantiation(rule, match).root(rule.to, types))
-        if values is None:
-            return None
-        return self._replace(rule, match.replaced, values, list(match.ops), builder, op.location)
 
-    def _match(self, rule: Rule, op: Operation) -> Match | None:
-        matcher = Matcher(rule.pattern, op, fuel=self.fuel, assumed=self.assumed)
+    def _matches(self, rule: Rule, op: Operation) -> bool:
         try:
-            match = matcher.run()
-        except RuleError:
-            raise
-        except Exception as error:
-            self._failed(rule, op, error)
-            return None
-        if matcher.exhausted:
-            self.statistics.exhausted[rule.name] = self.statistics.exhausted.get(rule.name, 0) + 1
-        return match
-
-    def _failed(self, rule: AnyRule, op: Operation, error: Exception) -> None:
-        """Notes the exception of a rule, which is skipped at this op.
-
-        Raises:
-            RuleError: the run is strict.
-        """
-        if self.strict:
-            raise RuleError(str(rule_failure(rule, op, error))) from error
-        advice = "the rule was skipped there, and the conversion went on without it; tell the rule's author"
-        self.statistics.failures.setdefault(rule.name, rule_failure(rule, op, error, advice))
-
-    def _built(self, rule: AnyRule, op: Operation, builder: Builder, build: Callable[[], Any]) -> list[Value] | None:
-        """What a rule builds; None, and nothing built, when it does not take the op or fails.
-
-        Raises:
-            RuleError: the rule built an invalid op, or it failed and the run is strict.
-        """
-        values: list[Value] | None = None
-        try:
-            with builder:
-                values = build()
-        except Rejected:
-            pass
-        except InferenceError as error:
-            raise RuleError(f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}") from error
-        except RuleError:
-            raise
-        except Exception as error:
-            # a rule that computes with dynamic sizes as if they were numbers does not take the op
-            if not (isinstance(error, TypeError) and is_dynamic(op)):
-                self._failed(rule, op, error)
-        finally:
-            if values is None:
-                erase_created(builder)
-        return values
-
-    def _procedural(self, rule: OpRule, op: Operation) -> tuple[list[Operation], list[SSAValue]] | None:
-        block = op.parent
-        assert block is not None
-        if self.target is None:
-            raise RuleError(f"rule {rule.name} ({rule.source}) is procedural: run needs target=, what it builds with")
-        view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
-        builder = Builder(block, before=op, blobs=self.blobs, location=lambda: fused(rule.name, view.matched))
-        values = self._built(rule, op, builder, lambda: rule(view, self.target))
-        if values is None:
-            return None
-        if view.replaced and not _move_users(block, op, [old.ssa for old, _ in view.replaced], builder):
-            erase_created(builder)
-            return None
-        old = [*op.results, *(old.ssa for old, _ in view.replaced)]
-        new = [*values, *(new for _, new in view.replaced)]
-        return self._replace(rule, old, new, view.matched, builder, op.location)
+            return Matcher(rule.graph, op, fuel=self.fuel, assumed=self.assumed).run() is not None
+        except Exception:  # its condition is broken; this is reported where the rule is tried itself
+            return False
 
     def _replace(
-        self,
-        rule: AnyRule,
-        old: Sequence[SSAValue],
-        values: Sequence[Value],
-        matched: list[Operation],
-        builder: Builder,
-        location: LocationAttr,
+        self, rule: Rule, replacement: Replacement, builder: Builder, location: LocationAttr
     ) -> tuple[list[Operation], list[SSAValue]]:
-        new = [value.ssa for value in values]
-        if len(old) != len(new):
-            erase_created(builder)
-            raise RuleError(
-                f"rule {rule.name} ({rule.source}) gave {len(new)} values for {len(old)} results "
-                f"at {describe_location(location)}"
-            )
-        for was, now in zip(old, new, strict=True):
-            if was.type != now.type:
-                erase_created(builder)
-                raise RuleError(
-                    f"rule {rule.name} ({rule.source}) gave a value of type {now.type} for one of type {was.type} "
-                    f"at {describe_location(location)}"
-                )
+        new = [value.ssa for value in replacement.values]
         created = set(builder.created)
-        for was, now in zip(old, new, strict=True):
+        for was, now in zip(replacement.replaced, new, strict=True):
             if was.name_hint is not None and isinstance(now, OpResult) and now.op in created:
                 set_name(now, was.name_hint)
             was.replace_all_uses_with(now)
-        self._erase_dead(matched)
+        self._erase_dead(replacement.matched)
         self.statistics.records.append(Record(rule.name, location))
         return list(builder.created), new
 
-    def _erase_dead(self, matched: list[Operation]) -> None:
+    def _erase_dead(self, matched: Sequence[Operation]) -> None:
         """Erases the matched ops that nothing uses any more, and their constants."""
         remaining = dict.fromkeys(matched)
         while dead := [op for op in remaining if not any(result.first_use for result in op.results)]:
@@ -291,8 +221,10 @@ class _Driver:
                         producer.erase()
 
 
-def _move_users(block: Block, root: Operation, values: Sequence[SSAValue], builder: Builder) -> bool:
+def _move_users(root: Operation, values: Sequence[SSAValue], builder: Builder) -> bool:
     """Moves what depends on values behind the ops that were made before `root`; whether none of those depends on it."""
+    block = root.parent
+    assert block is not None
     replaced, made = set(values), set(builder.created)
     late: dict[Operation, None] = {}
     for op in block.ops:
@@ -307,58 +239,3 @@ def _move_users(block: Block, root: Operation, values: Sequence[SSAValue], build
         op.detach()
         block.insert_op_before(op, root)
     return True
-
-
-def erase_created(builder: Builder) -> None:
-    """Takes back everything that a builder inserted."""
-    for op in reversed(builder.created):
-        op.detach()
-        op.erase()
-    builder.created.clear()
-
-
-class _Instantiation:
-    """Builds the target of a match; a part that is used twice is built once."""
-
-    def __init__(self, rule: Rule, match: Match):
-        self.rule, self.match = rule, match
-        self.built: dict[int, Any] = {}
-
-    def root(self, target: Any, types: Sequence[Any]) -> list[Value]:
-        """The replacement values."""
-        if isinstance(target, list | tuple):
-            made: Any = [self.value(item, None if len(types) != 1 else types) for item in target]
-        else:
-            made = self.value(target, types)
-        return list(made) if isinstance(made, list | tuple) else [made]
-
-    def value(self, part: Any, types: Sequence[Any] | None = None) -> Any:
-        """A part of the target as a value, or the attribute that it stands for."""
-        if isinstance(part, TargetCall):
-            if id(part) not in self.built:
-                arguments = [self.value(item) for item in part.arguments]
-                keywords = {name: self.value(item) for name, item in part.keywords.items()}
-                self.built[id(part)] = part.view.build(part.name, arguments, keywords, types)
-            return self.built[id(part)]
-        if isinstance(part, TargetResult):
-            return self.value(part.call)[part.index]
-        if isinstance(part, PatternNode):
-            return self.match.value_of(part)
-        if isinstance(part, Attr) and id(part) not in self.match.attributes:
-            return None  # its alternative was not taken
-        if isinstance(part, Expression):
-            return self._attribute(part)
-        if isinstance(part, list | tuple):
-            return type(part)(self.value(item) for item in part)
-        if isinstance(part, dict):
-            return {name: self.value(item) for name, item in part.items()}
-        return part
-
-    def _attribute(self, part: Expression) -> Any:
-        rule = self.rule
-        try:
-            return part.evaluate(self.match)
-        except Undefined as reason:
-            raise RuleError(
-                f"rule {rule.name} ({rule.source}): the target's {part.text} has no value: {reason}"
-            ) from None

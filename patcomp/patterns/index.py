@@ -16,11 +16,10 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.namespaces import DialectView
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
-from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
 from patcomp.patterns.match import orders, same_literal
-from patcomp.patterns.procedural import OpRule
-from patcomp.patterns.rule import AnyRule, Entry
+from patcomp.patterns.rule import Rule
+from patcomp.patterns.stage import Stage
 
 WILD = ("wild",)
 """The test that everything passes. Tests are nested tuples, so that equal ones of two rules are one."""
@@ -41,7 +40,7 @@ class _State:
 
     number: int
     tests: frozenset[int]
-    rules: tuple[AnyRule, ...]
+    rules: tuple[Rule, ...]
 
 
 @dataclass
@@ -53,7 +52,7 @@ class _Plan:
     """Properties whose value some rule tests."""
     structural: dict[str, None] = field(default_factory=dict)
     """Other properties in which operands may stand: only how many counts."""
-    rules: list[AnyRule] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
     """Rules that take every op of the name."""
     view: DialectView | None = None
 
@@ -61,24 +60,23 @@ class _Plan:
 class Index:
     """The automaton of a set of rules. Its tables grow with the states that occur, once for each."""
 
-    def __init__(self, rules: Iterable[Entry]):
+    def __init__(self, rules: Iterable[Rule]):
         self._plans: dict[str, _Plan] = {}
         self._tests: dict[int, tuple[PatternNode, Any]] = {}
         self._op_tests: dict[Any, int] = {}
         self._constant_tests: dict[Any, int] = {}
         self._literals: dict[Any, Any] = {}
-        self._accepts: dict[int, list[AnyRule]] = {}
+        self._accepts: dict[int, list[Rule]] = {}
         self._order: dict[int, tuple[int, int, int]] = {}
         self._constant_view: DialectView | None = None
         self._numbers = 0
-        for position, rule in enumerate(rule for rule in rules if not isinstance(rule, Decomposition)):
+        for position, rule in enumerate(rule for rule in rules if rule.stage is not Stage.IMPORT):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
             pattern = rule.pattern
             for test in self._alternatives(self._test(pattern.root, pattern.view)) if pattern else ():
                 self._accepts.setdefault(test[1], []).append(rule)
-            if isinstance(rule, OpRule) and pattern is None:
-                for name in rule.ops:
-                    self._plans.setdefault(name, _Plan()).rules.append(rule)
+            for name in rule.ops if pattern is None else ():
+                self._plans.setdefault(name, _Plan()).rules.append(rule)
         self._states: dict[tuple[frozenset[int], str], _State] = {}
         self._none = _State(0, frozenset(), ())
         self._by_key: dict[Any, _State] = {}
@@ -163,7 +161,7 @@ class Index:
     def _state(self, tests: frozenset[int], name: str) -> _State:
         state = self._states.get((tests, name))
         if state is None:
-            found: dict[int, AnyRule] = {}
+            found: dict[int, Rule] = {}
             for test in tests:
                 found.update((id(rule), rule) for rule in self._accepts.get(test, ()))
             plan = self._plans.get(name)
@@ -258,7 +256,7 @@ class Sweep:
         """Drops the state of an op that is about to be erased."""
         self._states.pop(id(op), None)
 
-    def visit(self, op: Operation) -> tuple[AnyRule, ...]:
+    def visit(self, op: Operation) -> tuple[Rule, ...]:
         """Computes the state of an op whose operands have theirs; the rules to try there, best first."""
         index = self._index
         plan = index._plans.get(op.name)

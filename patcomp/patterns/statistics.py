@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from patcomp.errors import Problem
-from patcomp.ir.locations import describe_location, problem_at
-from patcomp.ir.xdsl import LocationAttr, Operation
-
-if TYPE_CHECKING:
-    from patcomp.patterns.rule import AnyRule
+from patcomp.ir.locations import describe_location
+from patcomp.ir.xdsl import LocationAttr
 
 
 @dataclass
@@ -57,7 +53,7 @@ class Statistics:
     exhausted: dict[str, int] = field(default_factory=dict)
     """How often the search of a rule was cut short because it had too many orders to try."""
     failures: dict[str, Problem] = field(default_factory=dict)
-    """The first exception of each rule that was skipped because of one."""
+    """What was wrong the first time with each rule that was skipped because it is broken."""
     sweeps: int = 0
 
     def record(self, rule: str, rewrote: bool, seconds: float) -> None:
@@ -89,9 +85,3 @@ class Statistics:
     def fired(self) -> dict[str, int]:
         """Number of rewrites of each rule that made any."""
         return {name: entry.rewrites for name, entry in self.rules.items() if entry.rewrites}
-
-
-def rule_failure(rule: AnyRule, op: Operation, error: Exception, advice: str = "") -> Problem:
-    """What to report when a condition or the function of a rule raises at an op."""
-    message = f"rule {rule.name} ({rule.source}) failed: {type(error).__name__}: {error}"
-    return problem_at(op, message, advice)

@@ -46,6 +46,22 @@ class TargetResult:
         self.call, self.index = call, index
 
 
+def target_parts(target: Any) -> Iterator[Any]:
+    """A target and everything in it."""
+    yield target
+    inner: Any = ()
+    if isinstance(target, TargetCall):
+        inner = (*target.arguments, *target.keywords.values())
+    elif isinstance(target, TargetResult):
+        inner = (target.call,)
+    elif isinstance(target, list | tuple):
+        inner = target
+    elif isinstance(target, dict):
+        inner = tuple(target.values())
+    for part in inner:
+        yield from target_parts(part)
+
+
 class TargetNamespace:
     """The second parameter of a rule: every attribute describes an op of the target, built later."""
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from patcomp.errors import RuleError
 from patcomp.patterns.catalog import RuleSet, collect
-from patcomp.patterns.rule import Entry, Rule
+from patcomp.patterns.rule import Rule
 
 GROUP = "patcomp.catalogs"
 """The entry point group of packaging metadata in which a package names its catalogs."""
@@ -122,7 +122,7 @@ def _in_front(own: _Same, users: _Same, without: tuple[str, ...]) -> RuleSet:
     return rules.without(*without)
 
 
-def _check_replacement(rule: Entry, own: Entry) -> None:
+def _check_replacement(rule: Rule, own: Rule) -> None:
     """A rule that takes the place of one of patcomp's does the same job; else the name is a coincidence.
 
     Raises:
@@ -131,7 +131,7 @@ def _check_replacement(rule: Entry, own: Entry) -> None:
     reason = ""
     if rule.stage != own.stage:
         reason = f"that one belongs to the stage {own.stage}, and this one to {rule.stage}"
-    elif not isinstance(rule, Rule) and not isinstance(own, Rule) and (missing := set(own.ops) - set(rule.ops)):
+    elif not rule.is_declarative and not own.is_declarative and (missing := set(own.ops) - set(rule.ops)):
         reason = f"this one does not take {', '.join(sorted(missing))}, as that one does"
     if reason:
         raise RuleError(

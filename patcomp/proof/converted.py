@@ -16,9 +16,8 @@ from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.eager import call_of, overload_of
 from patcomp.ir.evaluate.element_types import to_tensor
 from patcomp.ir.types import TensorType
-from patcomp.patterns import Decomposition, OpRule
+from patcomp.patterns import Rule, Stage
 from patcomp.patterns.aspects import is_left_open
-from patcomp.patterns.rule import Entry
 from patcomp.proof.examination import Check
 from patcomp.proof.examples import convert_example, fired_in
 from patcomp.proof.op_equivalence import OperatorCall, arguments_of, called, compared_results, op_drawings, wrong_result
@@ -29,7 +28,7 @@ _OF_EACH_ASPECT = 1
 """How many calls are exported of those that differ from an example in the same way; export takes most of the time."""
 
 
-def converted_checks(rule: Entry, catalog: Sequence[ModuleType], runtime: Runner | None = None) -> list[Check]:
+def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None = None) -> list[Check]:
     """The checks of a rule that need a conversion from export on.
 
     Args:
@@ -37,9 +36,9 @@ def converted_checks(rule: Entry, catalog: Sequence[ModuleType], runtime: Runner
         catalog: what `TorchConverter` takes.
         runtime: runs converted decompositions on the Core AI runtime too.
     """
-    if isinstance(rule, Decomposition):
+    if rule.stage is Stage.IMPORT:
         return [_converted_calls(rule, catalog, runtime)]
-    programs = [item for item in rule.examples if item.program] if isinstance(rule, OpRule) else []
+    programs = [item for item in rule.examples if item.program]
     if not programs:
         return []
     check = Check("programs of several ops")
@@ -70,7 +69,7 @@ class _Calling(torch.nn.Module):
         return overload_of(self.drawing.op)(*args, **kwargs)
 
 
-def _converted_calls(rule: Decomposition, catalog: Sequence[ModuleType], runtime: Runner | None) -> Check:
+def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None) -> Check:
     """The check that a decomposition is right as a converted program too."""
     check, seen = Check("converted"), Counter[str]()
     for drawing in op_drawings(rule):
@@ -104,7 +103,7 @@ def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleT
         if is_example:
             raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
         return None
-    if is_example and not drawing.rule.of_complex:  # type: ignore[union-attr]
+    if is_example and not drawing.rule.of_complex:
         imported = converter.imported().text()
         if drawing.op in imported:
             raise InvalidRewriteError(drawing, f"is never used: another rule takes {drawing.op}", imported)

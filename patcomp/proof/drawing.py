@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import RuleError
+from patcomp.patterns import Rule
 from patcomp.patterns.example_types import TENSOR_TYPE, limits_of
 from patcomp.patterns.language import ANY, Attr, OpNode, PatternNode
+from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import children
-from patcomp.patterns.rule import Rule
 from patcomp.proof.selftest import Sample, Variant, chosen_nodes, sample
 
 Choose = Callable[[Sequence[Any]], Any]
@@ -52,7 +53,7 @@ class Drawing:
 
     def sample(self) -> Sample:
         """The graph, with guessed result types."""
-        return sample(replace(self.rule, example=self.example), self.variant, self.ignored)
+        return sample(replace(self.rule, examples=(Example((), self.example),)), self.variant, self.ignored)
 
     def range_of(self, capture: str) -> tuple[float, float] | None:
         """The least and the greatest value of a tensor, where its type says so: `"3xsi64[0,2]"`."""
@@ -75,7 +76,7 @@ def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | 
     if rule.example is None:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
     differing = choose(ASPECTS) if aspects is None else aspects
-    nodes = [node for node in chosen_nodes(rule.pattern.root, variant.choices) if isinstance(node, OpNode)]
+    nodes = [node for node in chosen_nodes(rule.graph.root, variant.choices) if isinstance(node, OpNode)]
     axes = {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
     example = dict(rule.example)
     if "sizes" in differing:

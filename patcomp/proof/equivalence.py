@@ -138,7 +138,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
             made, () if limits else drawing.special, seed + argument.index
         )
     try:
-        if drawing.rule.pattern.view is aten_namespace:
+        if drawing.rule.graph.view is aten_namespace:
             results = run_eagerly(block, list(inputs.values()), source.blobs)
         else:
             results = list(evaluate(source, dict(inputs)).values())
@@ -175,7 +175,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
 def _program(drawing: Drawing) -> tuple[IRModule, dict[SSAValue, str]]:
     """A drawn source as a program that returns what the rule replaces, and the capture of each input."""
     module, built = IRModule(), drawing.sample()
-    root = drawing.rule.pattern.root
+    root = drawing.rule.graph.root
     while isinstance(root, AnyOf):
         root = root.alternatives[drawing.variant.choices[id(root)]]
     replaced = [built.root.results[root.index]] if isinstance(root, ResultNode) else list(built.root.results)

@@ -13,9 +13,8 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir import aten, coreai
-from patcomp.patterns import Decomposition, OpRule, Rule, RuleSet
+from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.aspects import SPECIAL, is_left_open
-from patcomp.patterns.rule import Entry
 from patcomp.proof.drawing import draw, smaller
 from patcomp.proof.equivalence import attempt, drawn_trials
 from patcomp.proof.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
@@ -45,7 +44,7 @@ class Check:
     """Why none of these are compared, where the rule says so, or, of `FurtherResults`, their first result alone."""
 
 
-def examine(rule: Entry, catalog: RuleSet, runtime: Runner | None = None) -> list[Check]:
+def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None) -> list[Check]:
     """Tests a rule in every way that its declaration and its examples imply.
 
     Args:
@@ -57,7 +56,7 @@ def examine(rule: Entry, catalog: RuleSet, runtime: Runner | None = None) -> lis
         check_reach(rule)
     except RuleError as error:
         return [Check("can fire", failure=error)]
-    tests = _declared(rule, catalog, runtime) if isinstance(rule, Rule) else _of_ops(rule, catalog, runtime)
+    tests = _declared(rule, catalog, runtime) if rule.is_declarative else _of_ops(rule, catalog, runtime)
     checks: dict[str, Check] = {}
     try:
         for name, test in tests:
@@ -104,7 +103,7 @@ def _declared(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[
 
 def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
     def compare(drawing: Any) -> int:
-        if isinstance(rule, Decomposition):
+        if rule.stage is Stage.IMPORT:
             return check_decomposition(drawing)
         trial = attempt_op(drawing, catalog)
         if trial is None and drawing.aspect == "the example":
@@ -116,7 +115,7 @@ def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Tes
         yield drawing.aspect, _shrinking(compare, drawing)
 
 
-def _reason(rule: OpRule, drawing: OpDrawing) -> str:
+def _reason(rule: Rule, drawing: OpDrawing) -> str:
     """Why a rule does not take a call."""
     source = source_of_op(drawing)
     if source is None:

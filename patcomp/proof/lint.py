@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from patcomp.errors import PatcompError
 from patcomp.ir.module import IRModule
-from patcomp.patterns import OpRule, Rule, RuleSet, run
-from patcomp.patterns.rule import Entry
+from patcomp.patterns import Rule, RuleSet, Stage, run
 from patcomp.proof.equivalence import find_trial
 from patcomp.proof.op_equivalence import op_drawings, source_of_op
 from patcomp.proof.selftest import variants
@@ -32,7 +31,7 @@ class Finding:
         return f"{self.kind}: {self.rule}"
 
 
-def lint(rules: Iterable[Entry], catalog: RuleSet, fired: Collection[str], where: str) -> Iterator[Finding]:
+def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where: str) -> Iterator[Finding]:
     """The findings about some rules of a catalog.
 
     Args:
@@ -44,12 +43,12 @@ def lint(rules: Iterable[Entry], catalog: RuleSet, fired: Collection[str], where
     for rule in rules:
         if not rule.doc:
             yield Finding("no description", rule.name, f"{rule.source} has no docstring that says what it does")
-        has_example = rule.example is not None if isinstance(rule, Rule) else bool(rule.examples)
+        has_example = rule.example is not None if rule.is_declarative else bool(rule.examples)
         if not has_example:
             yield Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
-        elif isinstance(rule, Rule):
+        elif rule.is_declarative:
             yield from _hidden(rule, catalog)
-        elif isinstance(rule, OpRule):
+        elif rule.stage is not Stage.IMPORT:
             yield from _hidden_op_rule(rule, catalog)
         if rule.stage != "import" and rule.name not in fired:
             yield Finding("never fires", rule.name, f"no program of {where} fires it")
@@ -64,13 +63,13 @@ def fired_by_examples(catalog: RuleSet) -> set[str]:
     return fired
 
 
-def _sources(rule: Entry, catalog: RuleSet) -> Iterator[IRModule]:
+def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
     """The programs of a rule's examples; of a declarative one, a program of the first alternatives that run."""
-    if isinstance(rule, Rule) and rule.example is not None:
+    if rule.is_declarative and rule.example is not None:
         choose = random.Random(0).choice
         trials = (find_trial(rule, catalog, choose, [variant], ()) for variant in variants(rule))
         yield from (trial.source for trial in itertools.islice((item for item in trials if item is not None), 1))
-    elif isinstance(rule, OpRule) and any(item.program is None for item in rule.examples):
+    elif rule.stage is not Stage.IMPORT and any(item.program is None for item in rule.examples):
         for drawing in op_drawings(rule):
             if drawing.aspect == "the example" and (source := source_of_op(drawing)) is not None:
                 yield source
@@ -101,7 +100,7 @@ def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
                 yield Finding("overlap", rule.name, str(overlap))
 
 
-def _hidden_op_rule(rule: OpRule, catalog: RuleSet) -> Iterator[Finding]:
+def _hidden_op_rule(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
     """The same of a procedural one."""
     rivals = {
         other.name

@@ -18,7 +18,7 @@ from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, element_type
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Block
-from patcomp.patterns import Decomposition, OpRule, Rejected, RuleSet
+from patcomp.patterns import Rejected, Rule, RuleSet
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.example_types import limits_of, parse_type
 from patcomp.proof.trials import InvalidRewriteError, Trial, WrongRuleError, agrees, failure_text
@@ -26,7 +26,7 @@ from patcomp.proof.variations import OpDrawing, holds_tensors, variations
 from patcomp.rewrites.pipeline import Options, run_pipeline
 
 
-def op_drawings(rule: OpRule | Decomposition) -> Iterator[OpDrawing]:
+def op_drawings(rule: Rule) -> Iterator[OpDrawing]:
     """The calls on which a rule of single ops is tested; examples that are programs are not among them.
 
     Raises:
@@ -204,7 +204,7 @@ def check_decomposition(drawing: OpDrawing) -> int:
     from patcomp.ir.evaluate.eager import call_of, results_of
 
     rule, call = drawing.rule, called(drawing)
-    assert isinstance(rule, Decomposition)
+    assert rule.function is not None
     if call is None or (rule.of_complex and not _is_of_complex(call)):
         return 0
     args, kwargs = call_of(drawing.op, call.arguments)

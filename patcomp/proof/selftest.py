@@ -24,6 +24,7 @@ from patcomp.ir.infer import InferenceError
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp
+from patcomp.patterns import Rule
 from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import (
     ANY,
@@ -39,7 +40,6 @@ from patcomp.patterns.language import (
 )
 from patcomp.patterns.match import Match, Matcher, commutes
 from patcomp.patterns.pattern import children, walk
-from patcomp.patterns.rule import Rule
 
 KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
 """The three kinds of checks."""
@@ -94,7 +94,7 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     seen: set[tuple[int, str, str]] = set()  # most variants share most nodes
     for variant in variants(rule):
         tests.append(SelfTest(f"{rule.name}: {variant.name}", KINDS[0], partial(_must_match, rule, variant)))
-        for node in chosen_nodes(rule.pattern.root, variant.choices):
+        for node in chosen_nodes(rule.graph.root, variant.choices):
             if not isinstance(node, OpNode):
                 continue
             for name, changed in _changed_literals(node):
@@ -122,11 +122,11 @@ def _escaping(rule: Rule, variant: Variant, node: OpNode) -> Callable[[], None]:
 def variants(rule: Rule) -> list[Variant]:
     """Every alternative and operand order of a rule's source; where there are more than `VARIANTS`, every
     single choice, and a fixed selection of their combinations."""
-    alternatives = [node for node in walk(rule.pattern.root) if isinstance(node, AnyOf)]
+    alternatives = [node for node in walk(rule.graph.root) if isinstance(node, AnyOf)]
     found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
     for picks in _selection([len(node.alternatives) for node in alternatives]):
         choices = {id(node): pick for node, pick in zip(alternatives, picks, strict=True)}
-        live = list(chosen_nodes(rule.pattern.root, choices))
+        live = list(chosen_nodes(rule.graph.root, choices))
         taken = {id(node): (node, choices[id(node)]) for node in live if isinstance(node, AnyOf)}
         pairs = [node for node in live if isinstance(node, OpNode) and _swappable(node)]
         for swaps in _selection([2] * len(pairs)):
@@ -161,7 +161,7 @@ def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
 
 def node_name(rule: Rule, node: OpNode) -> str:
     """The op of a node, numbered where the rule has several of it."""
-    same = [other for other in walk(rule.pattern.root) if isinstance(other, OpNode) and other.spec is node.spec]
+    same = [other for other in walk(rule.graph.root) if isinstance(other, OpNode) and other.spec is node.spec]
     return node.spec.name + (f" #{same.index(node) + 1}" if len(same) > 1 else "")
 
 
@@ -196,7 +196,7 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
 
 
 def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
-    root = rule.pattern.root
+    root = rule.graph.root
     while isinstance(root, AnyOf):
         root = root.alternatives[variant.choices[id(root)]]
     return root is node or (isinstance(root, ResultNode) and root.node is node)
@@ -219,13 +219,13 @@ class _Building:
     def sample(self) -> Sample:
         """The graph."""
         assert self.rule.example is not None
-        for name, capture in self.rule.pattern.captures.items():
+        for name, capture in self.rule.graph.captures.items():
             given = self.rule.example[name]
             if isinstance(capture, Capture) and isinstance(given, str):
                 self.inputs[name] = self.made[id(capture)] = self._input(given)
                 self.like = self.like or self.inputs[name]
         with Builder(self.block):
-            root = self.value(self.rule.pattern.root)
+            root = self.value(self.rule.graph.root)
         assert isinstance(root.owner, Operation)
         return Sample(self.block, root.owner, self.inputs, self.nodes)
 
@@ -234,7 +234,7 @@ class _Building:
         fraction = isinstance(literal, float) and not literal.is_integer()
         integers = self.like is not None and is_integer(Value(self.like).element_type)
         like = None if fraction and integers else self.like
-        return self.rule.pattern.view.constant(literal, like)
+        return self.rule.graph.view.constant(literal, like)
 
     def _input(self, text: str) -> SSAValue:
         return self.block.insert_arg(parse_type(text), len(self.block.args))
@@ -265,7 +265,7 @@ class _Building:
     def _result_count(self, node: OpNode) -> int:
         if node.spec.results is not None:
             return node.spec.results
-        used = [n.index for n in walk(self.rule.pattern.root) if isinstance(n, ResultNode) and n.node is node]
+        used = [n.index for n in walk(self.rule.graph.root) if isinstance(n, ResultNode) and n.node is node]
         return max(used, default=0) + 1
 
     def _op(self, node: OpNode, results: int) -> Operation:
@@ -274,7 +274,7 @@ class _Building:
             built = {name: self._argument(node, name, pattern) for name, pattern in node.arguments.items()}
             if pair is not None:
                 built[pair[0]], built[pair[1]] = built[pair[1]], built[pair[0]]
-            self.nodes[id(node)] = self.rule.pattern.view.create_any(node.spec, built, results)
+            self.nodes[id(node)] = self.rule.graph.view.create_any(node.spec, built, results)
         return self.nodes[id(node)]
 
     def _argument(self, node: OpNode, name: str, pattern: Any) -> Any:
@@ -347,7 +347,7 @@ def _other(literal: Any) -> Any:
 
 def _must_match(rule: Rule, variant: Variant) -> None:
     built = sample(rule, variant)
-    matcher = Matcher(rule.pattern, built.root, trace=True)
+    matcher = Matcher(rule.graph, built.root, trace=True)
     if matcher.run() is None:
         reason = matcher.failure.reason if matcher.failure else "it has no failure to show"
         raise AssertionError(f"{rule.name} does not match its own source ({variant.name}): {reason}{_shown(built)}")
@@ -364,7 +364,7 @@ def _must_not_match_there(
     if used:
         user = UnrealizedConversionCastOp.create(operands=[op.results[0]], result_types=[op.results[0].type])
         built.block.add_op(user)
-    match = Matcher(rule.pattern, built.root).run()
+    match = Matcher(rule.graph, built.root).run()
     if match is not None and _as_the_node(match, op, node, used):
         names = ", ".join(name for _, name in changed)
         what = "the value is used outside" if used else f"the literal {names} was changed"

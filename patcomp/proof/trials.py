@@ -11,7 +11,6 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import Rule, RuleSet
-from patcomp.patterns.rule import Entry
 from patcomp.rewrites.pipeline import Options, run_pipeline
 
 Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
@@ -153,10 +152,10 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
     return min(error.max_abs, error.max_rel) <= tolerance
 
 
-def without_rule(catalog: RuleSet, rule: Entry) -> RuleSet:
+def without_rule(catalog: RuleSet, rule: Rule) -> RuleSet:
     """The catalog without a rule, and without what would recover the same composite in another way."""
     return catalog.filter(
-        lambda other: other.name != rule.name and not (isinstance(other, Rule) and other.stage == "recover")
+        lambda other: other.name != rule.name and not (other.is_declarative and other.stage == "recover")
     )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from patcomp.ir.aten import MEMORY_ARGUMENTS, Argument, Schema
 from patcomp.patterns.aspects import SPECIAL
-from patcomp.patterns.decomposition import Decomposition
 from patcomp.patterns.example_types import TENSOR_TYPE
-from patcomp.patterns.procedural import Example, OpRule
+from patcomp.patterns.op_view import Example
+from patcomp.patterns.rule import Rule
 from patcomp.proof.drawing import AXES, resized, resizing, sizes_in
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
@@ -26,7 +26,7 @@ _MOST_AXES = 6
 class OpDrawing:
     """One call of an op that a procedural rule takes."""
 
-    rule: OpRule | Decomposition
+    rule: Rule
     op: str
     example: Mapping[str, Any]
     """Its arguments by name; tensors are types."""
@@ -40,9 +40,7 @@ class OpDrawing:
         return f"{self.aspect}, {self.op}({given})"
 
 
-def variations(
-    rule: OpRule | Decomposition, example: Example, schema: Schema, *, broadcasts: bool
-) -> Iterator[OpDrawing]:
+def variations(rule: Rule, example: Example, schema: Schema, *, broadcasts: bool) -> Iterator[OpDrawing]:
     """The call of an example, and others that differ from it in one aspect.
 
     Args:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import describe, origins, rules
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns.driver import Scope, erase_created, walk
-from patcomp.patterns.match import Failure, Matcher
-from patcomp.patterns.procedural import OpRule, OpView, Rejected
-from patcomp.patterns.rule import AnyRule, Entry
+from patcomp.patterns import Rule
+from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
+from patcomp.patterns.driver import Scope, walk
+from patcomp.patterns.match import Failure
 
 
 def name_of(op: Operation) -> str:
@@ -20,7 +21,7 @@ def name_of(op: Operation) -> str:
     return f"%{hint} = {op.name}" if hint else op.name
 
 
-def explain(op: Operation, catalog: Iterable[Entry] = ()) -> str:
+def explain(op: Operation, catalog: Iterable[Rule] = ()) -> str:
     """Which rules made an op, last one first, and which nodes and lines of the user's program it came from.
 
     Args:
@@ -56,36 +57,44 @@ def _known_as(op: Operation) -> set[str]:
     return names
 
 
-def why_not(rule: AnyRule, scope: Scope, *, target: Any = None, assumed: Collection[str] = ()) -> str:
+def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection[str] = ()) -> str:
     """Why a rule applies nowhere inside a scope: the place where it came closest, in one sentence.
 
     Args:
-        rule: a declarative or procedural rule.
+        rule: the rule, of a stage that rewrites the IR.
         scope: a module, graph, region or block.
-        target: what a procedural rule builds with.
+        target: what functions of rules build with.
         assumed: the names of the assumptions that hold.
     """
-    if isinstance(rule, OpRule):
-        return _why_not_procedural(rule, scope, target)
-    names = rule.pattern.root_ops
     best: tuple[Operation, Failure] | None = None
+    reasons: dict[str, None] = {}
     for op in walk(scope):
-        if op.name not in names:
+        if op.name not in rule.ops or op.parent is None:
             continue
-        matcher = Matcher(rule.pattern, op, trace=True, assumed=assumed)
+        builder = Builder(op.parent, before=op)
         try:
-            match = matcher.run()
-        except Exception as error:
-            return f"{rule.name}: at {name_of(op)} it fails: {type(error).__name__}: {error}"
-        if match is not None:
-            return f"{rule.name}: it matches at {name_of(op)} ({describe(op)})"
-        if matcher.exhausted:
-            return f"{rule.name}: at {name_of(op)} the search was given up, it has too many operand orders to try"
-        failure = matcher.failure
-        if failure is not None and (best is None or failure.depth > best[1].depth):
-            best = (op, failure)
+            made = apply(rule, op, builder, target, assumed=assumed, trace=True)
+        except BrokenRuleError as broken:
+            error = broken.__cause__
+            said = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
+            reasons[f"at {name_of(op)} it fails: {said}"] = None
+            continue
+        if isinstance(made, Replacement):
+            builder.take_back(0)
+            return (
+                f"{rule.name}: it {'matches' if rule.is_declarative else 'applies'} at {name_of(op)} ({describe(op)})"
+            )
+        if made.exhausted:
+            reasons[f"at {name_of(op)} the search was given up, it has too many operand orders to try"] = None
+        elif made.failure is None:
+            reasons[f"at {name_of(op)} it {f'says: {made.reason}' if made.reason else 'gives no replacement'}"] = None
+        elif best is None or made.failure.depth > best[1].depth:
+            best = (op, made.failure)
+    if reasons:
+        first, *more = reasons
+        return f"{rule.name}: {first}" + (f" (and at {len(more)} other ops)" if more else "")
     if best is None:
-        return f"{rule.name}: there is no {' or '.join(names)} to start from"
+        return f"{rule.name}: there is no {' or '.join(rule.ops)} to start from"
     root, failure = best
     at = ""
     if failure.op is not None:
@@ -93,29 +102,3 @@ def why_not(rule: AnyRule, scope: Scope, *, target: Any = None, assumed: Collect
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
     return f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}"
-
-
-def _why_not_procedural(rule: OpRule, scope: Scope, target: Any) -> str:
-    reasons: dict[str, None] = {}
-    for op in walk(scope):
-        if op.name not in rule.ops or op.parent is None:
-            continue
-        builder = Builder(op.parent, before=op)
-        try:
-            with builder:
-                made = rule(OpView(op, op.arguments_by_name()), target)  # type: ignore[attr-defined]
-        except Rejected as rejection:
-            reasons[f"at {name_of(op)} it says: {rejection}"] = None
-            continue
-        except Exception as error:
-            reasons[f"at {name_of(op)} it fails: {type(error).__name__}: {error}"] = None
-            continue
-        finally:
-            erase_created(builder)
-        if made is not None:
-            return f"{rule.name}: it applies at {name_of(op)} ({describe(op)})"
-        reasons[f"at {name_of(op)} it gives no replacement"] = None
-    if not reasons:
-        return f"{rule.name}: there is no {' or '.join(rule.ops)} to start from"
-    first, *more = reasons
-    return f"{rule.name}: {first}" + (f" (and at {len(more)} other ops)" if more else "")

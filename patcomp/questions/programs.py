@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from patcomp.errors import RuleError, UnknownNameError
 from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
-from patcomp.patterns import Decomposition, RuleSet
+from patcomp.patterns import RuleSet, Stage
 from patcomp.questions import ops
 from patcomp.questions.reach import check_reach
 
@@ -45,7 +45,7 @@ def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str,
         UnknownNameError: there is no such rule.
     """
     rule = rules[name]
-    if isinstance(rule, Decomposition):
+    if rule.stage is Stage.IMPORT:
         return f"{name} takes {', '.join(rule.ops)} apart on import; the IR never has them"
     try:
         check_reach(rule)

@@ -6,14 +6,13 @@ from difflib import get_close_matches
 
 from patcomp.errors import RuleError
 from patcomp.ir import aten
-from patcomp.patterns import Decomposition, Rule, Stage
-from patcomp.patterns.rule import Entry
+from patcomp.patterns import Rule, Stage
 
 _SEES = {Stage.NORMALIZE: "aten", Stage.RECOVER: "aten", Stage.LOWER: "aten", Stage.OPTIMIZE: "coreai"}
 """The dialect whose ops the rules of a stage rewrite."""
 
 
-def check_reach(rule: Entry) -> None:
+def check_reach(rule: Rule) -> None:
     """Check that a conversion can fire a rule.
 
     Raises:
@@ -23,17 +22,15 @@ def check_reach(rule: Entry) -> None:
         raise RuleError(f"rule {rule.name} ({rule.source}) can never fire: {problem}")
 
 
-def _problem(rule: Entry) -> str:
-    ops = () if isinstance(rule, Rule) else rule.ops
-    unknown = [op for op in ops if op.startswith("aten.") and aten.schema_of(op) is None]
+def _problem(rule: Rule) -> str:
+    unknown = [op for op in rule.ops if op.startswith("aten.") and aten.schema_of(op) is None]
     if unknown:
         near = get_close_matches(unknown[0], aten.known_names(), n=3)
         return f"PyTorch has no op {unknown[0]}" + (f"; there are {', '.join(near)}" if near else "")
-    if isinstance(rule, Decomposition):
+    if rule.stage is Stage.IMPORT:
         return ""
     seen = _SEES[rule.stage]
-    names = rule.pattern.root_ops if isinstance(rule, Rule) else ops
-    dialects = ["coreai" if _is_coreai(op) else "aten" for op in names]
+    dialects = ["coreai" if _is_coreai(op) else "aten" for op in rule.ops]
     if seen in dialects:
         return ""
     others = ", ".join(stage for stage, dialect in _SEES.items() if dialect != seen)

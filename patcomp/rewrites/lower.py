@@ -7,27 +7,27 @@ way: the runtime's index operands are 32-bit at most, and constants that do not 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from patcomp.errors import Problem, RuleError, UnsupportedError
+from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import attribute_values, constant_attribute
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.extents import drop_notes
-from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import describe, fused, problem_at
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.region import RegionOp
-from patcomp.ir.types import TensorType, element_name, is_dynamic, shape_of
+from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region, SSAValue, UnrealizedConversionCastOp
+from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, UnrealizedConversionCastOp
 from patcomp.narrowing.widths import Widths
-from patcomp.patterns import OpRule, OpView, Rejected, RuleSet, run
-from patcomp.patterns.statistics import Statistics, rule_failure
+from patcomp.patterns import Rejected, Rule, RuleSet, run
+from patcomp.patterns.apply import Rebuilding, Replacement, apply, mismatch
+from patcomp.patterns.statistics import Statistics
 
 
 def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
@@ -40,7 +40,7 @@ def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
 
     Raises:
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
-        RuleError: a rule failed, gave values of the wrong type, or did not account for an argument.
+        BrokenRuleError: a rule failed, gave values of the wrong type, or did not account for an argument.
     """
     lowering = _Lowering(module, rules.procedural(), widths)
     patterns = RuleSet(rules.declarative())
@@ -63,9 +63,9 @@ COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_s
 
 
 class _Lowering:
-    def __init__(self, module: IRModule, rules: Iterable[OpRule], widths: Widths):
+    def __init__(self, module: IRModule, rules: Iterable[Rule], widths: Widths):
         self.module, self.widths = module, widths
-        self.rules: dict[str, list[OpRule]] = {}
+        self.rules: dict[str, list[Rule]] = {}
         for rule in sorted(rules, key=lambda rule: -rule.priority):
             for name in rule.ops:
                 self.rules.setdefault(name, []).append(rule)
@@ -146,37 +146,20 @@ class _Lowering:
         self.problems.append(problem_at(op, message, advice, name=name))
 
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
-        reasons = []
         types = [self.widths.of(result.type) for result in op.results]
         if self.refuses(op):
             return self.stand_in(types, builder)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
+        rebuilding = Rebuilding(arguments, types)
+        reasons = []
         for rule in self.rules.get(op.name, ()):
             started = time.perf_counter()
-            view = OpView(op, arguments, types)
-            before = len(builder.created)
-            builder.location = _fused_later(rule, op)
-            try:
-                made = rule(view, coreai)
-            except (Rejected, OverflowError, RuntimeRefusalError) as rejection:
-                # numbers that do not fit, and what the runtime cannot run, are no defects of the rule
-                made = None
-                reasons.append(str(rejection))
-            except InferenceError as error:
-                raise RuleError(
-                    f"rule {rule.name} ({rule.source}) built an invalid op for {op.name}: {error}"
-                ) from error
-            except RuleError:
-                raise
-            except Exception as error:
-                if not (isinstance(error, TypeError) and is_dynamic(op)):
-                    raise RuleError(str(rule_failure(rule, op, error))) from error
-                made = None
-                reasons.append(f"{rule.name} needs sizes that are known before the program runs ({error})")
-            self.statistics.record(rule.name, made is not None, time.perf_counter() - started)
-            if made is not None:
-                return [self._checked(rule, op, index, value) for index, value in enumerate(made)]
-            builder.take_back(before)
+            made = apply(rule, op, builder, coreai, rebuilding=rebuilding)
+            self.statistics.record(rule.name, isinstance(made, Replacement), time.perf_counter() - started)
+            if isinstance(made, Replacement):
+                return [_refined(value, type_) for value, type_ in zip(made.values, types, strict=True)]
+            if made.reason:
+                reasons.append(made.reason)
         if reasons:
             self.report(op, "; ".join(reasons))
         else:
@@ -223,9 +206,7 @@ class _Lowering:
         if len(results) != len(types):
             self.report(op, f"the lowering of {name} gave {len(results)} values for {len(types)} results")
             return self.stand_in(types, builder)
-        wrong = [
-            reason for pair in zip(results, types, strict=True) if (reason := _mismatch(*pair) or _narrower(*pair))
-        ]
+        wrong = [reason for pair in zip(results, types, strict=True) if (reason := mismatch(*pair) or _narrower(*pair))]
         if wrong:
             self.report(op, f"the lowering of {name} gave {'; '.join(wrong)}")
             return self.stand_in(types, builder)
@@ -234,31 +215,6 @@ class _Lowering:
     def stand_in(self, types: Sequence[Attribute], builder: Builder) -> Sequence[SSAValue]:
         """Values for the results of an op that is refused, which let the next problems be found."""
         return builder.insert(UnrealizedConversionCastOp.create(result_types=types)).results
-
-    def _checked(self, rule: OpRule, op: AtenOp, index: int, value: Value) -> SSAValue:
-        wanted, given = self.widths.of(op.results[index].type), value.ssa.type
-        if wanted != given and _mismatch(value, wanted):
-            raise RuleError(
-                f"rule {rule.name} ({rule.source}) gave {given} for result {index} of {op.name}, which is {wanted}"
-            )
-        return _refined(value, wanted)
-
-
-def _mismatch(value: object, wanted: Attribute) -> str:
-    """Why something cannot stand for a result of a type; empty where it can."""
-    assert isinstance(wanted, TensorType)
-    if not isinstance(value, Value):
-        native = type(value).__module__.startswith("coreai.")
-        what = "an object of coreai-core (build it with patcomp.ir.coreai)" if native else "no value"
-        return f"{value!r}, which is {what}, for {wanted}"
-    given = value.ssa.type
-    if not isinstance(given, TensorType):
-        return f"{given} for {wanted}"
-    if given.element_type != wanted.element_type:
-        return f"{given} for {wanted}, of another element type"
-    if len(shape_of(given)) != len(shape_of(wanted)):
-        return f"{given} for {wanted}, of another rank"
-    return "" if compatible(shape_of(given), shape_of(wanted)) else f"{given} for {wanted}, of another shape"
 
 
 def _narrower(value: Value, wanted: Attribute) -> str:
@@ -278,10 +234,6 @@ def _refined(value: Value, wanted: Attribute) -> SSAValue:
 
 def _is_complex(type_: Attribute) -> bool:
     return isinstance(type_, TensorType) and element_name(type_.element_type).startswith("complex")
-
-
-def _fused_later(rule: OpRule, op: Operation) -> Callable[[], LocationAttr]:
-    return lambda: fused(rule.name, [op])
 
 
 def _map(argument: object, values: dict[SSAValue, SSAValue]) -> object:

@@ -13,7 +13,6 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code
 from patcomp.patterns import Assumption, RuleSet, composites, run
-from patcomp.patterns.rule import target_calls
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
 
@@ -83,14 +82,14 @@ def chosen_assumptions(assume: Iterable[str], rules: RuleSet) -> frozenset[str]:
 
 def _known_assumptions(rules: RuleSet) -> tuple[str, ...]:
     """The names of all assumptions that conditions of the recover rules read, sorted."""
-    conditions = (part for rule in rules.stage("recover").declarative() for part in rule.pattern.conditions)
+    conditions = (part for rule in rules.stage("recover").declarative() for part in rule.graph.conditions)
     leaves = (leaf for condition in conditions for leaf in condition.leaves())
     return tuple(sorted({leaf.name for leaf in leaves if isinstance(leaf, Assumption)}))
 
 
 def _known_composites(rules: RuleSet) -> tuple[str, ...]:
     """The names of all composites that the imported catalogs define, and that rules make, sorted."""
-    targets = (call.view.spec(call.name) for rule in rules.declarative() for call in target_calls(rule.to))
+    targets = (call.view.spec(call.name) for rule in rules.declarative() for call in rule.target_calls())
     return tuple(sorted({item.name for item in (*composites, *targets) if isinstance(item, Composite)}))
 
 

@@ -12,7 +12,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape, is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, composites, example, op_rule
+from patcomp.patterns import OpView, Rule, composites, example, op_rule
 from patterns_catalog.composites.normalization import compute_type
 
 _INPUTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
@@ -116,7 +116,7 @@ avg_pool_2d = _composite(2)
 avg_pool_3d = _composite(3)
 
 
-def _average_pool(axes: int, name: str) -> OpRule:
+def _average_pool(axes: int, name: str) -> Rule:
     def kernel(size: int) -> list[int]:
         return [size] * axes
 

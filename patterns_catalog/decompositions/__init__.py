@@ -1,1 +1,1 @@
-"""ATen ops written in PyTorch, which are taken apart so on import; see `patcomp.patterns.decomposition`."""
+"""ATen ops written in PyTorch, which are decomposed so on import."""

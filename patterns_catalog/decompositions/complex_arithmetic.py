@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, Rejected, decomposition, example
+from patcomp.patterns import Rejected, Rule, decomposition, example
 from patterns_catalog.decompositions.complex_parts import Number, joined, nonzero, parts, real_dtype, tensors
 from patterns_catalog.decompositions.promotion import in_floats
 
@@ -30,7 +30,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     return torch.complex(length * torch.cos(turn), length * torch.sin(turn))
 
 
-def _sum(name: str) -> Decomposition:
+def _sum(name: str) -> Rule:
     """`add`, `sub`: self +- alpha * other, part by part."""
     op = getattr(operator, name)
 
@@ -168,9 +168,7 @@ def ne(self: Tensor, other: Tensor | Number) -> Tensor:
     return torch.logical_not(torch.eq(self, other))
 
 
-def _test(
-    name: str, op: Callable[[Tensor], Tensor], join: Callable[[Tensor, Tensor], Tensor], doc: str
-) -> Decomposition:
+def _test(name: str, op: Callable[[Tensor], Tensor], join: Callable[[Tensor, Tensor], Tensor], doc: str) -> Rule:
     def test(self: Tensor) -> Tensor:
         return join(op(torch.real(self)), op(torch.imag(self)))
 
@@ -185,7 +183,7 @@ isinf = _test("isinf", lambda x: x.abs() == torch.inf, torch.bitwise_or, "an inf
 isfinite = _test("isfinite", lambda x: x.abs() < torch.inf, torch.bitwise_and, "both parts finite")
 
 
-def _logic(name: str, *examples: Any) -> Decomposition:
+def _logic(name: str, *examples: Any) -> Rule:
     overload = getattr(torch, name)
 
     @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=examples, of_complex=True)

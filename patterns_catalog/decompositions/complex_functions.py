@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, Rejected, decomposition, example
+from patcomp.patterns import Rejected, Rule, decomposition, example
 from patterns_catalog.decompositions.complex_parts import Number, joined
 
 _Z = "2x9xcomplex<f32>"
@@ -50,7 +50,7 @@ def log(self: Tensor) -> Tensor:
     return torch.complex(torch.log(self.abs()), self.angle())
 
 
-def _logarithm(name: str, base: int) -> Decomposition:
+def _logarithm(name: str, base: int) -> Rule:
     @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=_EXAMPLES, of_complex=True)
     def logarithm(self: Tensor) -> Tensor:
         "log z / log of the base"

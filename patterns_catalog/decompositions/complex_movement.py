@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from patcomp.patterns import Decomposition, Example, Rejected, decomposition, example
+from patcomp.patterns import Example, Rejected, Rule, decomposition, example
 from patterns_catalog.decompositions.complex_parts import parts
 
 _Z = "3x4xcomplex<f32>"
@@ -31,7 +31,7 @@ def _part(value: Any, index: int, *, is_value: bool) -> Any:
     return parts(value)[index]
 
 
-def _moved(name: str, *examples: Example, values: tuple[str, ...] = ()) -> Decomposition:
+def _moved(name: str, *examples: Example, values: tuple[str, ...] = ()) -> Rule:
     """The same op on both parts. Of the arguments named in `values`, real ones count as complex."""
     packet, _, overload_name = name.partition(".")
     overload = getattr(getattr(torch.ops.aten, packet), overload_name or "default")

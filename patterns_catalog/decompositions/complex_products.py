@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, Example, decomposition, example
+from patcomp.patterns import Example, Rule, decomposition, example
 from patterns_catalog.decompositions.complex_parts import Number
 
 _MATRICES = ("2x3xcomplex<f32>", "3x4xcomplex<f32>")
@@ -16,7 +16,7 @@ _BATCHES = ("2x2x3xcomplex<f32>", "2x3x4xcomplex<f32>")
 _VECTORS = ("3xcomplex<f32>", "3xcomplex<f32>")
 
 
-def _product(name: str, *examples: Example) -> Decomposition:
+def _product(name: str, *examples: Example) -> Rule:
     overload = getattr(torch.ops.aten, name).default
 
     @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=examples, of_complex=True)
@@ -42,7 +42,7 @@ def vdot(self: Tensor, other: Tensor) -> Tensor:
     return torch.dot(self.conj(), other)
 
 
-def _added(name: str, product: str, *arguments: str) -> Decomposition:
+def _added(name: str, product: str, *arguments: str) -> Rule:
     overload = getattr(torch.ops.aten, product).default
 
     @decomposition(

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, decomposition, example
+from patcomp.patterns import Rule, decomposition, example
 from patterns_catalog.decompositions.complex_parts import nonzero
 
 _Z = "3x5xcomplex<f32>"
 
 
-def _counted(name: str, *arguments: Any) -> Decomposition:
+def _counted(name: str, *arguments: Any) -> Rule:
     packet, _, overload_name = name.partition(".")
     overload = getattr(getattr(torch.ops.aten, packet), overload_name or "default")
 
@@ -79,7 +79,7 @@ def cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
     return z
 
 
-def _spread(name: str) -> Decomposition:
+def _spread(name: str) -> Rule:
     overload: Callable[..., Tensor] = torch.ops.aten.var.correction
 
     @decomposition(

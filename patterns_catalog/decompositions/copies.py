@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from patcomp.patterns import Decomposition, Rejected, decomposition, example
+from patcomp.patterns import Rejected, Rule, decomposition, example
 
 
-def _copy(name: str, *arguments: Any) -> Decomposition:
+def _copy(name: str, *arguments: Any) -> Rule:
     packet, *overload = name.split(".")
     view = getattr(getattr(torch.ops.aten, packet.removesuffix("_copy")), overload[0] if overload else "default")
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
-from patcomp.patterns.procedural import Rejected
+from patcomp.patterns import Rejected, decomposition, example
 from patterns_catalog.decompositions.matrix_factors import (
     LARGEST,
     NOT_FINITE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from patcomp.patterns.procedural import Rejected
+from patcomp.patterns import Rejected
 
 NOT_FINITE = dict.fromkeys(("infinities and zeros", "NaN"), "LAPACK's pivots and shortcuts decide where they spread")
 """What rules leave open (`patcomp.patterns.aspects`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, FurtherResults, Rejected, decomposition, example
+from patcomp.patterns import FurtherResults, Rejected, Rule, decomposition, example
 
 _TIES = dict.fromkeys(("options", "sizes", "element types"), FurtherResults("which of equal values has the index"))
 
@@ -37,7 +37,7 @@ def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
-def _median(name: str, *, ignore_nan: bool) -> tuple[Decomposition, Decomposition]:
+def _median(name: str, *, ignore_nan: bool) -> tuple[Rule, Rule]:
     def position(values: Tensor, dim: int) -> Tensor:
         """Where the median is among sorted values; NaN stands last."""
         size = values.size(dim)

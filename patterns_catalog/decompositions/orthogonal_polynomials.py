@@ -12,8 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Decomposition, decomposition, example
-from patcomp.patterns.procedural import Rejected
+from patcomp.patterns import Rejected, Rule, decomposition, example
 from patterns_catalog.decompositions.promotion import in_floats
 
 LARGEST = 64
@@ -109,7 +108,7 @@ _LEFT_OPEN = {
 }
 
 
-def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], Tensor]) -> Decomposition:
+def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], Tensor]) -> Rule:
     """The op of a family of polynomials with its overloads for a number instead of one of the tensors."""
     op = f"aten.special_{name}"
 
@@ -136,7 +135,7 @@ def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], 
     return polynomials
 
 
-def _chebyshev_family(kind: str, *, shifted: bool) -> Decomposition:
+def _chebyshev_family(kind: str, *, shifted: bool) -> Rule:
     def evaluate(x: Tensor, degree: Tensor, most: int) -> Tensor:
         return _chebyshev(kind, 2.0 * x - 1.0 if shifted else x, degree)
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
-from patcomp.patterns.procedural import Rejected
+from patcomp.patterns import Rejected, decomposition, example
 from patterns_catalog.decompositions.matrix_factors import NOT_FINITE, identity
 
 _VECTORS = {"options": "singular vectors and eigenvectors, which have no determined sign, are refused"}

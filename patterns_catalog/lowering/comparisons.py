@@ -8,13 +8,13 @@ from typing import Any
 from patcomp.authoring import Coreai
 from patcomp.ir.types import element_name, is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import OpView, Rule, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.elementwise import PAIR, same_typed
 from patterns_catalog.numbers import number_in
 
 
-def _comparison(name: str, build: Any) -> OpRule:
+def _comparison(name: str, build: Any) -> Rule:
     @lowering(
         f"aten.{name}.Tensor",
         name=name,

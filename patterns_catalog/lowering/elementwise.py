@@ -5,13 +5,13 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import OpView, Rule, example, lowering
 
 _FLOATS = example("2x3xf32")
 PAIR = example("2x3xf32", "3xf32")
 
 
-def _unary(aten_name: str, coreai_name: str, values: str = "2x3xf32") -> OpRule:
+def _unary(aten_name: str, coreai_name: str, values: str = "2x3xf32") -> Rule:
     @lowering(aten_name, name=aten_name.removeprefix("aten."), examples=[example(values)])
     def rule(op: OpView, c: Coreai) -> Value:
         "the function of Core AI; integers are cast to float first, as in PyTorch"
@@ -102,7 +102,7 @@ def same_typed(op: OpView) -> tuple[Value, Value]:
     return x, y
 
 
-def _arithmetic(aten_name: str, coreai_name: str, of_bools: str | None = None) -> OpRule:
+def _arithmetic(aten_name: str, coreai_name: str, of_bools: str | None = None) -> Rule:
     integers = example("4xsi32", "2x4xsi32")
     examples = [integers] if "bitwise" in aten_name else [PAIR, integers]
 

@@ -12,12 +12,12 @@ from typing import Any
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import OpView, Rule, example, lowering
 
 Function = Callable[[Any, Value], Value]
 
 
-def _function(aten_name: str, function: Function, *values: str) -> OpRule:
+def _function(aten_name: str, function: Function, *values: str) -> Rule:
     def rule(op: OpView, c: Coreai) -> Value:
         element = op.result.element_type
         wide = element_type("f32") if BIT_WIDTHS[element_name(element)] < 32 else element

@@ -8,7 +8,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float, tensor
 from patcomp.ir.value import Value
-from patcomp.patterns import FurtherResults, OpRule, OpView, example, lowering
+from patcomp.patterns import FurtherResults, OpView, Rule, example, lowering
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.lowering.reductions import extreme, reduce
 from patterns_catalog.lowering.shapes import slice_axis
@@ -17,7 +17,7 @@ from patterns_catalog.sizes import Size
 _TIES = FurtherResults("which of equal values has the index")
 
 
-def _position_of_extreme(name: str) -> OpRule:
+def _position_of_extreme(name: str) -> Rule:
     @lowering(f"aten.{name}", name=name, examples=[
         example("2x5xf32", 1), example("2x5xf32", -2, True), example("2x5xf32"), example("2x9xsi32[0,3]", 1),
     ])  # fmt: skip
@@ -40,7 +40,7 @@ argmax = _position_of_extreme("argmax")
 argmin = _position_of_extreme("argmin")
 
 
-def _extreme_with_position(name: str) -> OpRule:
+def _extreme_with_position(name: str) -> Rule:
     @lowering(f"aten.{name}.dim", name=f"{name} of a dimension", examples=[
         example("2x5xf32", 1), example("3x2x4xsi32[0,2]", 0, True), example("2x5xi1", -1), example("f32", 0),
     ])  # fmt: skip

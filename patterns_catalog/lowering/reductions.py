@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, Rejected, example, lowering
+from patcomp.patterns import OpView, Rejected, Rule, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.sizes import size_of
 
@@ -70,7 +70,7 @@ def extreme(c: Coreai, x: Value, *, largest: bool) -> Callable[..., Value]:
     return c.reduce_max if largest else c.reduce_min
 
 
-def _extreme(name: str) -> OpRule:
+def _extreme(name: str) -> Rule:
     @lowering(f"aten.a{name}", f"aten.{name}", name=f"a{name}", examples=[
         *_EXAMPLES, example("2x3xsi32[-9,9]", [1]), example("2x3xf32", op=f"aten.{name}"),
     ])  # fmt: skip
@@ -101,7 +101,7 @@ def prod(op: OpView, c: Coreai) -> Value:
     return reduce(c, c.reduce_product, x, dims, keepdim, of_nothing=1)
 
 
-def _quantifier(name: str) -> OpRule:
+def _quantifier(name: str) -> Rule:
     @lowering(f"aten.{name}", f"aten.{name}.dim", f"aten.{name}.dims", name=name, examples=[
         example("2x3xi1"), example("2x3xf32", -1, True, op=f"aten.{name}.dim"),
         example("2x3x4xsi32[0,1]", [0, 2], op=f"aten.{name}.dims"), example("2x3xi1", None, op=f"aten.{name}.dims"),

@@ -8,7 +8,7 @@ from typing import Literal
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, lowering
+from patcomp.patterns import OpView, Rule, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.integer_sums import running_sum
 from patterns_catalog.lowering.shapes import slice_axis
@@ -55,7 +55,7 @@ def cumprod(op: OpView, c: Coreai) -> Value:
     return x
 
 
-def _running_extreme(name: Literal["max", "min"]) -> OpRule:
+def _running_extreme(name: Literal["max", "min"]) -> Rule:
     @lowering(f"aten.cum{name}", name=f"cum{name}", examples=[
         example("2x9xf32", 1), example("9x2xsi32[0,4]", 0), example("2x9xi1", -1), example("f32", 0),
     ])  # fmt: skip

@@ -9,7 +9,7 @@ from patcomp.authoring import Aten, coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpRule, OpView, example, normalization
+from patcomp.patterns import OpView, Rule, example, normalization
 from patterns_catalog.numbers import is_normal_in, number_in
 from patterns_catalog.promotion import result_element
 
@@ -52,7 +52,7 @@ def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
     return element
 
 
-def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: str = "Tensor") -> OpRule:
+def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: str = "Tensor") -> Rule:
     """`x + 1`, `x + y` of mixed types, `add(x, y, alpha=2)` as `add.Tensor` of equal types."""
     target = f"aten.{name}.{tensor_overload}" if tensor_overload else f"aten.{name}"
     sources = [target, *([f"aten.{name}.{scalar}"] if scalar else [])]
@@ -93,7 +93,7 @@ maximum = _arithmetic("maximum", scalar=None, tensor_overload="")
 minimum = _arithmetic("minimum", scalar=None, tensor_overload="")
 
 
-def _bitwise(name: str) -> OpRule:
+def _bitwise(name: str) -> Rule:
     target = f"aten.{name}.Tensor"
 
     @normalization(
@@ -143,7 +143,7 @@ def power(op: OpView, aten: Aten) -> Value | None:
     return aten.pow.Tensor_Tensor(op.result, **operands)
 
 
-def _comparison(name: str) -> OpRule:
+def _comparison(name: str) -> Rule:
     """Operands in the type of `torch.result_type`, from which the bool result says nothing."""
     target = f"aten.{name}.Tensor"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from patcomp.authoring import Aten
 from patcomp.ir.types import element_name, tensor
 from patcomp.ir.value import Value
-from patcomp.patterns import OpRule, OpView, example, normalization
+from patcomp.patterns import OpView, Rule, example, normalization
 
 
-def _reduction(whole: str, by_dims: str) -> OpRule:
+def _reduction(whole: str, by_dims: str) -> Rule:
     @normalization(whole, by_dims, name=f"normalize {whole.removeprefix('aten.')}", examples=[
         example("2x3xf32"), example("2x3x4xf32", [-1], op=by_dims), example("2x3xf32", [1], dtype="f64", op=by_dims),
     ])  # fmt: skip

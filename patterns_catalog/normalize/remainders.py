@@ -8,7 +8,7 @@ from patcomp.authoring import Aten
 from patcomp.ir.types import is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpRule, OpView, example, normalization
+from patcomp.patterns import OpView, Rule, example, normalization
 from patterns_catalog.normalize.arithmetic import as_tensor
 
 
@@ -16,7 +16,7 @@ def _is_of(operand: Any, element: Attribute) -> bool:
     return isinstance(operand, Value) and operand.element_type == element
 
 
-def _remainder(name: str, *scalars: str) -> OpRule:
+def _remainder(name: str, *scalars: str) -> Rule:
     target, others = f"aten.{name}.Tensor", [f"aten.{name}.{overload}" for overload in scalars]
     examples = [example("2x9xf32", "9xsi64[1,4]"), example("9xsi32", 4, op=others[0])]
     examples += [example(9, "9xsi32[1,4]", op=op) for op in others[1:]]

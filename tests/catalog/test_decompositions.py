@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcomp.emit.native import Native
-from patcomp.patterns import Decomposition, Example
+from patcomp.patterns import Example, Rule, Stage
 from patterns_catalog import default_decompositions
 from tests.catalog.cases import make_case
 from tests.catalog.exported import check, staged
@@ -13,18 +13,18 @@ from tests.catalog.exported import check, staged
 EXAMPLES = [
     pytest.param(rule, example, id=f"{example.op or rule.ops[0]}({', '.join(map(str, example.args))})")
     for rule in default_decompositions()
-    if isinstance(rule, Decomposition)
+    if rule.stage is Stage.IMPORT
     for example in rule.examples
 ]
 
 
 def test_every_decomposition_has_an_example_and_a_sentence() -> None:
-    found = [rule for rule in default_decompositions() if isinstance(rule, Decomposition)]
+    found = [rule for rule in default_decompositions() if rule.stage is Stage.IMPORT]
     assert [rule.name for rule in found if not (rule.examples and rule.doc)] == []
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
-def test_the_parts_agree(rule: Decomposition, example: Example, native: Native) -> None:
+def test_the_parts_agree(rule: Rule, example: Example, native: Native) -> None:
     case = make_case(example.op or rule.ops[0], example.args, example.kwargs)
     converter = staged(case)
     if not rule.of_complex:  # of complex numbers there are the same ops on the parts

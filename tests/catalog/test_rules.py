@@ -16,7 +16,7 @@ import torch
 
 from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
-from patcomp.patterns import Example, OpRule
+from patcomp.patterns import Example, Rule
 from patterns_catalog import default_rules
 from tests.catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case, make_tensor
 from tests.catalog.recovering import convert
@@ -24,11 +24,11 @@ from tests.catalog.recovering import convert
 RULES = [rule for rule in default_rules().procedural() if rule.stage != "optimize"]
 
 
-def _op(rule: OpRule, example: Example) -> str:
+def _op(rule: Rule, example: Example) -> str:
     return example.op or rule.ops[0]
 
 
-def _identifier(rule: OpRule, example: Example) -> str:
+def _identifier(rule: Rule, example: Example) -> str:
     arguments = [str(argument) for argument in example.args] + [f"{k}={v}" for k, v in example.kwargs.items()]
     return f"{rule.stage}/{rule.name}/{_op(rule, example)}({', '.join(arguments)})"
 
@@ -52,7 +52,7 @@ def test_every_rule_has_an_example() -> None:
 
 
 @pytest.mark.parametrize(("rule", "example"), PROGRAMS)
-def test_rule_fires_in_its_program(rule: OpRule, example: Example, native: Native) -> None:
+def test_rule_fires_in_its_program(rule: Rule, example: Example, native: Native) -> None:
     assert example.program is not None
     generator = torch.Generator().manual_seed(0)
     function = partial(example.program, torch)
@@ -62,7 +62,7 @@ def test_rule_fires_in_its_program(rule: OpRule, example: Example, native: Nativ
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
-def test_rule_fires_and_agrees(rule: OpRule, example: Example, native: Native) -> None:
+def test_rule_fires_and_agrees(rule: Rule, example: Example, native: Native) -> None:
     case = make_case(_op(rule, example), example.args, example.kwargs)
     compilation = compile_case(case)
     assert fired(compilation).get(rule.name, 0) >= 1, f"{rule.name} did nothing; {fired(compilation)} did"
@@ -89,7 +89,7 @@ def _with_element(value: Any, old: tuple[str, ...], new: str) -> Any:
     return "x".join([*sizes, new]) + (f"[{bounds}" if bounds and new[0] in "fb" else "")
 
 
-def _variants(rule: OpRule, example: Example) -> Iterator[tuple[str, Example]]:
+def _variants(rule: Rule, example: Example) -> Iterator[tuple[str, Example]]:
     """The example with each element type for that of all tensors like the first, and for the first alone."""
     tensors = [value for item in example.args for value in (item if isinstance(item, list) else [item])]
     elements = [str(value).partition("[")[0].rpartition("x")[2] for value in tensors if isinstance(value, str)]
@@ -190,7 +190,7 @@ UNDEFINED = {
         and param.values[0].name not in UNDEFINED
     ],
 )
-def test_special_values_agree(rule: OpRule, example: Example, native: Native) -> None:
+def test_special_values_agree(rule: Rule, example: Example, native: Native) -> None:
     case = make_case(_op(rule, example), example.args, example.kwargs, special=True)
     compilation = compile_case(case)
     check_on_evaluator(case, compilation)

@@ -289,4 +289,4 @@ def test_refused(case: str) -> None:
 
 def test_a_choice_is_made_with_partial() -> None:
     (rule,) = _declared("mine", functools.partial(_chooses, large=1.0), example=X)
-    assert [node.spec.name for node in [rule.pattern.root]] == ["aten.exp"]  # type: ignore[attr-defined]
+    assert [node.spec.name for node in [rule.graph.root]] == ["aten.exp"]  # type: ignore[attr-defined]

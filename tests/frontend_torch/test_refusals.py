@@ -12,7 +12,7 @@ from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, UnsupportedError
 from patcomp.authoring import Coreai
-from patcomp.patterns import OpRule, OpView, Stage
+from patcomp.patterns import OpView, Rule, Stage
 from tests.frontend_torch.models import PAIR, Function, TwoBranches, export
 
 
@@ -176,7 +176,7 @@ def bad_add(op: OpView, c: Coreai) -> Any:
 
 
 def test_a_failing_stage_names_stage_rule_and_op_and_leaves_the_dump_before(tmp_path: Path) -> None:
-    rule = OpRule("bad_add", ("aten.add.Tensor",), bad_add, Stage.LOWER, source="my_rules.py:3")
+    rule = Rule("bad_add", Stage.LOWER, ("aten.add.Tensor",), function=bad_add, source="my_rules.py:3")
     converter = TorchConverter(catalog=[bad_catalog(rule)]).add_exported_program(export(TwoBranches(), *PAIR))
     with pytest.raises(
         StageError, match=r"stage lower: rule bad_add \(my_rules.py:3\).*alpha, other of aten.add.Tensor"

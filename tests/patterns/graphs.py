@@ -76,7 +76,7 @@ def match(rule_: Rule, value: Value | Operation) -> Match | None:
     """The match of a rule at the op that makes a value."""
     op = value.ssa.owner if isinstance(value, Value) else value
     assert isinstance(op, Operation)
-    return Matcher(rule_.pattern, op).run()
+    return Matcher(rule_.graph, op).run()
 
 
 def declare(function: Callable[..., Rewrite], **options: Any) -> Rule:

@@ -54,7 +54,7 @@ def test_alternatives_and_operand_orders(cast, swap):
     assert found is not None
     assert found["x"] == x
     assert found["w"] == w
-    assert norm.pattern.captures["eps"].value.evaluate(found) == 1e-5
+    assert norm.graph.captures["eps"].value.evaluate(found) == 1e-5
     assert len(found.ops) == (8 if cast else 6)
 
 
@@ -224,7 +224,7 @@ def test_fuel_ends_a_search_with_too_many_orders():
     node = g.mul(x, y)
     for _ in range(16):
         node = g.mul(node, g.mul(x, y))
-    matcher = Matcher(declare(ambiguous).pattern, node.ssa.owner, fuel=5000)
+    matcher = Matcher(declare(ambiguous).graph, node.ssa.owner, fuel=5000)
     assert matcher.run() is None
     assert matcher.exhausted
 

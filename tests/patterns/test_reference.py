@@ -24,8 +24,8 @@ from tests.patterns.graphs import MATRIX, Graph, declare
 
 def naive_match(rule: Rule, root: Operation) -> bool:
     """Whether a rule matches, by brute force."""
-    choices = [node for node in walk(rule.pattern.root) if isinstance(node, AnyOf)]
-    commutative = [node for node in walk(rule.pattern.root) if isinstance(node, OpNode) and node.spec.commutative]
+    choices = [node for node in walk(rule.graph.root) if isinstance(node, AnyOf)]
+    commutative = [node for node in walk(rule.graph.root) if isinstance(node, OpNode) and node.spec.commutative]
     for picks in itertools.product(*(range(len(node.alternatives)) for node in choices)):
         taken = {id(node): pick for node, pick in zip(choices, picks, strict=True)}
         for swaps in itertools.product((False, True), repeat=len(commutative)):
@@ -42,14 +42,14 @@ class _Naive:
         self.ops: dict[Operation, OpNode] = {}
 
     def matches(self, root: Operation) -> bool:
-        node = self.rule.pattern.root
+        node = self.rule.graph.root
         while isinstance(node, AnyOf):
             node = node.alternatives[self.taken[id(node)]]
         index = node.index if isinstance(node, ResultNode) else None
         op_node = node.node if isinstance(node, ResultNode) else node
         if not self.op(op_node, root):
             return False
-        captured = [self.bound.get(id(capture)) for capture in self.rule.pattern.captures.values()]
+        captured = [self.bound.get(id(capture)) for capture in self.rule.graph.captures.values()]
         for op in self.ops:
             for result in op.results:
                 if (op is root and index in (None, result.index)) or Value(result) in captured:
@@ -174,7 +174,9 @@ def _declared_with_what_it_uses(build: Any) -> Rule:
     root = build(a, None, **captures).source
     used = {id(node) for node in walk(root)}
     kept = {name: capture for name, capture in captures.items() if id(capture) in used}
-    return Rule("random", Stage.RECOVER, "", "test", Pattern(aten_namespace, root, kept), next(iter(kept.values())))
+    pattern = Pattern(aten_namespace, root, kept)
+    target = next(iter(kept.values()))
+    return Rule("random", Stage.RECOVER, pattern.root_ops, pattern, target, source="test", size=pattern.size)
 
 
 def _ops(g: Graph) -> Iterator[Operation]:
@@ -204,8 +206,8 @@ def _agree(g: Graph, rule: Rule) -> None:
         if not op.name.startswith("aten."):
             continue
         expected = naive_match(rule, op)
-        assert (Matcher(rule.pattern, op).run() is not None) == expected, (str(rule.pattern.root), str(op))
-        assert not expected or rule in rules, (str(rule.pattern.root), str(op))
+        assert (Matcher(rule.graph, op).run() is not None) == expected, (str(rule.graph.root), str(op))
+        assert not expected or rule in rules, (str(rule.graph.root), str(op))
 
 
 def test_the_random_cases_include_matches():

@@ -79,7 +79,7 @@ def test_many_variants_are_sampled_with_every_single_choice():
     assert {pick for variant in made for pick in variant.choices.values()} == {0, 1, 2}
     built = sample(wide, made[-1])
     assert len(list(built.block.ops)) == 18
-    assert node_name(wide, wide.pattern.root) == "aten.mul.Tensor #1"
+    assert node_name(wide, wide.graph.root) == "aten.mul.Tensor #1"
     assert any(variant.swapped for variant in made)
 
 

@@ -29,6 +29,7 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rule, Stage, check, compute
+from patcomp.patterns import Example as RuleExample
 from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import OpNode, PatternNode, SourceNamespace
 from patcomp.patterns.pattern import Pattern
@@ -191,7 +192,10 @@ def _rule(
     )
     pattern = Pattern.declared(aten_namespace, _node(source.trace.result, nodes), captures, where)
     doc = made.doc or f"what the reference of {made.name} computes"
-    return Rule(name, Stage.RECOVER, doc, place, pattern, target, priority, example)
+    return Rule(
+        name, Stage.RECOVER, pattern.root_ops, pattern, target, examples=(RuleExample((), example),), doc=doc,
+        source=place, priority=priority, size=pattern.size,
+    )  # fmt: skip
 
 
 def _text(type_: TensorType) -> str:

@@ -1,0 +1,235 @@
+"""`apply`: what a rule builds for an op, or why it leaves the op alone. Every stage applies every rule by it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp.errors import DynamicSizeError, Problem, RuleError
+from patcomp.ir.builder import Builder
+from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
+from patcomp.ir.locations import fused, problem_at
+from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue
+from patcomp.patterns.expressions import Expression, Undefined
+from patcomp.patterns.language import Attr, PatternNode
+from patcomp.patterns.match import FUEL, Failure, Match, Matcher
+from patcomp.patterns.op_view import OpView, Rejected
+from patcomp.patterns.rule import Rule
+from patcomp.patterns.targets import TargetCall, TargetResult
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a rule leaves an op alone."""
+
+    reason: str = ""
+    """What a function says; empty where it gives no reason, or where a pattern does not match."""
+    failure: Failure | None = None
+    """Where the match came to its end, if that is traced."""
+    exhausted: bool = False
+    """Whether the match was given up, because the pattern has too many orders to try."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a rule built, in front of the op."""
+
+    values: Sequence[Value]
+    replaced: Sequence[SSAValue]
+    """The values that they take the place of, one for one."""
+    matched: Sequence[Operation]
+    """The ops that the rewrite stands for, the root first."""
+
+
+@dataclass(frozen=True)
+class Rebuilding:
+    """How an op looks in the graph that the lower stage builds; the other stages rewrite in place."""
+
+    arguments: Mapping[str, Any]
+    types: Sequence[Attribute]
+    """Those of the results. What a rule builds may know more of its shape."""
+
+
+class BrokenRuleError(RuleError):
+    """A condition or function of a rule raised, or a rule built what it must not; `problem` says which and where."""
+
+    def __init__(self, problem: Problem):
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+_NO_MATCH = Refusal()
+
+
+def apply(
+    rule: Rule,
+    op: Operation,
+    builder: Builder,
+    target: Any,
+    *,
+    rebuilding: Rebuilding | None = None,
+    fuel: int = FUEL,
+    assumed: Collection[str] = (),
+    trace: bool = False,
+) -> Replacement | Refusal:
+    """Builds what a rule puts in the place of an op; of a refusal nothing is left.
+
+    Args:
+        rule: the rule.
+        op: the op, one of the names in `rule.ops`.
+        builder: where new ops go; its location becomes the rule's.
+        target: what functions build with, their second parameter.
+        rebuilding: how the op looks where it is not rewritten in place.
+        fuel: steps that a match may take.
+        assumed: the names of the assumptions that hold.
+        trace: whether a refusal says where the match came to its end.
+
+    Raises:
+        BrokenRuleError: a condition or the function raised; or the rule left an argument unread, built an invalid op,
+            or gave another number of values, or values of other types, than it replaces.
+    """
+    kept = len(builder.created)
+    made: Replacement | Refusal = _NO_MATCH
+    try:
+        if rule.function is not None:
+            made = _call(rule, op, builder, target, rebuilding)
+        else:
+            made = _instantiate(rule, op, builder, Matcher(rule.graph, op, fuel=fuel, trace=trace, assumed=assumed))
+    except (Rejected, OverflowError, RuntimeRefusalError) as refusal:
+        # numbers that do not fit, and what the runtime cannot run, are no defects of the rule
+        made = Refusal(str(refusal))
+    except DynamicSizeError as error:
+        made = Refusal(f"{rule.name} needs sizes that are known before the program runs ({error})")
+    except Exception as error:
+        raise BrokenRuleError(problem_at(op, f"rule {rule.name} ({rule.source}){_told(error, op)}")) from error
+    finally:
+        if isinstance(made, Refusal) and len(builder.created) > kept:
+            builder.take_back(kept)
+    return made
+
+
+def _told(error: Exception, op: Operation) -> str:
+    if isinstance(error, InferenceError):
+        return f": it built an invalid op for {op.name}: {error}"
+    return f": {error}" if isinstance(error, RuleError) else f" failed: {type(error).__name__}: {error}"
+
+
+def _call(
+    rule: Rule, op: Operation, builder: Builder, target: Any, rebuilding: Rebuilding | None
+) -> Replacement | Refusal:
+    """The replacement that a function gives."""
+    assert rule.function is not None
+    if target is None:
+        raise RuleError("it has a function: run needs target=, what the function builds with")
+    arguments = rebuilding.arguments if rebuilding else op.arguments_by_name()  # type: ignore[attr-defined]
+    view = OpView(op, arguments, rebuilding.types if rebuilding else None)
+    builder.location = lambda: fused(rule.name, view.matched)
+    with builder:
+        made = rule.function(view, target)
+    if made is None:
+        return _NO_MATCH
+    values = list(made) if isinstance(made, list | tuple) else [made]
+    if wrong := [value for value in values if not isinstance(value, Value)]:
+        raise RuleError(f"it gave {wrong[0]!r} for {op.name}, which is no value")
+    if view.unread:
+        raise RuleError(f"it does not account for argument {', '.join(sorted(view.unread))} of {op.name}")
+    if len(values) != len(view.results):
+        raise RuleError(f"it gave {len(values)} values for the {len(view.results)} results of {op.name}")
+    _check_types(values, [result.attribute for result in view.results], op, exact=rebuilding is None)
+    if rebuilding is not None and (view.replaced or len(view.matched) > 1):
+        raise RuleError("it covers several ops; only the stages that rewrite in place can have such rules")
+    others = [old.ssa for old, _ in view.replaced]
+    _check_types([new for _, new in view.replaced], [old.type for old in others], op, exact=True)
+    return Replacement([*values, *(new for _, new in view.replaced)], [*op.results, *others], view.matched)
+
+
+def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) -> Replacement | Refusal:
+    """The replacement that a target describes, where the pattern matches."""
+    match = matcher.run()
+    if match is None:
+        if matcher.exhausted or matcher.failure:
+            return Refusal("its pattern does not match", matcher.failure, matcher.exhausted)
+        return _NO_MATCH
+    replaced = match.replaced
+    types = [value.type for value in replaced]
+    builder.location = lambda: fused(rule.name, match.ops)
+    with builder:
+        values = _Instantiation(match).root(rule.target, types)
+    if len(values) != len(types):
+        raise RuleError(f"it gave {len(values)} values for the {len(types)} results of {op.name}")
+    _check_types(values, types, op, exact=True)
+    return Replacement(values, replaced, list(match.ops))
+
+
+def _check_types(values: Sequence[Value], types: Sequence[Attribute], op: Operation, *, exact: bool) -> None:
+    for index, (value, wanted) in enumerate(zip(values, types, strict=True)):
+        given = value.ssa.type
+        if given != wanted and (exact or mismatch(value, wanted)):
+            raise RuleError(f"it gave {given} for result {index} of {op.name}, which is {wanted}")
+
+
+def mismatch(value: object, wanted: Attribute) -> str:
+    """Why something cannot stand for a result of a type; empty where it can."""
+    assert isinstance(wanted, TensorType)
+    if not isinstance(value, Value):
+        native = type(value).__module__.startswith("coreai.")
+        what = "an object of coreai-core (build it with patcomp.ir.coreai)" if native else "no value"
+        return f"{value!r}, which is {what}, for {wanted}"
+    given = value.ssa.type
+    if not isinstance(given, TensorType):
+        return f"{given} for {wanted}"
+    if given.element_type != wanted.element_type:
+        return f"{given} for {wanted}, of another element type"
+    if len(shape_of(given)) != len(shape_of(wanted)):
+        return f"{given} for {wanted}, of another rank"
+    return "" if compatible(shape_of(given), shape_of(wanted)) else f"{given} for {wanted}, of another shape"
+
+
+class _Instantiation:
+    """Builds the target of a match; a part that is used twice is built once."""
+
+    def __init__(self, match: Match):
+        self.match = match
+        self.built: dict[int, Any] = {}
+
+    def root(self, target: Any, types: Sequence[Any]) -> list[Value]:
+        """The replacement values."""
+        if isinstance(target, list | tuple):
+            made: Any = [self.value(item, None if len(types) != 1 else types) for item in target]
+        else:
+            made = self.value(target, types)
+        values = list(made) if isinstance(made, list | tuple) else [made]
+        if wrong := [value for value in values if not isinstance(value, Value)]:
+            raise RuleError(f"its target gave {wrong[0]!r}, which is no value")
+        return values
+
+    def value(self, part: Any, types: Sequence[Any] | None = None) -> Any:
+        """A part of the target as a value, or the attribute that it stands for."""
+        if isinstance(part, TargetCall):
+            if id(part) not in self.built:
+                arguments = [self.value(item) for item in part.arguments]
+                keywords = {name: self.value(item) for name, item in part.keywords.items()}
+                self.built[id(part)] = part.view.build(part.name, arguments, keywords, types)
+            return self.built[id(part)]
+        if isinstance(part, TargetResult):
+            return self.value(part.call)[part.index]
+        if isinstance(part, PatternNode):
+            return self.match.value_of(part)
+        if isinstance(part, Attr) and id(part) not in self.match.attributes:
+            return None  # its alternative was not taken
+        if isinstance(part, Expression):
+            return self._attribute(part)
+        if isinstance(part, list | tuple):
+            return type(part)(self.value(item) for item in part)
+        if isinstance(part, dict):
+            return {name: self.value(item) for name, item in part.items()}
+        return part
+
+    def _attribute(self, part: Expression) -> Any:
+        try:
+            return part.evaluate(self.match)
+        except Undefined as reason:
+            raise RuleError(f"the target's {part.text} has no value: {reason}") from None

@@ -1,0 +1,292 @@
+"""The decorators that make rules of functions, and the checks that a rule passes when it is declared.
+
+@rule(example={"x": "2x8xf32", "w": "8xf32", "eps": 1e-5})
+def rms_norm(a, c, x, w, eps: Const): ...           # a pattern and a target
+
+@lowering("aten.addmm", examples=[example("3xf32", "2x4xf32", "4x3xf32", beta=0.5)])
+def addmm(op, c): ...                               # a function of one op, for what depends on shapes or values
+
+@decomposition("aten.addbmm", examples=[example("3x5xf32", "2x3x4xf32", "2x4x5xf32", beta=0.5)])
+def addbmm(self, batch1, batch2, *, beta=1, alpha=1): ...       # an op that is a sum of others, in PyTorch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, overload
+
+from patcomp.errors import RuleError
+from patcomp.ir.namespaces import DialectView, aten_namespace
+from patcomp.patterns.aspects import Unspecified, check_unspecified
+from patcomp.patterns.expressions import Expression
+from patcomp.patterns.fragment import Fragment
+from patcomp.patterns.language import PatternNode, SourceNamespace
+from patcomp.patterns.op_view import Example
+from patcomp.patterns.pattern import Pattern, captures_of, place_of
+from patcomp.patterns.rule import Rule, RuleFunction
+from patcomp.patterns.stage import Stage
+from patcomp.patterns.targets import TargetNamespace, TargetView, composites, target_parts
+
+
+class Rewrite:
+    """What the function of a declarative rule returns.
+
+    Args:
+        source: the root of the pattern.
+        to: the target: a call of the target namespace, a capture, or a list of them where the root has
+            several results.
+        where: conditions that must hold.
+    """
+
+    def __init__(self, source: PatternNode, *, to: Any, where: Sequence[Any] = ()):
+        self.source, self.to, self.where = source, to, where
+
+
+@contextmanager
+def _declaring(name: str, place: str) -> Iterator[None]:
+    """Puts the rule into what is wrong with its declaration."""
+    try:
+        yield
+    except RuleError as error:
+        raise RuleError(f"rule {name} ({place}): {error}") from None
+
+
+# ---- rules with a target ----------------------------------------------------------------------------
+
+
+@overload
+def rule(function: Callable[..., Rewrite], /) -> Rule: ...
+
+
+@overload
+def rule(
+    *,
+    stage: str = ...,
+    source: DialectView = ...,
+    target: TargetView = ...,
+    example: Mapping[str, Any] | None = ...,
+    priority: int = ...,
+    name: str | None = ...,
+    unspecified: Unspecified | None = ...,
+) -> Callable[[Callable[..., Rewrite]], Rule]: ...
+
+
+def rule(
+    function: Callable[..., Rewrite] | None = None,
+    /,
+    *,
+    stage: str = Stage.RECOVER,
+    source: DialectView = aten_namespace,
+    target: TargetView = composites,
+    example: Mapping[str, Any] | None = None,
+    priority: int = 0,
+    name: str | None = None,
+    unspecified: Unspecified | None = None,
+) -> Any:
+    """Declares a rule that replaces what a pattern matches by a target; the decorated name becomes a `Rule`.
+
+    Args:
+        stage: `normalize`, `recover`, `lower` or `optimize`.
+        source: the dialect of the first parameter.
+        target: what the second parameter builds from.
+        example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
+        priority: rules of higher priority are tried first, whatever their size.
+        name: the rule's name, when it is not the function's.
+        unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+
+    Raises:
+        RuleError: the declaration cannot mean anything: no such stage runs rules, an argument is not mentioned, a
+            capture is not bound, an op does not exist.
+    """
+
+    def declare(function: Callable[..., Rewrite]) -> Rule:
+        spelled, place = name or function.__name__.strip("_"), place_of(function)
+        with _declaring(spelled, place):
+            served = Stage.of_rewrites(stage)
+            namespace = SourceNamespace(source, composites.spec)
+            captures = captures_of(function, namespace, 2)
+            rewrite = function(namespace, TargetNamespace(target), *captures.values())
+            if not isinstance(rewrite, Rewrite):
+                raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")
+            pattern = Pattern.declared(source, rewrite.source, captures, rewrite.where)
+            _check_target(pattern, rewrite.to)
+            check_unspecified(unspecified or {})
+            if example is not None and set(example) != set(captures):
+                raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
+        return Rule(
+            spelled,
+            served,
+            pattern.root_ops,
+            pattern,
+            target=rewrite.to,
+            examples=(Example((), example),) if example is not None else (),
+            unspecified=unspecified or {},
+            doc=(function.__doc__ or "").strip(),
+            source=place,
+            priority=priority,
+            size=pattern.size,
+        )
+
+    return declare if function is None else declare(function)
+
+
+def _check_target(pattern: Pattern, target: Any) -> None:
+    """Checks that a target uses only what the pattern binds.
+
+    Raises:
+        RuleError: it uses something else.
+    """
+    for part in target_parts(target):
+        if isinstance(part, Expression):
+            pattern.check_expression(part, "the target")
+        elif isinstance(part, PatternNode) and not pattern.binds(part):
+            raise RuleError(f"the target uses {part}, which the source does not match; build new ops with the target")
+
+
+# ---- rules with a function --------------------------------------------------------------------------
+
+
+def op_rule(
+    stage: str,
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    size: int = 1,
+    pattern: Fragment | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
+) -> Callable[[RuleFunction], Rule]:
+    """Declares a rule whose function builds what takes the place of one op; the decorated name becomes a `Rule`.
+
+    Args:
+        stage: `normalize`, `recover`, `lower` or `optimize`.
+        ops: names of ops in the source dialect, `"aten.addmm"`.
+        examples: what the generated tests run the rule on.
+        name: the rule's name, where it is not the function's (rules made by a function of the catalog).
+        size: how many ops the rule matches at least. The examples of one that matches several are programs.
+        pattern: what an op looks like where the rule can apply; the index tests that for all rules at once, as it does
+            for declarative ones, while a rule without a pattern is tried at each of its ops.
+        priority: rules of higher priority are tried first, whatever their size.
+        unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+
+    Raises:
+        RuleError: no such stage runs rules, no op is named, or `unspecified` names no aspect or gives no reason.
+    """
+
+    def declare(function: RuleFunction) -> Rule:
+        plain, place = function.__name__.strip("_"), place_of(function)
+        spelled = name or (f"normalize {plain}" if stage == Stage.NORMALIZE else plain)
+        with _declaring(spelled, place):
+            served = Stage.of_rewrites(stage)
+            _check_ops(ops)
+            if pattern is not None and served is Stage.LOWER:
+                raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
+            check_unspecified(unspecified or {})
+        return Rule(
+            spelled,
+            served,
+            ops,
+            pattern.pattern if pattern is not None else None,
+            function=function,
+            examples=tuple(examples),
+            unspecified=unspecified or {},
+            doc=(function.__doc__ or "").strip(),
+            source=place,
+            priority=priority,
+            size=size,
+        )
+
+    return declare
+
+
+def _check_ops(ops: Sequence[Any]) -> None:
+    """Checks that a rule names the ops it starts from.
+
+    Raises:
+        RuleError: it names none, or something else.
+    """
+    if not ops or not all(isinstance(op, str) for op in ops):
+        raise RuleError(f'it names no ops to start from, such as "aten.relu"; it has {list(ops)}')
+
+
+def lowering(
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
+) -> Callable[[RuleFunction], Rule]:
+    """A rule of the lower stage with a function; see `op_rule`."""
+    return op_rule(Stage.LOWER, *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
+
+
+def normalization(
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
+) -> Callable[[RuleFunction], Rule]:
+    """A rule of the normalize stage with a function; see `op_rule`."""
+    return op_rule(Stage.NORMALIZE, *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
+
+
+def optimization(
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    priority: int = 0,
+    unspecified: Unspecified | None = None,
+) -> Callable[[RuleFunction], Rule]:
+    """A rule of the optimize stage with a function; see `op_rule`."""
+    return op_rule(Stage.OPTIMIZE, *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
+
+
+# ---- decompositions ---------------------------------------------------------------------------------
+
+
+def decomposition(
+    *ops: str,
+    examples: Iterable[Example] = (),
+    name: str | None = None,
+    of_complex: bool = False,
+    unspecified: Unspecified | None = None,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Declares how ops are decomposed on import; the decorated name becomes a `Rule`.
+
+    The function has the op's own signature and is traced with the shapes and types of the node at hand, so it may
+    branch on shapes, dtypes and options, but not on values. It may raise `Rejected` with a reason. Decompositions are
+    for ops that are sums of others; what the target dialect can say better is a lowering.
+
+    Args:
+        ops: names such as `"aten.addbmm"`, all with the function's signature.
+        examples: what the generated tests run it on.
+        name: the rule's name, where it is not the function's.
+        of_complex: whether it takes only calls with complex tensors or numbers. Such decompositions go before all
+            lowerings, because the target has no complex arithmetic.
+        unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+
+    Raises:
+        RuleError: no op is named, or `unspecified` names no aspect or gives no reason.
+    """
+
+    def declare(function: Callable[..., Any]) -> Rule:
+        spelled = name or f"decompose {'complex ' * of_complex}{function.__name__.strip('_')}"
+        place = place_of(function)
+        with _declaring(spelled, place):
+            _check_ops(ops)
+            check_unspecified(unspecified or {})
+        return Rule(
+            spelled,
+            Stage.IMPORT,
+            ops,
+            function=function,
+            examples=tuple(examples),
+            unspecified=unspecified or {},
+            doc=(function.__doc__ or "").strip(),
+            source=place,
+            of_complex=of_complex,
+        )
+
+    return declare
