@@ -149,8 +149,8 @@ def _source(ops: Mapping[str, list[OpSpec]]) -> list[str]:
 
 def _with_composites(ops: Mapping[str, list[OpSpec]]) -> dict[str, list[OpSpec]]:
     """The ops and the composites that a pattern can name."""
-    made = {item.name: [composite_spec(item)] for item in composites if isinstance(item, Composite)}
-    return {name: [*ops.get(name, ()), *made.get(name, ())] for name in {**ops, **made}}
+    made = {item.name: [composite_spec(item)] for item in _declared()}
+    return {name: [*ops.get(name, ()), *made.get(name, ())] for name in sorted({**ops, **made})}
 
 
 def _target(ops: Mapping[str, list[OpSpec]]) -> list[str]:
@@ -287,9 +287,14 @@ def _property_form(declared: PropertySlot) -> str:
 # ---- composites -----------------------------------------------------------------------------------
 
 
+def _declared() -> list[Composite]:
+    """The composites of the catalog by name, in whatever order its modules were imported."""
+    of_catalog = (made for made in composites if made.body.__module__.startswith("patterns_catalog."))
+    return sorted(of_catalog, key=lambda made: made.name)
+
+
 def _composites() -> list[str]:
-    declared = sorted((made for made in composites if isinstance(made, Composite)), key=lambda made: made.name)
-    return [_function("op", _BY_NAME, "TargetCall"), *map(_composite, declared)]
+    return [_function("op", _BY_NAME, "TargetCall"), *map(_composite, _declared())]
 
 
 def _composite(made: Composite) -> str:
