@@ -289,8 +289,9 @@ def _property_form(declared: PropertySlot) -> str:
 
 def _declared() -> list[Composite]:
     """The composites of the catalog by name, in whatever order its modules were imported."""
-    of_catalog = (made for made in composites if made.body.__module__.startswith("patterns_catalog."))
-    return sorted(of_catalog, key=lambda made: made.name)
+    made = (item for item in composites if isinstance(item, Composite))
+    of_catalog = (item for item in made if item.body.__module__.startswith("patterns_catalog."))
+    return sorted(of_catalog, key=lambda item: item.name)
 
 
 def _composites() -> list[str]:
