@@ -34,6 +34,7 @@ FRONT_DOOR = ("patcomp", "patcomp.cli", "patcomp.commands", "patcomp.composite_o
 USES_TORCH = (
     "patcomp/frontend_torch/",
     "patcomp/ir/evaluate/",
+    "patcomp/pytorch.py",
     "patcomp/commands/",
     "patcomp/proof/converted.py",
     "patcomp/proof/examples.py",
@@ -134,6 +135,21 @@ def test_only_one_file_imports_xdsl() -> None:
 
 def test_only_the_frontend_and_the_evaluator_import_torch() -> None:
     assert outsiders(USES_TORCH, "torch") == []
+
+
+PRIVATE_OF_PYTORCH = ("torch._", "torch.fx.experimental", "torch.utils._")
+PRIVATE_ATTRIBUTES = {"_schema", "_overloadname", "_opname", "_can_decompose", "_ops", "_C", "_subclasses", "_decomp"}
+
+
+def test_only_one_file_uses_the_private_parts_of_pytorch() -> None:
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        if name == "patcomp/pytorch.py":
+            continue
+        found = {module for module in imports(path) if module.startswith(PRIVATE_OF_PYTORCH)}
+        nodes = ast.walk(ast.parse(path.read_text()))
+        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr in PRIVATE_ATTRIBUTES}
+        assert not found, f"{name} uses {sorted(found)}; take it from patcomp.pytorch"
 
 
 def test_only_the_front_door_imports_the_frontend() -> None:

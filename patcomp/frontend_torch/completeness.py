@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
@@ -14,6 +13,7 @@ from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.diagnostics import listed
 from patcomp.frontend_torch.fx.nodes import is_untyped, operator_name, writes_in_place
 from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.pytorch import FakeTensor
 
 
 def check_complete(program: ExportedProgram) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from patcomp.errors import UnknownNameError
 from patcomp.ir import aten
+from patcomp.pytorch import OpOverloadPacket
 
 
 def overloads_of(name: str) -> list[str]:
@@ -43,7 +44,7 @@ def _functional() -> dict[str, list[str]]:
 def _registered(namespace: str, op: str) -> list[str]:
     """Every overload that PyTorch knows, of any library."""
     packet = getattr(getattr(torch.ops, namespace), op, None)
-    names = packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else []
+    names = packet.overloads() if isinstance(packet, OpOverloadPacket) else []
     return [aten.op_name(f"{namespace}.{op}.{overload}") for overload in names]
 
 

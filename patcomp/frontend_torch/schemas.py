@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-import torch
-import torch.ao.quantization.fx._decomposed  # registers the ops of `quantized_decomposed`
+import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers the ops of `quantized_decomposed`)
+
+from patcomp.pytorch import all_schemas
 
 _NAMESPACES = ("aten", "quantized_decomposed")
 
@@ -14,7 +15,7 @@ _NAMESPACES = ("aten", "quantized_decomposed")
 def functional_schemas() -> list[str]:
     """One schema text for each overload of PyTorch's that returns new tensors and mutates nothing, sorted."""
     texts = set()
-    for schema in torch._C._jit_get_all_schemas():
+    for schema in all_schemas():
         mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
         takes_tensors = any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
         known = schema.name.partition("::")[0] in _NAMESPACES

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch._decomp import global_decomposition_table
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -20,6 +18,7 @@ from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.op_names import overloads_of
 from patcomp.ir import aten
+from patcomp.pytorch import OpOverload, OpOverloadPacket, global_decomposition_table
 from patterns_catalog import default_decompositions, default_rules
 
 MEASURED = Path(__file__).with_name("supported_ops.json")
@@ -90,9 +89,9 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
         if is_marker(what):
             return OpSupport(operator_name(what), ("outlined",))
         return op_support(operator_name(what))
-    if isinstance(what, torch._ops.OpOverload):
+    if isinstance(what, OpOverload):
         return op_support(aten.op_name(what.name()))
-    if isinstance(what, torch._ops.OpOverloadPacket):
+    if isinstance(what, OpOverloadPacket):
         what = what._qualified_op_name
     if isinstance(what, str):
         return _together([op_support(op) for op in overloads_of(what)])
@@ -157,4 +156,4 @@ def _decompositions() -> dict[str, Any]:
 def _pytorch_decomposes() -> frozenset[str]:
     tables = (global_decomposition_table["post_autograd"], get_decomp_table())
     ops = (op for table in tables for op in table)
-    return frozenset(aten.op_name(op.name()) for op in ops if isinstance(op, torch._ops.OpOverload))
+    return frozenset(aten.op_name(op.name()) for op in ops if isinstance(op, OpOverload))

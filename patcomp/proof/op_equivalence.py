@@ -138,13 +138,14 @@ def operator_schema(op: str) -> Schema:
         RuleError: there is none.
     """
     from patcomp.ir.evaluate.eager import overload_of
+    from patcomp.pytorch import schema_of_overload
 
     op = op.replace("::", ".")
     known = aten.schema_of(op)
     if known is not None:
         return known
     try:
-        return aten.define(str(overload_of(op)._schema))
+        return aten.define(str(schema_of_overload(overload_of(op))))
     except (AttributeError, ValueError) as error:
         raise RuleError(f"PyTorch has no operator {op}; import what registers it") from error
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from patcomp.patterns import Example, Rejected, Rule, decomposition, example
+from patcomp.pytorch import pytree, schema_of_overload
 from patterns_catalog.decompositions.complex_parts import parts
 
 _Z = "3x4xcomplex<f32>"
@@ -35,7 +35,7 @@ def _moved(name: str, *examples: Example, values: tuple[str, ...] = ()) -> Rule:
     """The same op on both parts. Of the arguments named in `values`, real ones count as complex."""
     packet, _, overload_name = name.partition(".")
     overload = getattr(getattr(torch.ops.aten, packet), overload_name or "default")
-    names = [argument.name for argument in overload._schema.arguments]
+    names = [argument.name for argument in schema_of_overload(overload).arguments]
 
     @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=examples, of_complex=True)
     def moved(*arguments: Any, **options: Any) -> Any:

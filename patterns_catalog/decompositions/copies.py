@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from patcomp.patterns import Rejected, Rule, decomposition, example
+from patcomp.pytorch import pytree
 
 
 def _copy(name: str, *arguments: Any) -> Rule:

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
-from torch._prims_common import elementwise_dtypes
+
+from patcomp.pytorch import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+from patcomp.pytorch import elementwise_dtypes
 
 
 def in_floats(*operands: Any) -> tuple[list[Tensor], torch.dtype]:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from patcomp.frontend_torch.fx.nodes import ASSERTIONS, operator_name
@@ -25,6 +24,7 @@ from patcomp.ir import coreai
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import LocationAttr
+from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 Lowering = Callable[[dict[str, Value], Node, LocationAttr], Any]
 """`(values_map, node, loc)` to the node's value, or the list of its values."""
@@ -77,9 +77,9 @@ class Lowerings:
 
     def name_of(self, target: Any) -> str | None:
         """The name under which a lowering for a node's target is registered; None if there is none."""
-        if not self._functions or not isinstance(target, torch._ops.OpOverload):
+        if not self._functions or not isinstance(target, OpOverload):
             return None
-        op, overload = target._schema.name, target._overloadname
+        op, overload = schema_of_overload(target).name, overload_name(target)
         return next((name for name in (f"{op}.{overload}", op) if name in self._functions), None)
 
     def of(self, node: Node) -> Lower | None:
@@ -156,7 +156,7 @@ def argument_of(node: Node, index: int) -> Any:
     """The argument of a node at a position of its op's schema."""
     if index < len(node.args):
         return node.args[index]
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    schema = schema_of_overload(node.target).arguments  # type: ignore[union-attr]
     if not 0 <= index < len(schema):
         raise IndexError(f"{node.target} has {len(schema)} arguments, asked for {index}")
     return node.kwargs.get(schema[index].name, schema[index].default_value)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.custom.metal_reference import Reference
@@ -34,6 +33,7 @@ from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import LocationAttr, StringAttr
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected
+from patcomp.pytorch import OpOverload, statically_known_true
 
 NAMESPACE = "coreai_metal_kernels"
 MOST_PARAMETERS = 31
@@ -42,7 +42,7 @@ MOST_THREADS_PER_GROUP = 1024
 _LIBRARIES: list[torch.library.Library] = []
 """One for each definition: where several overloads of an op are in one, PyTorch aborts when it takes them down at the
 end of the process."""
-_OPS: dict[str, torch._ops.OpOverload] = {}
+_OPS: dict[str, OpOverload] = {}
 """The ops defined so far by qualified name: PyTorch's registry is one for the process, and so is this."""
 
 _SCHEMA_TYPES = {torch.Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool"}
@@ -155,7 +155,7 @@ class TorchMetalKernel:
         """The op's name in PyTorch."""
         return f"{NAMESPACE}::{self.name}.v{self._digest}"
 
-    def _defined(self) -> torch._ops.OpOverload:
+    def _defined(self) -> OpOverload:
         if self.qualified_name not in _OPS:
             kinds = zip(self.reference.kinds, self.input_names, strict=True)
             inputs = [f"{_SCHEMA_TYPES[kind]} {name}" for kind, name in kinds]

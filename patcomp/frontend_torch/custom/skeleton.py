@@ -14,6 +14,7 @@ from patcomp.frontend_torch.custom.lowerings import argument_of
 from patcomp.frontend_torch.custom.metal_kernel import NAMESPACE as METAL_KERNELS
 from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.fx.nodes import draws_random_numbers
+from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 _OF_PYTORCH = ("aten", "prims")
 _WRITING = (torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2)
@@ -29,14 +30,14 @@ def is_of_custom_op(problem: Problem) -> bool:
 def advice_for(node: Node) -> str:
     """What the user of a node's op can do."""
     target = node.target
-    if target in _WRITING and isinstance(node.args[0], torch._ops.OpOverload):
+    if target in _WRITING and isinstance(node.args[0], OpOverload):
         return f"{node.args[0].name()} writes to its arguments: define it as an op that returns new tensors"
     if draws_random_numbers(node):
         return (
             "dropout is for training: call model.eval() before torch.export.export; other random numbers have to be "
             "inputs of the model"
         )
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _OF_PYTORCH:
+    if not isinstance(target, OpOverload) or target.namespace in _OF_PYTORCH:
         return "rewrite the model without it, register a lowering for it, or add a rule for it to a catalog"
     if target.namespace == METAL_KERNELS:
         return "register the kernel: converter.register_custom_kernels([kernel])"
@@ -49,14 +50,14 @@ def skeleton(node: Node) -> str:
     It reads every argument, and comments say what each is in this node.
     """
     target = node.target
-    assert isinstance(target, torch._ops.OpOverload)
-    schema = target._schema
+    assert isinstance(target, OpOverload)
+    schema = schema_of_overload(target)
     lines = [
         "from patcomp import get_operand",
         "from patcomp.ir import coreai",
         "",
         "",
-        f'@converter.register_torch_lowering("{schema.name}.{target._overloadname}")',
+        f'@converter.register_torch_lowering("{schema.name}.{overload_name(target)}")',
         f"def lower_{schema.name.rpartition('::')[2]}(values_map, node, loc):",
     ]
     for index, argument in enumerate(schema.arguments):

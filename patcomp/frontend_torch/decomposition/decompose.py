@@ -18,16 +18,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch._decomp import global_decomposition_table
-from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import OperatorBase
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
@@ -48,6 +41,17 @@ from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
 from patcomp.ir import aten
 from patcomp.ir.evaluate.eager import overload_of
 from patcomp.patterns import Rejected
+from patcomp.pytorch import (
+    FakeTensor,
+    FakeTensorMode,
+    OperatorBase,
+    OpOverload,
+    enable_python_dispatcher,
+    global_decomposition_table,
+    is_traceable_wrapper_subclass,
+    make_fx,
+    pytree,
+)
 
 
 def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgram:
@@ -84,7 +88,7 @@ def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
     """
     origins = origins_of(program.graph)
     for node in program.graph.nodes:
-        if not isinstance(node.target, torch._ops.OpOverload) or not writes_in_place(node):
+        if not isinstance(node.target, OpOverload) or not writes_in_place(node):
             continue
         value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
         if not isinstance(value, torch.Tensor):
@@ -122,7 +126,7 @@ def _is_left_to_pytorch(node: Node) -> bool:
     """Whether a node writes in place or nests graphs."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
-    return not isinstance(node.target, torch._ops.OpOverload) or writes_in_place(node)
+    return not isinstance(node.target, OpOverload) or writes_in_place(node)
 
 
 def _without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:
@@ -178,7 +182,7 @@ class Decomposer:
                 continue
             inside, reason = None, "unsupported op"
             try:
-                inside = self.graph_of(node) if isinstance(node.target, torch._ops.OpOverload) else None
+                inside = self.graph_of(node) if isinstance(node.target, OpOverload) else None
             except Rejected as rejection:
                 reason = str(rejection)
             except Exception as error:  # whatever PyTorch's decompositions raise
@@ -235,7 +239,7 @@ class Decomposer:
     def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> GraphModule | None:
         inputs = node.all_input_nodes
         target = node.target
-        assert isinstance(target, torch._ops.OpOverload)
+        assert isinstance(target, OpOverload)
 
         def call(*tensors: torch.Tensor) -> Any:
             values = dict(zip(inputs, tensors, strict=True))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+
+from patcomp.pytorch import OpOverload, statically_known_true, sym_eq
 
 PRESERVED = (
     "aten::hardsigmoid",
@@ -27,7 +28,7 @@ PRESERVED = (
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
 
-def get_decomp_table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
 
     Use it as `exported.run_decompositions(get_decomp_table())`. It adds one, of `aten.copy`, because PyTorch loses the

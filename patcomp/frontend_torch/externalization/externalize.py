@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from torch import nn
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.externalization.markers import BEGIN, END, MarkedModule, marked_modules, scalar_text
 from patcomp.ir.attributes import composite_value
+from patcomp.pytorch import pytree
 
 
 @dataclass(frozen=True)

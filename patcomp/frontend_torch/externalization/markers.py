@@ -23,6 +23,7 @@ from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, strings
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, BoolAttr, Operation, StringAttr
+from patcomp.pytorch import OpOverload, schema_of_overload
 
 _LIBRARY = torch.library.Library("patcomp", "FRAGMENT")
 _LIBRARY.define("region_begin(Tensor[] inputs, str[] names, str[] scalars, str region) -> ()")
@@ -117,8 +118,8 @@ def marker_op(
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    assert isinstance(node.target, torch._ops.OpOverload)
-    names = [argument.name for argument in node.target._schema.arguments]
+    assert isinstance(node.target, OpOverload)
+    names = [argument.name for argument in schema_of_overload(node.target).arguments]
     return dict(zip(names, node.args, strict=False)) | node.kwargs
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.ir.types import ELEMENT_OF_TORCH, element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
+from patcomp.pytorch import is_traceable_wrapper_subclass
 
 _ELEMENTS: dict[torch.dtype, str] = {getattr(torch, dtype): name for dtype, name in ELEMENT_OF_TORCH.items()}
 _DTYPES = {name: dtype for dtype, name in _ELEMENTS.items()}

@@ -7,6 +7,7 @@ from torch.fx import Node
 
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir import aten
+from patcomp.pytorch import OpOverload, base_name, schema_of_overload
 
 ASSERTIONS = {
     "aten::_assert_async.msg",
@@ -23,12 +24,12 @@ def is_assertion(node: Node) -> bool:
     """Whether a node only checks something."""
     # with_effects(token, op, ...) is what run_decompositions makes of ops that may raise, to keep their order
     target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
-    return isinstance(target, torch._ops.OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
+    return isinstance(target, OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
 
 
 def is_untyped(node: Node) -> bool:
     """Whether an operator's node lacks `meta["val"]`; export records it, and graph passes may leave it out."""
-    return isinstance(node.target, torch._ops.OpOverload) and "val" not in node.meta and not is_assertion(node)
+    return isinstance(node.target, OpOverload) and "val" not in node.meta and not is_assertion(node)
 
 
 def is_size(node: Node) -> bool:
@@ -42,19 +43,19 @@ _RANDOM_IN_TRAINING = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_
 
 def writes_in_place(node: Node) -> bool:
     """Whether a node calls an operator that writes to one of its arguments."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and schema_of_overload(node.target).is_mutable
 
 
 def draws_random_numbers(node: Node) -> bool:
     """Whether what a node computes is random."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target._opname in _RANDOM_IN_TRAINING:
+    if not isinstance(target, OpOverload) or base_name(target) in _RANDOM_IN_TRAINING:
         return False
     return torch.Tag.nondeterministic_seeded in target.tags
 
 
 def operator_name(node: Node) -> str:
     """The name of a node's op in the `aten` dialect, or Python's name of what is not an operator overload."""
-    if isinstance(node.target, torch._ops.OpOverload):
+    if isinstance(node.target, OpOverload):
         return aten.op_name(node.target.name())
     return getattr(node.target, "__name__", str(node.target))

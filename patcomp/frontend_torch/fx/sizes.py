@@ -17,16 +17,13 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import TensorType, element_type, tensor
 from patcomp.ir.value import Value, set_name
+from patcomp.pytorch import ValueRanges, bound_sympy, free_unbacked_symbols, int_oo, sympy_interp
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

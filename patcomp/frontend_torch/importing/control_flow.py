@@ -21,6 +21,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
+from patcomp.pytorch import HigherOrderOperator
 
 Graph = Callable[..., list[Any]]
 """Imports a nested graph: values and Python numbers to values and Python numbers."""
@@ -86,7 +87,7 @@ def associative_scan(results: Zeros, combine: Graph, xs: Sequence[Value], additi
     return _loop(1, first, xs, xs, step)[len(xs) :]
 
 
-HigherOrder = torch._ops.HigherOrderOperator
+HigherOrder = HigherOrderOperator
 
 CONTROL_FLOW: dict[Any, Callable[..., list[Any]]] = {
     torch.ops.higher_order.cond: cond,

@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
@@ -36,6 +35,7 @@ from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, tensor
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Attribute, Block, UnitAttr
+from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
 from patcomp.rewrites.state import mark_mutated
 
 
@@ -290,7 +290,7 @@ class _Importer:
                 self._expand(node, self.expansions[node])
             elif node.target in CONTROL_FLOW:
                 self._control_flow(node, CONTROL_FLOW[node.target])
-            elif isinstance(node.target, torch._ops.OpOverload):
+            elif isinstance(node.target, OpOverload):
                 self._operator(node, node.target)
             else:
                 raise TypeError("it is not an operator that can be converted")
@@ -364,12 +364,12 @@ class _Importer:
             "aten.full", type_of(like), size=size, fill_value=0, dtype=element
         )
 
-    def _operator(self, node: Node, target: torch._ops.OpOverload) -> None:
+    def _operator(self, node: Node, target: OpOverload) -> None:
         self.builder.location = origin_location(self._origin(node))
         if (empty := self._without_elements(node)) is not None:
             self._results(node, empty)
             return
-        schema = aten.define(str(target._schema))
+        schema = aten.define(str(schema_of_overload(target)))
         arguments = self._arguments(node, target)
         if schema.name == "aten.as_strided":
             flatten_source(node, arguments)
@@ -432,9 +432,9 @@ class _Importer:
             self.dynamic |= {size.node.expr: size for size in known_shape(fake) if isinstance(size, torch.SymInt)}
         self.values[node] = list(made) if several else made[0]
 
-    def _arguments(self, node: Node, target: torch._ops.OpOverload) -> dict[str, Any]:
+    def _arguments(self, node: Node, target: OpOverload) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        for index, argument in enumerate(target._schema.arguments):
+        for index, argument in enumerate(schema_of_overload(target).arguments):
             if argument.name in node.kwargs:
                 value = node.kwargs[argument.name]
             elif index < len(node.args) and not argument.kwarg_only:

@@ -6,15 +6,14 @@ import copy
 from collections.abc import Iterator
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.interface.examples import example_inputs
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
 
 
 def used_once(program: ExportedProgram) -> ExportedProgram:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.pytorch import FakeTensor
 
 
 def example_inputs(program: ExportedProgram, signature: Signature) -> dict[str, Any]:

@@ -18,15 +18,12 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils import _pytree as pytree
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
-from torch.utils._sympy.interp import sympy_interp
 
 from patcomp.emit.dims import Range
 from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
+from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, pytree, sympy_interp
 
 
 def guards_of(

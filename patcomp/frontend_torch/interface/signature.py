@@ -18,10 +18,10 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
+from patcomp.pytorch import statically_known_true
 
 SYMBOLIC_ARGUMENTS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
 """Inputs and outputs that are Python numbers, which differ from run to run."""

@@ -14,16 +14,14 @@ from typing import Any
 
 import sympy
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from patcomp.frontend_torch.fx.nodes import is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
+from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree, schema_of_overload
 
 Case = Mapping[sympy.Symbol, int]
 """A size for each symbol."""
@@ -105,13 +103,13 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
 
 def _arguments(node: Node) -> dict[str, Any]:
     """The arguments of an operator by their names."""
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    names = [argument.name for argument in schema_of_overload(node.target).arguments]  # type: ignore[union-attr]
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _numbers(node: Node) -> Iterator[Any]:
     """The numbers in the arguments of a node; those that count dimensions are no sizes."""
-    given = _arguments(node) if isinstance(node.target, torch._ops.OpOverload) else {"": (node.args, node.kwargs)}
+    given = _arguments(node) if isinstance(node.target, OpOverload) else {"": (node.args, node.kwargs)}
     for name, value in given.items():
         if not name.startswith("dim"):
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, int | float))
@@ -173,7 +171,7 @@ _FOLLOWED = frozenset(
 def _is_followed(node: Node) -> bool:
     if node.target is operator.getitem or operator_name(node) in _FOLLOWED:
         return True
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    return isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
 
 
 def _result(node: Node) -> Any:

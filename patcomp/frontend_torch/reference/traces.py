@@ -25,6 +25,7 @@ from patcomp.ir.namespaces import aten_namespace, literal_values
 from patcomp.ir.types import TensorType, static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
+from patcomp.pytorch import OpOverload, can_decompose
 from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.state import MUTATION
 from patterns_catalog import default_rules
@@ -159,11 +160,11 @@ class Tracer:
         """
         with _quiet():
             program = self._exported(inputs, attributes)
-        ops = {node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+        ops = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
         return [
             form
             for form in FORMS
-            if form == FORMS[0] or any(op in _table(form) or op._can_decompose() for op in ops)  # type: ignore[attr-defined]
+            if form == FORMS[0] or any(op in _table(form) or can_decompose(op) for op in ops)  # type: ignore[attr-defined]
         ]
 
     def _exported(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> ExportedProgram:

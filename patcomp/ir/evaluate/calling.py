@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
 from patcomp.errors import EvaluationError
+from patcomp.pytorch import pytree
 
 
 def check_names(entry: str, what: str, given: Iterable[str], expected: Iterable[str], *, partial: bool = False) -> None:

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.utils import _pytree as pytree
 
 from patcomp.errors import EvaluationError, MismatchError
 from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import check_value
 from patcomp.ir.types import TensorType, element_name
+from patcomp.pytorch import pytree
 
 if TYPE_CHECKING:
     from rich.table import Table

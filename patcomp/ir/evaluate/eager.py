@@ -8,8 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-from torch.utils._pytree import tree_map_only
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.aten import AtenOp
@@ -21,12 +19,20 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue, TensorType
+from patcomp.pytorch import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    OpOverload,
+    schema_of_overload,
+    tree_map_only,
+)
 
 _ELEMENTS = {dtype: name for name, dtype in TORCH_DTYPES.items() if BIT_WIDTHS.get(name) == 8 * dtype.itemsize}
 _ELEMENTS[torch.bool] = "i1"
 
 
-def overload_of(op: str) -> torch._ops.OpOverload:
+def overload_of(op: str) -> OpOverload:
     """PyTorch's operator of a name in the `aten` dialect.
 
     Raises:
@@ -77,7 +83,7 @@ def takes(op: str, arguments: Mapping[str, Any]) -> bool:
 
 def call_of(op: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a call as PyTorch passes them on: by position up to the last one given, the others by name."""
-    schema = overload_of(op)._schema.arguments
+    schema = schema_of_overload(overload_of(op)).arguments
     positional = [argument for argument in schema if not argument.kwarg_only]
     last = max((index for index, item in enumerate(positional, 1) if item.name in arguments), default=0)
     args = [arguments.get(item.name, item.default_value) for item in positional[:last]]

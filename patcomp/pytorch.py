@@ -1,0 +1,85 @@
+"""The one place that uses PyTorch's private modules and attributes; everything else takes these names from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._decomp import global_decomposition_table
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true, sym_eq
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_map_only
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+__all__ = [
+    "ELEMENTWISE_TYPE_PROMOTION_KIND",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "FloorDiv",
+    "HigherOrderOperator",
+    "Mod",
+    "OpOverload",
+    "OpOverloadPacket",
+    "OperatorBase",
+    "PythonMod",
+    "ValueRanges",
+    "all_schemas",
+    "base_name",
+    "bound_sympy",
+    "can_decompose",
+    "elementwise_dtypes",
+    "enable_python_dispatcher",
+    "free_unbacked_symbols",
+    "global_decomposition_table",
+    "int_oo",
+    "is_traceable_wrapper_subclass",
+    "make_fx",
+    "overload_name",
+    "pytree",
+    "schema_of_overload",
+    "statically_known_true",
+    "sym_eq",
+    "sympy_interp",
+    "tree_map_only",
+]
+
+
+def schema_of_overload(op: Any) -> Any:
+    """The schema of an operator's overload."""
+    return op._schema
+
+
+def overload_name(op: OpOverload) -> str:
+    """The name of an overload without that of its operator, `Tensor`."""
+    return op._overloadname
+
+
+def base_name(op: OpOverload) -> str:
+    """The name of an operator without namespace and overload, `add`."""
+    return op._opname
+
+
+def can_decompose(op: OpOverload) -> bool:
+    """Whether PyTorch's kernel of an operator is made of other operators."""
+    return op._can_decompose()
+
+
+def all_schemas() -> list[Any]:
+    """The schemas of all operators that are registered."""
+    return torch._C._jit_get_all_schemas()
