@@ -171,8 +171,8 @@ def test_catalog_list(patcomp: Command) -> None:
     everything = patcomp("catalog", "list").out
     recovering = patcomp("catalog", "list", "--stage", "recover").out
     assert "rms_norm" in recovering
-    assert "merge_reshapes" in everything
-    assert "merge_reshapes" not in recovering
+    assert "reshape_of_reshape" in everything
+    assert "reshape_of_reshape" not in recovering
 
 
 class Unsupported(nn.Module):

@@ -101,7 +101,7 @@ def stubs() -> dict[str, str]:
         "composites.pyi": _stub("Composites", _TARGET, _composites()),
         "coreai.pyi": _stub("Coreai", _COREAI, _coreai_functions()),
         "coreai_source.pyi": _stub("CoreaiSource", _SOURCE, _source(coreai_specs)),
-        "coreai_target.pyi": _stub("CoreaiTarget", _TARGET, _target(coreai_specs)),
+        "coreai_target.pyi": _stub("CoreaiTarget", _TARGET, _target(coreai_specs, [("result_type", "Any", True)])),
     }
 
 
@@ -153,11 +153,11 @@ def _with_composites(ops: Mapping[str, list[OpSpec]]) -> dict[str, list[OpSpec]]
     return {name: [*ops.get(name, ()), *made.get(name, ())] for name in sorted({**ops, **made})}
 
 
-def _target(ops: Mapping[str, list[OpSpec]]) -> list[str]:
+def _target(ops: Mapping[str, list[OpSpec]], keywords: Sequence[Parameter] = ()) -> list[str]:
     """The ops as they are described for a later match."""
     members = [_function("op", _BY_NAME, "TargetCall")]
     for name, specs in ops.items():
-        members.append(_overloaded(_function(name, _parameters(spec), "TargetCall") for spec in specs))
+        members.append(_overloaded(_function(name, _parameters(spec), "TargetCall", keywords) for spec in specs))
     return members
 
 

@@ -45,7 +45,8 @@ class ArgumentSpec:
     """One argument of an op.
 
     `kind` is `value` (an SSA value, or None when `optional`), `values` (a list of them), `attribute`
-    (a Python value), or `mixed` (a Python value in which SSA values may stand: sizes, scalars).
+    (a Python value), `mixed` (a Python value in which SSA values may stand: sizes, scalars), or `element type`
+    (the name of the result's, which no property of the op holds).
     """
 
     name: str
@@ -160,8 +161,8 @@ class DialectView(ABC):
                 values = np.asarray(one)
         return values.size > 0 and bool(np.array_equal(np.broadcast_to(wanted, values.shape), values, equal_nan=False))
 
-    def constant(self, literal: Any, like: SSAValue | None) -> Value:
-        """A new constant at the insertion point, of the element type of `like`."""
+    def constant(self, literal: Any, like: SSAValue | None, argument: ArgumentSpec | None = None) -> Value:
+        """A new constant at the insertion point, of the element type of `like` or that an argument asks for."""
         element = like.type.element_type if like is not None and isinstance(like.type, TensorType) else None
         return coreai.constant(literal, element)
 
@@ -438,8 +439,14 @@ class CoreaiView(DialectView):
         found = _coreai_names().get(name.removeprefix("coreai."))
         return None if found is None else _coreai_spec(found)
 
+    def constant(self, literal: Any, like: SSAValue | None, argument: ArgumentSpec | None = None) -> Value:
+        index = {"IDX": "si32", "UIDX": "ui32"}.get(argument.type.partition("+")[0]) if argument else None
+        return coreai.constant(literal, index) if index else super().constant(literal, like)
+
     def arguments(self, op: Operation) -> Mapping[str, Any]:
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]
+        if op.name == "coreai.cast":
+            arguments["dtype"] = Value(op.results[0]).dtype
         for declared in OPS[op.name].ROW.properties:
             given = arguments.setdefault(declared.name, None)
             if declared.words and given is not None:
@@ -457,6 +464,10 @@ class CoreaiView(DialectView):
     def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
         row = OPS[spec.name].ROW
         given = {name: value for name, value in arguments.items() if value is not None}
+        if row.name == "cast":  # its authoring function makes no op where the type stays
+            x = given["input"]
+            cast = OPS[spec.name].create(operands=[x.ssa], result_types=[tensor(x.shape, given["dtype"])])
+            return Builder.current().insert(cast)
         made = getattr(coreai, row.builder)(**given)
         return (made[0] if isinstance(made, list) else made).ssa.owner
 
@@ -487,6 +498,8 @@ def _coreai_spec(row: Row) -> OpSpec:
         )
         for declared in row.properties
     ]
+    if row.name == "cast":
+        attributes.append(ArgumentSpec("dtype", "element type", type="ScalarType", sample="f32"))
     pair = (row.operands[0].name, row.operands[1].name) if row.commutative else None
     results = None if any(slot.variadic for slot in row.results) else len(row.results)
     return OpSpec(row.op_name, (*operands, *attributes), results, pair)

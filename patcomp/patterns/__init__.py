@@ -4,7 +4,7 @@ from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.declarations import Rewrite, decomposition, lowering, normalization, op_rule, optimization, rule
 from patcomp.patterns.driver import run
-from patcomp.patterns.expressions import Assumption, check, compute, is_in, tag
+from patcomp.patterns.expressions import Assumption, call, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import ANY, LAST, Attr, Capture, Const, any_of
@@ -35,6 +35,7 @@ __all__ = [
     "Stage",
     "Statistics",
     "any_of",
+    "call",
     "check",
     "collect",
     "composites",

@@ -239,8 +239,11 @@ class Binary(_Compound):
         for part, value in zip(self.parts, (left, right), strict=True):
             if part.is_shape and None in value:
                 raise Undefined(f"{part.text} is {value!r}, which has dynamic dimensions")
-        if self.symbol in ("==", "!=") and isinstance(left, list | tuple) and isinstance(right, list | tuple):
-            left, right = tuple(left), tuple(right)  # a shape and a list of an op's argument compare as sequences
+        if self.symbol in ("==", "!="):  # a shape, a list of an op's argument and a constant compare as sequences
+            left, right = (
+                tuple(side) if isinstance(side, list | tuple) or getattr(side, "ndim", 0) == 1 else side
+                for side in (left, right)
+            )
         try:
             return self.function(left, right)
         except (TypeError, ZeroDivisionError) as error:
@@ -450,6 +453,11 @@ class Computed(Expression):
 def tag(name: str) -> Expression:
     """The tag that `any_of(..., tag=name)` chose, None when it is not part of what matched."""
     return Tag(name)
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Expression:
+    """The result of a function of the values of expressions: `call(sorted, p.values) == p.values`."""
+    return Call(function.__name__.strip("_"), function, *arguments)
 
 
 def check(text: str, function: Callable[[Any], Any]) -> Expression:

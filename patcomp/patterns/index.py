@@ -120,7 +120,10 @@ class Index:
         return self._numbers
 
     def _op_test(self, node: OpNode, view: DialectView) -> int:
-        arguments = tuple((name, self._test(pattern, view)) for name, pattern in node.arguments.items())
+        arguments = tuple(
+            (name, WILD if node.spec.argument(name).kind == "element type" else self._test(pattern, view))
+            for name, pattern in node.arguments.items()
+        )
         key = (view.name, node.spec.name, arguments)
         if key not in self._op_tests:
             self._op_tests[key] = self._next(key, self._op_tests)

@@ -102,6 +102,11 @@ class PatternNode:
         return Property(self, "dtype", lambda value: value.dtype)
 
     @property
+    def type(self) -> Expression:
+        """Element type and shape, in a condition or as `result_type=` of a target."""
+        return Property(self, "type", lambda value: value.type.attribute)
+
+    @property
     def is_static(self) -> Expression:
         """Whether no dimension is dynamic, in a condition."""
         return Property(self, "is_static", lambda value: value.is_static)

@@ -18,7 +18,7 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule
 from patcomp.patterns.example_types import TENSOR_TYPE, limits_of
-from patcomp.patterns.language import ANY, Attr, OpNode, PatternNode
+from patcomp.patterns.language import ANY, Attr, Const, OpNode, PatternNode
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import children
 from patcomp.proof.selftest import Sample, Variant, chosen_nodes, sample
@@ -27,7 +27,7 @@ Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
 
 FLOATS = ("f32", "f16", "bf16")
-AXES = ("dim", "dims", "axis")
+AXES = ("dim", "dims", "axis", "permutation")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
 _LARGEST = 4096
 """Sizes that maps make; what is larger already, the end of an open slice, stays."""
@@ -126,9 +126,9 @@ def with_sizes(example: Mapping[str, Any], instead: Mapping[int, int]) -> dict[s
 # ---- sizes ----------------------------------------------------------------------------------------
 
 
-def _attributes(argument: Any) -> Iterator[Attr]:
-    """The attribute captures in an argument of an op."""
-    if isinstance(argument, Attr):
+def _attributes(argument: Any) -> Iterator[Attr | Const]:
+    """The captures of attributes and constants in an argument of an op."""
+    if isinstance(argument, Attr | Const):
         yield argument
     elif not isinstance(argument, PatternNode):
         for part in children(argument):

@@ -13,13 +13,14 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from patcomp.errors import EvaluationError, RuleError, StageError, UnsupportedError
+from patcomp.errors import EvaluationError, RuleError, StageError, UnsupportedError, VerifyError
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.module import IRModule, create_graph, function_type
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value, set_name
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import SSAValue, dead_code
 from patcomp.patterns import Rule, RuleSet, run
 from patcomp.patterns.language import AnyOf, ResultNode
@@ -126,8 +127,10 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
 
     try:
         source, captures = _program(drawing)
-    except InferenceError:
-        return None  # sizes that do not fit each other
+        if drawing.rule.graph.view is not aten_namespace:  # eager PyTorch refuses the others
+            verify(source, runtime=False)
+    except (InferenceError, VerifyError):
+        return None  # sizes or element types that do not fit each other
     graph = source.graph("main")
     block = graph.regions[0].block
     inputs: dict[str, Any] = {}

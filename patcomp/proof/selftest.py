@@ -21,6 +21,7 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
+from patcomp.ir.namespaces import ArgumentSpec
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp
@@ -229,31 +230,32 @@ class _Building:
         assert isinstance(root.owner, Operation)
         return Sample(self.block, root.owner, self.inputs, self.nodes)
 
-    def _constant(self, literal: Any) -> Value:
-        """A constant of the first input's element type, but for a fraction among integers."""
+    def _constant(self, literal: Any, argument: ArgumentSpec | None = None) -> Value:
+        """A constant of the element type that its argument asks for, or of the first input's, but for a fraction among
+        integers."""
         fraction = isinstance(literal, float) and not literal.is_integer()
         integers = self.like is not None and is_integer(Value(self.like).element_type)
         like = None if fraction and integers else self.like
-        return self.rule.graph.view.constant(literal, like)
+        return self.rule.graph.view.constant(literal, like, argument)
 
     def _input(self, text: str) -> SSAValue:
         return self.block.insert_arg(parse_type(text), len(self.block.args))
 
-    def value(self, node: Any) -> SSAValue:
-        """The SSA value of a pattern node."""
+    def value(self, node: Any, argument: ArgumentSpec | None = None) -> SSAValue:
+        """The SSA value of a pattern node, which is an argument of an op."""
         if id(node) not in self.made:
-            self.made[id(node)] = self._make(node)
+            self.made[id(node)] = self._make(node, argument)
         return self.made[id(node)]
 
-    def _make(self, node: Any) -> SSAValue:
+    def _make(self, node: Any, argument: ArgumentSpec | None) -> SSAValue:
         example = self.rule.example
         assert example is not None
         if isinstance(node, AnyOf):
             return self.value(node.alternatives[self.variant.choices[id(node)]])
         if isinstance(node, Capture):
-            return self._constant(example[node.name]).ssa
+            return self._constant(example[node.name], argument).ssa
         if isinstance(node, Number):
-            return self._constant(node.literal).ssa
+            return self._constant(node.literal, argument).ssa
         if isinstance(node, AnyValue):
             return (
                 self._input("f32") if self.like is None else self.block.insert_arg(self.like.type, len(self.block.args))
@@ -283,7 +285,7 @@ class _Building:
             if changed is ANY:
                 return Value(self.value(AnyValue()))
             if node.spec.argument(name).kind == "value":
-                return self._constant(changed)
+                return self._constant(changed, node.spec.argument(name))
             return self._plain(changed, node, name)
         return self._plain(pattern, node, name)
 
@@ -297,7 +299,7 @@ class _Building:
             assert self.rule.example is not None
             return self.rule.example[pattern.name]
         if isinstance(pattern, PatternNode):
-            return Value(self.value(pattern))
+            return Value(self.value(pattern, node.spec.argument(name)))
         if isinstance(pattern, list):
             return [0 if item is ANY else self._plain(item, node, name) for item in pattern]
         return pattern

@@ -3,6 +3,10 @@
 PyTorch makes a write in place, `cache[1].narrow(2, i, n).copy_(new)`, functional with one update for each view: of the
 rows in the layer, then of the layer in the cache. Each copies its whole base. One update of the cache only touches the
 new rows.
+
+These rules are procedural because a pattern cannot compare bounds: equal ones may be spelled differently (-2 or 4 of 6,
+the end as the size or a larger number, a vector or scalars joined by `concat`), and there may be any number of views
+between two of them. `bounds.py` computes with them.
 """
 
 from __future__ import annotations
