@@ -54,7 +54,7 @@ rule_app.command("test")(rule.check_rules)
 def main() -> None:
     """Runs the command line; an error is one message on standard error.
 
-    Exit codes: 0 fine, 1 findings or an error, 2 a question that makes no sense.
+    Exit codes: 0 for success, 1 for findings or an error, 2 for wrong usage.
     """
     try:
         app()

@@ -2,8 +2,8 @@
 
     from patcomp.composite_ops import RMSNorm, SDPA
 
-They are ordinary eager modules. In a model that is converted, the rules of the recover stage find the
-composites in what export makes of them.
+They are ordinary eager modules. When a model is converted, the rules of the recover stage find the
+composites in the exported ops.
 """
 
 from patcomp.frontend_torch.composite_ops import (

@@ -21,14 +21,14 @@ class EvaluationError(PatcompError, RuntimeError):
 
 
 class UnknownNameError(PatcompError, KeyError):
-    """There is nothing of a name; the message lists those there are, or those like it."""
+    """A name is unknown; the message lists the known names, or similar ones."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # that of a KeyError is its repr
+        return str(self.args[0])  # a KeyError would show the repr of the message
 
 
 def near_names(name: object, names: Iterable[str], shown: int = 5) -> str:
-    """The names that may have been meant by another, all of them if there are few: `main, decode`."""
+    """The known names that are similar to `name`, or all of them if there are few: `main, decode`."""
     names = list(names)
     if len(names) > shown:
         wanted = str(name)
@@ -37,7 +37,7 @@ def near_names(name: object, names: Iterable[str], shown: int = 5) -> str:
 
 
 class MismatchError(PatcompError, AssertionError):
-    """A program's outputs are not those of the model, within the tolerance."""
+    """A program's outputs differ from the model's by more than the tolerance."""
 
 
 class MissingToolchainError(PatcompError, ImportError):
@@ -45,7 +45,7 @@ class MissingToolchainError(PatcompError, ImportError):
 
 
 class StageError(PatcompError, RuntimeError):
-    """A stage of the pipeline failed: which stage, which rule, which op, and where the dump before it is."""
+    """A stage failed; the message names the stage, the rule, the op and the dump of the stage before."""
 
     def __init__(self, message: str, stage: str = ""):
         super().__init__(message)
@@ -57,12 +57,12 @@ class DynamicSizeError(PatcompError, TypeError):
 
 
 class RuleError(PatcompError, ValueError):
-    """A rule is declared wrongly (an argument left out, an unbound capture), or broke its promise on an op."""
+    """A rule is declared wrongly (a missing argument, an unbound capture), or built an invalid result for an op."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that prevents a conversion, or one that its user should know of, with all that is needed to find it."""
+    """A reason why a program cannot be converted, or a warning about it, with the place in the model."""
 
     message: str
     op: str = ""
@@ -70,7 +70,7 @@ class Problem:
     module_path: str = ""
     source: str = ""
     advice: str = ""
-    """What to do about it; after an empty line there may be code, to be pasted as it stands."""
+    """What the user can do; code to paste may follow after an empty line."""
 
     def __str__(self) -> str:
         places = [
@@ -96,7 +96,7 @@ class ConversionWarning(UserWarning):
 
 
 class UnsupportedError(PatcompError, ValueError):
-    """The program holds things that cannot be converted; `problems` lists every one of them."""
+    """The program cannot be converted; `problems` lists every reason."""
 
     def __init__(self, headline: str, problems: Sequence[Problem]):
         self.problems = tuple(problems)
@@ -105,9 +105,9 @@ class UnsupportedError(PatcompError, ValueError):
 
 
 class VerifyError(PatcompError, ValueError):
-    """The IR breaks rules of its dialect, or some that the Core AI runtime silently relies on.
+    """The IR breaks a rule of its dialect, or a rule that the Core AI runtime relies on without checking it.
 
-    `problems` lists every one of them; the message shows the first.
+    `problems` lists every violation; the message shows the first ones.
     """
 
     SHOWN = 20

@@ -1,4 +1,4 @@
-"""`patcomp catalog` and `patcomp ops`: what the rules are, and what they take."""
+"""`patcomp catalog` and `patcomp ops`: list the rules and the ops that they take."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def list_rules(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/catalog.md.")] = False,
     catalog: Catalogs = None,
 ) -> None:
-    """Lists every rule: name, stage, what it matches, where it is declared, what it does."""
+    """Lists every rule: name, stage, matched ops, place of declaration and description."""
     rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
     if not rules:
         raise UsageError(f"no rule has the stage {stage!r}; there are {', '.join(_stage_names())}")

@@ -1,4 +1,4 @@
-"""What the subcommands share: catalogs as the command line names them, tables, messages, errors of usage."""
+"""Helpers of the subcommands: loading catalogs, tables, messages, usage errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rule_count(entries: Collection[Rule]) -> str:
 
 
 class UsageError(PatcompError, ValueError):
-    """What was asked for makes no sense; the command ends with exit code 2."""
+    """The command line is wrong; the command ends with exit code 2."""
 
 
 Modules = Annotated[
@@ -51,7 +51,7 @@ Catalogs = Annotated[
 
 
 def wide_console() -> Console:
-    """A console for tables that are not to be folded where their reader is a program."""
+    """A console for tables; it does not wrap lines if the output is read by a program."""
     console = Console()
     if not console.is_terminal:
         console.width = 240  # a pipe has no width to fit
@@ -59,7 +59,7 @@ def wide_console() -> Console:
 
 
 def say(message: str) -> None:
-    """Print a message to the user on standard error, where it is no part of a command's data."""
+    """Print a message on standard error, because standard output is for the command's data."""
     Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -89,11 +89,11 @@ def load_catalog(name: str) -> ModuleType:
 
 
 def _imported(name: str, absent: str) -> ModuleType:
-    """The module of a dotted name, looked for where the command runs, too.
+    """Import a module by its dotted name, also from the folder where the command runs.
 
     Raises:
-        UsageError: there is none; `absent` says so.
-        PatcompError: its code fails.
+        UsageError: there is no such module; the message starts with `absent`.
+        PatcompError: the module's code fails.
     """
     if not all(map(str.isidentifier, name.split("."))):
         raise UsageError(f"{absent}: {name!r} is neither a file FILE.py nor the name of a module")
@@ -108,12 +108,12 @@ def _imported(name: str, absent: str) -> ModuleType:
 
 @contextmanager
 def running(what: str) -> Iterator[None]:
-    """Makes whatever the user's code raises, or PyTorch where it exports that, one message with its place.
+    """Turn any exception of the user's code, or of its export, into one message with its place.
 
-    What that code prints goes to standard error.
+    Redirect the output of that code to standard error.
 
     Raises:
-        PatcompError: it raised something.
+        PatcompError: the code raised an exception.
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -128,14 +128,14 @@ def running(what: str) -> Iterator[None]:
 
 
 def _place(error: BaseException) -> str:
-    """The line of the user's in which an error was raised: the last one outside of libraries and of patcomp."""
+    """The line of user code that raised an error: the last frame outside of libraries and patcomp."""
     libraries = (str(Path(__file__).parents[1]), *map(str, _library_folders()), "<")
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
     return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 def _cause(error: BaseException) -> str:
-    """The first error of those that led to one, and what to do if torchvision has raised it."""
+    """The first error in the chain of causes, with advice if torchvision raised it."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__
@@ -159,7 +159,7 @@ def load_catalogs(names: Sequence[str] | None) -> list[ModuleType]:
 
 
 def rules_with(names: Sequence[str] | None) -> RuleSet:
-    """patcomp's rules and decompositions, behind those of the named catalogs and of the installed ones."""
+    """The rules and decompositions of the named catalogs, then of installed catalogs, then patcomp's own."""
     from patcomp.patterns.user_catalogs import in_front, installed_rules, rules_of
     from patterns_catalog import default_decompositions, default_rules
 
@@ -180,12 +180,12 @@ def run_file(path: Path) -> ModuleType:
 
 
 _catalog_file = cache(run_file)
-"""A catalog is one module, however often a command asks for it: its composites can be defined only once."""
+"""The loaded catalogs. Each is imported only once, because its composites can be defined only once."""
 
 
 @contextmanager
 def _importing_from(folder: str) -> Iterator[None]:
-    """Lets modules of a folder be imported; the empty one is where the command runs."""
+    """Make the modules of a folder importable; the empty string is the current folder."""
     sys.path.insert(0, folder)
     try:
         yield
@@ -194,7 +194,7 @@ def _importing_from(folder: str) -> Iterator[None]:
 
 
 def import_modules(names: Sequence[str] | None) -> None:
-    """Imports what registers operators or classes.
+    """Import the modules that register operators or classes.
 
     Raises:
         UsageError: there is no such module.

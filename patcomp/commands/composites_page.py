@@ -24,7 +24,7 @@ def recovered_by(rules: Iterable[Rule]) -> dict[Composite, list[Rule]]:
 
 
 class _Reader:
-    """Finds the composites that a rule makes: those its target names, or its functions mention.
+    """Finds the composites that a rule makes, in its target or in the code of its functions.
 
     A rule may instead build an ATen op that another rule takes.
     """
@@ -39,7 +39,7 @@ class _Reader:
             yield from self.mentioned(call.view.spec(call.name))
 
     def mentioned(self, item: Any) -> Iterator[Composite]:
-        """The item, if it is a composite, else those in the code of a function or a class of the same module."""
+        """The item if it is a composite; otherwise the composites in the code of a function or class of the module."""
         if id(item) in self.seen:
             return
         self.seen.add(id(item))

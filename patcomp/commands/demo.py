@@ -51,13 +51,13 @@ def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def run_demo(console: Console, folder: Path) -> bool:
-    """Converts the Llama, prints what happened, and writes asset and stage dumps; whether the numbers agree.
+    """Convert the Llama, print a report, write the asset and stage dumps; return whether the numbers agree.
 
-    Without `coreai-core` the numbers are those of the reference evaluator alone, and there is no asset.
+    Without `coreai-core`, only the reference evaluator runs the program, and no asset is written.
 
     Raises:
         PatcompError: transformers is not installed, or cannot be imported.
-        OSError: the folder cannot be written, or what stands at the asset's path is none.
+        OSError: the folder cannot be written, or the asset's path has something other than an asset.
     """
     stages, path, saves = folder / "stages", folder / "llama.aimodel", has_toolchain()
     check_target(path)

@@ -1,4 +1,4 @@
-"""`patcomp lint-catalog`: overlaps, rules that hide each other, rules that nothing fires or tests."""
+"""`patcomp lint-catalog`: rules that overlap, hide each other, never fire or have no test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lint_catalog(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Lists what is suspicious about the rules; with --catalog, about those of the given catalogs alone."""
+    """Lists suspicious rules; with --catalog, only those of the given catalogs."""
     from patterns_catalog.explained import EXPLAINED
 
     quiet()

@@ -43,12 +43,12 @@ def load_model(model: str, modules: Sequence[str] | None = None, *, train: bool 
     Args:
         model: a file that `torch.export.save` wrote, or `FILE.py:FUNCTION`.
         modules: modules to import first.
-        train: whether a module keeps its mode; otherwise it is put into eval mode, which is said.
+        train: whether a module keeps its mode; otherwise it is put into eval mode, with a note.
 
     Raises:
-        UsageError: it names a folder, or a Python file without a function.
-        PatcompError: the file is not one that `torch.export.save` wrote, or one of the modules that it needs
-            cannot be imported; the function returns something else.
+        UsageError: the argument is a folder, or a Python file without a function.
+        PatcompError: `torch.export.save` did not write the file, a module that it needs cannot be imported, or the
+            function returns neither a program nor a module with inputs.
         FileNotFoundError: there is no such file.
     """
     from patcomp.commands.torchvision import declare_operators, misfit
@@ -68,7 +68,7 @@ def load_model(model: str, modules: Sequence[str] | None = None, *, train: bool 
 def convert_model(
     model: str, modules: Sequence[str] | None, catalogs: Sequence[str] | None, *, train: bool = False
 ) -> AIProgram:
-    """The converted program of what the command line names, stages and all."""
+    """Convert the model that the command line names."""
     from patcomp import TorchConverter
 
     converter = TorchConverter(catalog=load_catalogs(catalogs))
@@ -76,7 +76,7 @@ def convert_model(
 
 
 def _call(path: Path, function: str, train: bool) -> ExportedProgram:
-    """What a function of a Python file returns, exported where it is not yet."""
+    """Call a function of a Python file; export the result if it is a module with inputs."""
     import torch
 
     made = getattr(run_file(path), function, None)
@@ -151,7 +151,7 @@ def _check_file(path: Path) -> None:
 
 
 class _Reasons(logging.Filter):
-    """Keeps what PyTorch logs when it cannot load a program, and its exceptions say only that it could not."""
+    """Keeps the exceptions that PyTorch logs if it cannot load a program, because its own exception has no reason."""
 
     LOGGERS = ("torch.export", "torch.export.pt2_archive._package")
 

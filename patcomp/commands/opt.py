@@ -32,7 +32,7 @@ def opt(
     ] = False,
     catalog: Catalogs = None,
 ) -> None:
-    """Parses and verifies a text, runs the named stages on it, and prints what comes out."""
+    """Parses and verifies a text, runs the named stages on it, and prints the result."""
     from patcomp.rewrites.passes import run_passes, stage_pass
     from patcomp.rewrites.pipeline import STAGES
 

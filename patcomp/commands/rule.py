@@ -50,7 +50,7 @@ def check_rules(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Runs the tests that follow from each rule's declaration and examples; shows a counterexample to what fails."""
+    """Runs the tests that follow from each rule's declaration and examples; shows a counterexample for each failure."""
     from patcomp.patterns import collect
     from patcomp.proof.converted import converted_checks
     from patterns_catalog import default_rules
@@ -107,10 +107,10 @@ def _result(check: Check) -> str:
 
 @contextlib.contextmanager
 def _runtime(wanted: bool | None) -> Iterator[Runner | None]:
-    """What runs programs on the runtime, in a child process; None where that is not wanted.
+    """The runtime in a child process; None if the tests do not use it.
 
     Raises:
-        UsageError: it is wanted, and `coreai-core` is not installed.
+        UsageError: `--runtime` is given, but `coreai-core` is not installed.
     """
     from patcomp.emit.asset import has_toolchain
     from patcomp.emit.native import Native

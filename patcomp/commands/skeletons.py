@@ -1,4 +1,4 @@
-"""What `patcomp rule new` writes: rules that work as they are, with the places to change marked."""
+"""The skeletons of `patcomp rule new`: complete rules, with the places to change marked."""
 
 from __future__ import annotations
 

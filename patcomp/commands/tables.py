@@ -1,4 +1,4 @@
-"""What a conversion did, as tables for the terminal."""
+"""Tables for the terminal that describe a conversion."""
 
 from __future__ import annotations
 

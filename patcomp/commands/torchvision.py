@@ -1,7 +1,7 @@
-"""torchvision whose C++ operators do not fit PyTorch: one built for CUDA beside PyTorch for the CPU, for instance.
+"""Support for a torchvision whose C++ operators do not load, such as one for CUDA with a PyTorch for the CPU.
 
-Such a torchvision fails when it is imported, with `operator torchvision::nms does not exist`, and so does every model
-of transformers. Few models call these operators, and declaring them is enough for the others.
+Its import fails with `operator torchvision::nms does not exist`, and so does the import of transformers models. Few
+models call these operators; for all others it is enough to declare the operators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ADVICE = "install the torchvision that was built for your PyTorch; for the CPU: 
 ADVICE += "--no-deps torchvision --index-url https://download.pytorch.org/whl/cpu"
 
 _DECLARED: list[torch.library.Library] = []
-"""A declaration lasts as long as its library."""
+"""The libraries with the declarations; a declaration lasts as long as its library object."""
 
 
 def declare_operators() -> None:
@@ -45,7 +45,7 @@ def _loads(extension: Path) -> bool:
 
 
 def misfit() -> str:
-    """What to tell the user if torchvision was imported with declared operators; else empty."""
+    """The note for the user if torchvision was imported with declared operators; empty otherwise."""
     if not _DECLARED or "torchvision" not in sys.modules:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Getting programs out: `.aimodel` assets."""
+"""Programs as `.aimodel` assets, and how to run and check them."""
 
 from patcomp.emit.asset import Asset, AssetError, load, parse_with_toolchain, save_asset
 

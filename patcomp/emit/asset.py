@@ -1,7 +1,7 @@
-"""`.aimodel` assets: handing a module to `coreai-core`, saving it, loading and running it.
+"""`.aimodel` assets: pass a module to `coreai-core`, save it, load it and run it.
 
-The program goes over as text in MLIR's generic form, the weights as buffers: a weight is never printed
-and never copied here. `coreai-core` is imported when first needed, because much of patcomp works without.
+The program is passed as text in MLIR's generic form and the weights as buffers: this code never prints or
+copies a weight. `coreai-core` is imported when first needed, because much of patcomp works without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from patcomp.ir.types import shape_of, storage_bytes
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, TensorType
 
 BLOB_ALIGNMENT = 16
-"""Alignment in bytes of weights in the asset; the loader aborts on more, because it reads to such an address."""
+"""Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
 
 
 class AssetError(PatcompError, RuntimeError):
@@ -47,7 +47,7 @@ def toolchain() -> SimpleNamespace:
         MissingToolchainError: `coreai-core` is not installed.
     """
     try:
-        # first: the compiler's dialect modules cannot be imported before it
+        # import this first: without it, the compiler's dialect modules cannot be imported
         import coreai.authoring  # noqa: F401
         from coreai._compiler import ir
         from coreai._compiler.context import Context
@@ -78,7 +78,7 @@ def has_toolchain() -> bool:
 
 @dataclass(frozen=True)
 class Asset:
-    """A saved program, to run; `patcomp.load` and `AIProgram.save_asset` return one.
+    """A saved program that can be run; `patcomp.load` and `AIProgram.save_asset` return one.
 
         asset = patcomp.load("model.aimodel")
         outputs = asset.run({"x": x})
@@ -116,7 +116,7 @@ class Asset:
 
     @property
     def initial_state(self) -> StateArrays:
-        """What the buffers start from, by entry point and name; empty if no entry point has a state."""
+        """The initial contents of buffers, by entry point and name; empty if no entry point has a state."""
         return read_state(self.path)
 
     def new_state(self, entrypoint: str = "main") -> dict[str, np.ndarray]:
@@ -140,8 +140,8 @@ class Asset:
 
         Args:
             inputs: numpy arrays or torch tensors by name; 64-bit values are narrowed when they fit.
-            state: the content of states by name, `asset.new_state()` or that of the last call, written in place. States
-                that it lacks start from their initial values, and so do all without it.
+            state: the contents of states by name, from `asset.new_state()` or the last call; updated in place. A state
+                that is not given starts from its initial value.
             entrypoint: name of the function.
 
         Returns:
@@ -177,7 +177,7 @@ class Asset:
         return outputs
 
     def close(self) -> None:
-        """Releases the compiled model, which `run` makes again when needed; the end of the asset's life does so too."""
+        """Release the compiled model, as deleting the asset does; a later `run` compiles it again."""
         if (loaded := vars(self).pop("_loaded", None)) is not None:
             loaded.close()
 
@@ -227,15 +227,15 @@ def save_asset(
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
 ) -> Asset:
-    """Write a program as an `.aimodel` folder, in the place of an asset that is there.
+    """Write a program as an `.aimodel` folder, replacing an existing asset.
 
-    Whatever interrupts it, the old or the new asset is whole.
+    If the save is interrupted, either the old or the new asset is complete.
 
     Args:
         module: the program in the `coreai` dialect.
-        path: the folder; an asset or an empty folder is replaced, and anything else only by `force`.
+        path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
         metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
-        state: what buffers start from, by entry point and name.
+        state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
 
     Raises:
@@ -272,7 +272,7 @@ def temporary_asset(module: IRModule) -> Iterator[Asset]:
 
 @contextmanager
 def _handed_over(module: IRModule, metadata: Any, name: str) -> Iterator[Callable[[Path], None]]:
-    """Hand a program over to the toolchain; yields what writes it as a new folder."""
+    """Pass a program to the toolchain; yield a function that writes it as a new folder."""
     check_blobs(module)
     tools = toolchain()
     with tools.Context()._mlir_context:
@@ -332,7 +332,7 @@ def check_blobs(module: IRModule) -> None:
 
 
 class _HandOverPrinter(TextPrinter):
-    """Prints weights under one stand-in name: a name in the text would be taken when the buffer is attached."""
+    """Prints all weights under one placeholder name: a name in the text could not be used for a buffer again."""
 
     def _print_attribute_text(self, attribute: Attribute) -> None:
         if isinstance(attribute, DenseResourceAttr):
@@ -356,7 +356,7 @@ def _parse(tools: SimpleNamespace, text: str) -> Any:
 
 
 def _messages(error: Any, text: str) -> Iterator[str]:
-    """The diagnostics of a parse, each with the line of text that it is about."""
+    """The diagnostics of a parse, each with its line of text."""
     lines = text.splitlines()
     for diagnostic in error.error_diagnostics:
         place = str(diagnostic.location)

@@ -17,9 +17,9 @@ class CompositeCall:
 
     composite: str
     rule: str
-    """The rule that made it out of other ops; empty where nothing is known of that."""
+    """The rule that recovered the call; empty if unknown."""
     origins: tuple[Origin, ...]
-    """The nodes of the model that it stands for, the one that gave its result first."""
+    """The nodes of the model that the call replaces; the first one produces the result."""
 
     @property
     def place(self) -> str:
@@ -29,15 +29,15 @@ class CompositeCall:
 
 @dataclass(frozen=True)
 class CompositeReport:
-    """The composites of a program; as text, a line for each call under a line for each composite."""
+    """The composites of a program; the text has a line for each composite, followed by a line for each call."""
 
     calls: tuple[CompositeCall, ...]
     overlaps: tuple[str, ...] = ()
-    """Where two rules of equal priority and size matched, so that only the order of declaration chose."""
+    """Places where two rules of equal priority and size matched, so that the order of declaration decided."""
     diagnostics: tuple[Problem, ...] = ()
-    """What conversion warned of."""
+    """The warnings of the conversion."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """How large the numbers of narrowed int64 inputs may be, by entry point and name."""
+    """The largest magnitude of each narrowed int64 input, by entry point and name."""
 
     @property
     def counts(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Hardware constraints: how the memory of an entry point's inputs, outputs and states is laid out.
+"""Hardware constraints: the memory layout of an entry point's inputs, outputs and states.
 
     @main(%x: tensor<4xf32, #coreaix.hw_constraints<MTLBuffer, alignments: [1x1], interleave: [1]>>) -> ...
       %0 = coreaix.copy_discarding_constraints(%x) : ...
@@ -24,7 +24,7 @@ _TEXT = re.compile(r"#coreaix\.hw_constraints<(\w+, alignments: \[([\dx?]*)\], i
 
 
 def constrain(graph: Operation, constraints: Mapping[str, Any]) -> None:
-    """Gives inputs, outputs and states of a graph hardware constraints.
+    """Add hardware constraints to inputs, outputs and states of a graph.
 
     Args:
         graph: the entry point, changed in place.
@@ -72,7 +72,7 @@ def _constrained(type_: Attribute, name: str, constraints: Any) -> Attribute:
 
 
 def _argument(block: Block, index: int, type_: Attribute) -> None:
-    """Gives an argument another type, and its uses what they had."""
+    """Change the type of an argument; convert it back for its uses."""
     old, top = block.args[index], block.first_op
     assert top is not None
     new = block.insert_arg(type_, index)

@@ -1,4 +1,4 @@
-"""The dynamic dimensions of an entry point: their names, ranges, and how those of its inputs depend on each other."""
+"""The dynamic dimensions of an entry point: their names, their ranges, and how they depend on each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from patcomp.emit.guards import Guard
 from patcomp.errors import EvaluationError
 
 Place = tuple[str, int | None]
-"""An input or state and one of its axes; None for the value of an input that is a number."""
+"""The name of an input or state, and an axis; the axis is None for the value of a scalar input."""
 
 Range = tuple[int, int | None]
 """The smallest and the largest value, both included; None for no limit."""
@@ -18,7 +18,7 @@ Range = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of a dimension as a polynomial of named ones: `2*seq + 1`."""
+    """The size of a dimension as a polynomial of named dimensions: `2*seq + 1`."""
 
     terms: tuple[tuple[int, tuple[str, ...]], ...]
     """Factor and names of each product; no names for the constant."""
@@ -38,7 +38,7 @@ class Extent:
 
     @property
     def number(self) -> int | None:
-        """The size, where it depends on no name."""
+        """The size, if it depends on no name."""
         return None if self.names else sum(factor for factor, _ in self.terms)
 
     def given(self, sizes: Mapping[str, int]) -> Extent:
@@ -51,8 +51,10 @@ class Extent:
         return Extent(tuple((factor, names) for names, factor in terms.items() if factor))
 
     def solved(self, size: int) -> tuple[str, int, int] | None:
-        """The one name in it, with the quotient and the remainder of what it is when the whole is `size`; None if
-        there are several names, or it is not linear."""
+        """Solve `extent = size` for its one name: the name, the quotient and the remainder.
+
+        None if there are several names, or the extent is not linear.
+        """
         rest = sum(factor for factor, names in self.terms if not names)
         products = [(factor, names) for factor, names in self.terms if names]
         if len(products) != 1 or len(products[0][1]) != 1:
@@ -63,12 +65,12 @@ class Extent:
 
 @dataclass(frozen=True)
 class Dims:
-    """What is known of the dynamic dimensions of an entry point."""
+    """The facts about the dynamic dimensions of an entry point."""
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     """The range of each named dimension."""
     extents: Mapping[Place, Extent] = field(default_factory=dict)
-    """The size of each dynamic dimension of the inputs and states, and what inputs are that are numbers."""
+    """The size of each dynamic dimension of the inputs and states, and the value of each scalar input."""
     guards: tuple[Guard, ...] = ()
     """Conditions on the named dimensions that the ranges do not imply: at other sizes the program would be wrong."""
 
@@ -81,11 +83,11 @@ class Dims:
         )
 
     def sizes(self, found: Mapping[Place, int]) -> dict[str, int]:
-        """The named dimensions that sizes of inputs imply.
+        """Solve the sizes of inputs for the named dimensions.
 
         Raises:
-            EvaluationError: one is out of its range, not whole, or another than a size before implies; or a guard does
-                not hold.
+            EvaluationError: a dimension is out of its range or not an integer, two sizes contradict each other, or a
+                guard does not hold.
         """
         sizes: dict[str, int] = {}
         waiting = {place: extent for place, extent in self.extents.items() if place in found}
@@ -118,7 +120,7 @@ class Dims:
         return sizes
 
     def _broken(self, guard: Guard, sizes: Mapping[str, int], found: Mapping[Place, int]) -> str:
-        """What to say of sizes for which a guard does not hold."""
+        """The message about sizes for which a guard does not hold."""
         places = {name: next(p for p in found if name in self.extents[p].names) for name in guard.names}
         inputs = " and ".join(_what(place, found) for place in dict.fromkeys(places.values()))
         named = [name for name, place in places.items() if str(self.extents[place]) != name]
@@ -130,16 +132,16 @@ class Dims:
         )
 
     def fixed(self, sizes: Mapping[str, int]) -> dict[Place, int]:
-        """The places whose size is a number when some dimensions are fixed."""
+        """The places whose size becomes a number when some dimensions are fixed."""
         numbers = {place: extent.given(sizes).number for place, extent in self.extents.items()}
         return {place: number for place, number in numbers.items() if number is not None}
 
     def check(self, sizes: Mapping[str, int]) -> None:
-        """Checks dimensions that are to be fixed.
+        """Check the dimensions to fix.
 
         Raises:
-            ValueError: one does not exist or is out of its range, or a guard does not hold; the message lists those
-                there are.
+            ValueError: a dimension does not exist or is out of its range (the message lists the dimensions), or a
+                guard does not hold.
         """
         listed = ", ".join(f"{name} ({_limits(*limits)})" for name, limits in self.ranges.items()) or "none"
         for name, size in sizes.items():
@@ -168,7 +170,7 @@ def _limits(low: int, high: int | None) -> str:
 
 
 def _advice(low: int, size: int) -> str:
-    """What to do about size 1, which export leaves out of `Dim.AUTO` and `Dim.DYNAMIC`."""
+    """Advice about size 1, which export excludes from `Dim.AUTO` and `Dim.DYNAMIC`."""
     if (low, size) != (2, 1):
         return ""
     return "; Dim.AUTO and Dim.DYNAMIC start at 2, so export with Dim('name', min=1), or once more with size 1 fixed"

@@ -48,7 +48,7 @@ class Guard:
     operator: str
     """A key of `_FUNCTIONS`: an operator of Python or the name of a function."""
     operands: tuple[Guard | str | int | float, ...]
-    """Parts of the expression: names of dimensions and numbers, at the leaves."""
+    """Operands of the expression; the leaves are numbers and names of dimensions."""
 
     def __str__(self) -> str:
         binding = _BINDING.get(self.operator)

@@ -1,4 +1,4 @@
-"""An asset in memory: compiled once, then run as often as wanted, from code that knows nothing of `asyncio`."""
+"""An asset in memory: compiled once, then called any number of times, without `asyncio`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from patcomp.ir.types import ELEMENT_OF_TORCH, tensor
 from patcomp.ir.xdsl import TensorType
 
 _ELEMENTS = {name.replace("_", ""): element for name, element in ELEMENT_OF_TORCH.items()}
-"""The element types by the names that the runtime's descriptors have for them."""
+"""The element types, by their names in the runtime's descriptors."""
 
 
 class LoadedModel:
@@ -86,7 +86,7 @@ class LoadedModel:
 def checked(
     function: Any, inputs: Mapping[str, Any], state: Mapping[str, Any], entrypoint: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs and states as tensors of the types that a function takes, because the runtime aborts on some others.
+    """Convert inputs and states to tensors of the function's types, because the runtime aborts on some others.
 
     Raises:
         EvaluationError: one is missing, unknown, or of another type or shape.

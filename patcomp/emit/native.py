@@ -1,4 +1,4 @@
-"""The Core AI runtime in a child process, because native code can abort the process that it is in.
+"""The Core AI runtime in a child process, because native code can abort its process.
 
 with contextlib.closing(Native()) as native:
     outputs = native.run(module, {"x": array})

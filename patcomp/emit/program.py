@@ -186,10 +186,10 @@ class AIProgram:
         return self.report().counts
 
     def report(self) -> CompositeReport:
-        """Each call of a composite: the rule that recovered it, and where in the model it comes from; and where rules
-        overlap; and what conversion warned of.
+        """The calls of composites (the rule that recovered each, and its place in the model), overlaps of rules, and
+        the warnings of the conversion.
 
-        `print(program.report())` shows a line for each. A program of `Mode.RELEASE` knows no places.
+        `print(program.report())` shows a line for each. A program of `Mode.RELEASE` has no places.
         """
         overlaps = (str(overlap) for report in self.reports for overlap in report.statistics.overlaps)
         return CompositeReport(
@@ -197,17 +197,17 @@ class AIProgram:
         )
 
     def optimize(self) -> AIProgram:
-        """Returns the program: `to_coreai` has optimized it already."""
+        """Return the program unchanged, because `to_coreai` has optimized it already."""
         return self
 
     def save_asset(self, path: str | Path, metadata: Any = None, *, force: bool = False) -> Asset:
-        """Write the program as an `.aimodel` folder, in the place of an asset that is there.
+        """Write the program as an `.aimodel` folder, replacing an existing asset.
 
-        Whatever interrupts it, the old or the new asset is whole. The asset's `initial_state` is what buffers start
-        from; the runtime's caller owns the state and hands it over.
+        If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
+        initial contents of buffers. The caller of the runtime owns the state and passes it to each call.
 
         Args:
-            path: the folder; an asset or an empty folder is replaced, and anything else only by `force`.
+            path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
             metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
             force: replace whatever is at the path.
 
@@ -236,25 +236,25 @@ class AIProgram:
             outputs = program.run({"tokens": tokens})["logits"]     # by name
 
         Args:
-            arguments, keywords: those of the model, as they were when it was exported; or one mapping of input names to
-                tensors, or keywords with the names of all inputs. Torch tensors or numpy arrays; 64-bit values are
-                narrowed when they fit. An input that the model writes to is not changed.
+            arguments, keywords: the model's arguments, with the structure that they had at export; or one mapping of
+                input names to tensors; or keywords with the names of all inputs. Torch tensors or numpy arrays; 64-bit
+                values are narrowed if they fit. An input that the model writes to is not changed.
             entrypoint: the graph to call.
-            state: the content of states by name, `program.new_state()` or that of the last call; it gets the content
-                after the run. States that it lacks start from their initial values, and so do all without it.
-            backend: `"evaluator"` (torch tensors out, anywhere) or `"runtime"` (numpy arrays out, coreai-core). The
-                latter compiles the program in each call, which is for checks: `save_asset(path).run` compiles it
-                once for many.
+            state: the contents of states by name, from `program.new_state()` or the last call; updated in place. A
+                state that is not given starts from its initial value.
+            backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
+                numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
+                compiles the program once.
 
         Returns:
-            What the model returns; outputs by name, if the inputs were given so.
+            The model's result; or the outputs by name, if the inputs were given by name.
 
         Raises:
             EvaluationError: an input or state is missing, unknown or of another type; a size is out of its range,
-                contradicts another or breaks a guard; a Python value is another than when the model was exported.
-            EvaluationError: the program has Metal kernels, and the runtime is asked for where there is no Metal.
-            MissingToolchainError: the runtime is asked for and coreai-core is not installed.
-            TypeError: a state that cannot be written to.
+                contradicts another or breaks a guard; a Python value differs from its value at export.
+            EvaluationError: the program has Metal kernels, and `"runtime"` is not on an Apple device.
+            MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
+            TypeError: a state cannot be written to.
         """
         from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call, result_of
 
@@ -326,7 +326,7 @@ class AIProgram:
         )
 
     def _check_limits(self, values: Mapping[str, Any], entrypoint: str) -> None:
-        """Warns of inputs and states that are so large that what is computed from them may not fit 32 bits."""
+        """Warn of inputs and states so large that results computed from them may not fit 32 bits."""
         for name, limit in self.limits.get(entrypoint, {}).items():
             if name in values and bool(((values[name] > limit) | (values[name] < -limit)).any()):
                 warnings.warn(
@@ -338,22 +338,22 @@ class AIProgram:
 
     @property
     def _has_device(self) -> bool:
-        """Whether this machine has what the program needs: Metal kernels need an Apple device."""
+        """Whether this machine can run the program: Metal kernels need an Apple device."""
         return sys.platform == "darwin" or all(op.name != "coreai.metal4_kernel" for op in self.module.op.walk())
 
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
-        """A program for fixed sizes; this one stays as it is, and they share the weights.
+        """A program for fixed sizes; it shares the weights with this program, which does not change.
 
             program.specialize({"batch": 4})
 
         Args:
-            sizes: the size of each dimension to fix, by its name in `program.signature().dims`. Dimensions that derive
-                from them follow, and so do the shapes inside; with all fixed, every shape is known.
+            sizes: the size of each dimension to fix, by its name in `program.signature().dims`. Derived dimensions and
+                inner shapes follow; if all dimensions are fixed, every shape is static.
             entrypoint: the graph to specialise; others stay dynamic.
 
         Raises:
             KeyError: there is no such entry point.
-            ValueError: there is no such dimension, or the size is out of its range; the message lists those there are.
+            ValueError: there is no such dimension, or the size is out of its range; the message lists the dimensions.
             LookupError: the program was not made by a converter.
         """
         types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
@@ -365,7 +365,7 @@ class AIProgram:
     def set_static_shape_config(
         self, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
     ) -> None:
-        """Replaces a dynamic entry point by one of static shapes for each configuration, in place.
+        """Replace a dynamic entry point by a static one for each configuration, in place.
 
             program.set_static_shape_config("main", {"short": {"tokens": (1, 32)}, "long": {"tokens": (1, 512)}})
 
@@ -378,7 +378,7 @@ class AIProgram:
 
         Raises:
             KeyError: there is no such entry point.
-            ValueError: no configuration; a name that is taken; no such input, or a shape that does not fit.
+            ValueError: there is no configuration, a name is taken, an input does not exist, or a shape does not fit.
             LookupError: the program was not made by a converter.
         """
         types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
@@ -400,7 +400,7 @@ class AIProgram:
         self.initial_state = {new: self.initial_state[old] for new, old in new_names if old in self.initial_state}
 
     def set_hardware_constraints(self, entrypoint: str, hw_constraint_config: Mapping[str, Any]) -> None:
-        """Lays the memory of inputs, outputs and states of an entry point out as hardware wants it, in place.
+        """Set the memory layout of inputs, outputs and states of an entry point for the hardware, in place.
 
         Args:
             entrypoint: the graph.
@@ -435,8 +435,8 @@ class AIProgram:
         """Compares the program with eager PyTorch on given inputs.
 
         Args:
-            model: the PyTorch model, unchanged by this; states start from what its buffers hold.
-            inputs: its arguments, as a sequence, by keyword, or a tensor that is the only one.
+            model: the PyTorch model, which is not changed; states start from the contents of its buffers.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
             entrypoint: the graph to call.
             tolerance: largest absolute difference that passes.
             backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
@@ -449,7 +449,7 @@ class AIProgram:
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
             KeyError: there is no such entry point.
-            ValueError: no backend, or one that there is not.
+            ValueError: no backend is given, or an unknown one.
         """
         from patcomp.ir.evaluate import verify_outputs
 

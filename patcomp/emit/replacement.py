@@ -1,8 +1,8 @@
-"""Replace an asset by a new one so that, whatever interrupts it, the old or the new one is whole.
+"""Replace an asset so that, if the save is interrupted, either the old or the new asset is complete.
 
-The new asset is written into a working folder beside the target, `.NAME.saving` for `NAME`. Then the old one is
-renamed into that folder and the new one out of it. When the process is killed in between, the folder stays, and the
-next save of the target clears it up; so does loading it, if it is not in its place.
+The new asset is written into a working folder next to the target, `.NAME.saving` for `NAME`. Then the old asset is
+renamed into that folder and the new one out of it. If the process is killed, the folder stays. The next save of the
+target deletes it; loading does so too if the asset is not in its place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STATE_FILE = "initial_state.npz"
-"""The file in an asset for what its states start from."""
+"""The file in an asset with the initial contents of its states."""
 
 _REQUIRED = ("metadata.json", "main.mlirb")
 _OPTIONAL = ("main.hash", STATE_FILE, ".DS_Store")
@@ -26,7 +26,7 @@ _OLD = "old.aimodel"
 
 
 def check_target(target: Path, force: bool = False) -> None:
-    """Check that an asset may be saved at a path: nothing but another asset is lost, and the folder can be written.
+    """Check that an asset may be saved at a path: only an asset is replaced there, and the folder can be written.
 
     Args:
         target: the asset's folder.
@@ -34,8 +34,8 @@ def check_target(target: Path, force: bool = False) -> None:
 
     Raises:
         ValueError: the path does not end in `.aimodel`.
-        FileExistsError: something stands there that is not an asset.
-        PermissionError: the folder that is to hold the asset cannot be written.
+        FileExistsError: the path has something other than an asset.
+        PermissionError: the folder of the asset cannot be written.
         NotADirectoryError: a part of the path is a file.
     """
     if target.suffix != ".aimodel":
@@ -61,7 +61,7 @@ def not_an_asset(path: Path) -> str:
 
 
 def _obstacle(target: Path) -> str:
-    """What stands at a path that a save must not replace; empty if nothing does."""
+    """The file or folder at a path that a save must not replace; empty if there is none."""
     if not target.exists():
         return ""
     names = sorted(entry.name for entry in target.iterdir()) if target.is_dir() else ["a file"]
@@ -109,7 +109,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def replacing(target: Path, force: bool = False) -> Iterator[Path]:
-    """Yield a path at which to write the new asset, and put what is there in the target's place at the end.
+    """Yield a path for the new asset, and move the asset from there to the target at the end.
 
     On an error the old asset stays or comes back.
 
@@ -129,7 +129,7 @@ def replacing(target: Path, force: bool = False) -> Iterator[Path]:
 
 
 def recover(target: Path) -> None:
-    """Put the old asset back where a save was interrupted after it had renamed it and before the new one was there."""
+    """Put the old asset back if a save was interrupted after renaming it and before the new one took its place."""
     place = target.resolve()
     if not place.exists() and _working_path(place).exists():
         with _working_folder(place):
@@ -138,7 +138,7 @@ def recover(target: Path) -> None:
 
 @contextlib.contextmanager
 def _working_folder(place: Path) -> Iterator[Path]:
-    """An empty folder for one save of an asset; others wait. What an interrupted save left in it is cleared up."""
+    """An empty folder for one save of an asset; other saves wait. Leftovers of an interrupted save are deleted."""
     folder = _working_path(place)
     with _lock_in(folder) as lock:
         _clear(folder, place)
@@ -193,7 +193,7 @@ def _lock_in(folder: Path) -> Iterator[Path]:
 
 
 def _names_open_file(path: Path, descriptor: int) -> bool:
-    """Whether a path still names an open file; it does not when the save that held the lock has removed it."""
+    """Whether a path still names an open file; the save that held the lock may have removed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -201,7 +201,7 @@ def _names_open_file(path: Path, descriptor: int) -> bool:
 
 
 def _flush(folder: Path) -> None:
-    """Have the disk report now what it cannot store."""
+    """Flush to disk, so that an error of storage is raised now."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What an entry point takes and gives: its inputs, outputs and states, and the call of the model that it came from."""
+"""The interface of an entry point: its inputs, outputs and states, and the call of the model that it comes from."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """How the model itself is called.
+    """The arguments and result of the model itself.
 
-    Each leaf of its arguments is the name of an input or state, each leaf of its result that of an output, or `Fixed`.
+    Each leaf of the arguments is the name of an input or state, each leaf of the result the name of an output; a leaf
+    may also be `Fixed`.
     """
 
     arguments: tuple[str | Fixed, ...]
@@ -89,7 +90,7 @@ class EntrySignature:
 
 
 def entry_signature(graph: Operation, call: ModelCall | None = None, dims: Dims | None = None) -> EntrySignature:
-    """The interface of a graph; a value without a name goes by its position."""
+    """The interface of a graph; a value without a name is named by its position."""
     types, dims = function_type(graph.regions[0].block), dims or Dims()
     arguments = [spec and _named(spec, dims) for spec in _specs(names_of(graph, "arg_attrs"), list(types.inputs))]
     results = _specs(names_of(graph, "res_attrs"), list(types.outputs))

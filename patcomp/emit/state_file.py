@@ -1,10 +1,10 @@
-"""Initial state of an asset: `initial_state.npz` in its folder holds what its buffers start from.
+"""Initial state of an asset: `initial_state.npz` in its folder has the initial contents of its buffers.
 
-Every asset has one, if only to say that there is no state. Assets saved by patcomp before that have `model.state.npz`
-beside `model.aimodel`, which is read where the asset has no file of its own.
+Every asset has this file, even without state. Older assets have `model.state.npz` next to `model.aimodel` instead; it
+is read if the asset has no file of its own.
 
-The file is numpy's: an entry `index`, a JSON list of `{"entrypoint", "state", "dtype"}`, and for item `i` an
-array `state_i`. Element types that numpy lacks (`bfloat16`, `float8_*`) are stored as their bits, in unsigned integers.
+The file is in numpy's format: an entry `index`, a JSON list of `{"entrypoint", "state", "dtype"}`, and an array
+`state_i` for item `i`. Element types that numpy lacks (`bfloat16`, `float8_*`) are stored as unsigned integers.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from patcomp.ir.xdsl import Attribute
 
 
 def fixed_arguments(types: Mapping[str, Attribute], sizes: Mapping[Place, int]) -> dict[int, Attribute | int]:
-    """The new types of arguments, by position, of which some sizes are fixed; the number for one that is a number.
+    """The new types, by position, of arguments with fixed sizes; for a scalar argument its value.
 
     Args:
         types: the types of the arguments, by name in order.
@@ -33,7 +33,7 @@ def fixed_arguments(types: Mapping[str, Attribute], sizes: Mapping[Place, int]) 
 
 
 def static_sizes(types: Mapping[str, Attribute], dims: Dims, shapes: Mapping[str, Sequence[int]]) -> dict[Place, int]:
-    """The size of each dimension of inputs whose shapes are given.
+    """The size of each named dimension, solved from given input shapes.
 
     Raises:
         ValueError: an input does not exist, or its shape does not fit its type, its ranges or the others.

@@ -4,9 +4,9 @@
 
 An op is named by its overload (`aten.add.Tensor`; the default overload drops its suffix, `aten.relu`).
 Tensors and symbolic sizes are operands; every other schema argument is a property, defaults included,
-so that a rule can account for each of them. Where a list mixes both, `#aten.value` in the property
-marks the place of the next operand. Arguments that say where or how a tensor lies in memory (layout,
-device, memory format, pinning) have no meaning here and are left out.
+so that a rule can account for each of them. In a list of both, `#aten.value` in the property marks the
+place of the next operand. Arguments about memory (layout, device, memory format, pinning) have no
+meaning here and are left out.
 
 Schemas come from `aten_schemas.txt` (PyTorch 2.13), so that tools on IR text need no PyTorch; the
 frontend adds the ones of custom ops with `define`. Custom ops keep their namespace: `my_lib.scale`.
@@ -59,7 +59,7 @@ class NoneAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class ValueAttr(ParametrizedAttribute):
-    """`#aten.value`: the next operand stands here."""
+    """`#aten.value`: the place of the next operand."""
 
     name = "aten.value"
 
@@ -69,7 +69,7 @@ VALUE = ValueAttr()
 _I64, _I1, _F64 = IntegerType(64), IntegerType(1), Float64Type()
 
 MEMORY_ARGUMENTS = {"layout", "device", "memory_format", "pin_memory", "non_blocking", "copy"}
-"""Arguments about memory, which tensors as values do not have."""
+"""Arguments about memory, which have no meaning for tensors as values."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ def _default(text: str, type_: str) -> Any:
 
 @cache
 def parse_schema(text: str) -> Schema:
-    """The schema of a text such as `aten::relu(Tensor self) -> Tensor`.
+    """Parse a schema such as `aten::relu(Tensor self) -> Tensor`.
 
     Raises:
-        ValueError: the text is no operator schema.
+        ValueError: the text is not an operator schema.
     """
     match = _SCHEMA.fullmatch(text.strip())
     if match is None:
@@ -199,7 +199,7 @@ def _integer(value: int, type_: IntegerType) -> IntegerAttr:
 
 
 def encode(value: Any, operands: list[SSAValue]) -> Attribute:
-    """A schema argument as an attribute; SSA values in it go to `operands` and leave `#aten.value`.
+    """Encode a schema argument as an attribute; SSA values are appended to `operands` and leave `#aten.value`.
 
     Raises:
         TypeError: the value has no form in the dialect.
@@ -252,7 +252,7 @@ class AtenOp(IRDLOperation):
     SCHEMA: ClassVar[Schema]
 
     def arguments_by_name(self) -> dict[str, Any]:
-        """Every schema argument in order: `Value`s, Python values, lists of both, None."""
+        """Every schema argument in order, as `Value`s, Python values, lists of both, or None."""
         remaining = iter(self.operands)
         return {
             argument.name: decode(self.properties.get(argument.name, VALUE), remaining)
@@ -399,7 +399,7 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
     """An unplaced op; arguments that are left out take their schema default.
 
     Raises:
-        KeyError: no such operator, or a name that is no argument of it.
+        KeyError: there is no such operator, or it has no argument of a given name.
         TypeError: a required argument is missing, or a value has no form in the dialect.
     """
     cls = op_class(name)
@@ -423,7 +423,7 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
 
 
 def build(name: str, result_types: Attribute | TypeView | Sequence[Attribute | TypeView], **arguments: Any) -> Any:
-    """An op at the active insertion point: its `Value`, or the list of them when it has several results."""
+    """Add an op at the active insertion point; return its `Value`, or the list of `Value`s of several results."""
     several = not isinstance(result_types, Attribute | TypeView)
     listed = [result_types] if isinstance(result_types, Attribute | TypeView) else result_types
     types = [item.attribute if isinstance(item, TypeView) else item for item in listed]

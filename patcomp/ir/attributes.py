@@ -229,7 +229,7 @@ ATTRIBUTES = (
 
 
 def class_of(declared: PropertySlot) -> type[Attribute] | None:
-    """The class of the attributes that a property takes, None where the row does not say."""
+    """The attribute class of a property; None if the row does not state it."""
     if declared.is_position:
         return IntegerAttr
     if declared.words:
@@ -238,7 +238,7 @@ def class_of(declared: PropertySlot) -> type[Attribute] | None:
 
 
 def word_attribute(declared: PropertySlot, word: str | StrEnum) -> Attribute:
-    """The attribute of a word of an enumeration.
+    """The attribute for a word of an enumeration.
 
     Raises:
         ValueError: the enumeration has no such word.
@@ -251,7 +251,7 @@ def word_attribute(declared: PropertySlot, word: str | StrEnum) -> Attribute:
 
 
 def word_of(declared: PropertySlot, attribute: Attribute) -> str:
-    """The word of an enumeration that an attribute stands for."""
+    """The word of an enumeration attribute."""
     if isinstance(attribute, IntegerAttr):
         return declared.words[attribute.value.data]
     assert isinstance(attribute, EnumerationAttr)

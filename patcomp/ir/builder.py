@@ -42,7 +42,7 @@ class Builder:
 
     @property
     def location(self) -> LocationAttr:
-        """The location of what is inserted; given as a function, it is computed when the first op needs it."""
+        """The location of inserted ops; a function is called when the first op needs the location."""
         if callable(self._location):
             self._location = self._location()
         return self._location
@@ -113,7 +113,7 @@ class Builder:
         """A region of one block, filled by `body(*arguments)`, whose results the terminator passes on.
 
         Raises:
-            TypeError: the body gives something else than a value or values.
+            TypeError: the body returns something other than values.
         """
         from patcomp.ir.dialect import create_op
 

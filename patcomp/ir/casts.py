@@ -1,7 +1,7 @@
 """Casts that the toolchain drops, although they change numbers.
 
-It takes a cast of a cast for one, wherever the type in between has at least as many bits as the one before: for
-`x.int().float()` the runtime computes `x`. Observed with coreai-core 1.0.0b3.
+It merges a cast of a cast if the middle type has at least as many bits as the first type: for `x.int().float()` the
+runtime computes `x`. Observed with coreai-core 1.0.0b3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FLOATS = {"f8E5M2": (3, 5), "f8E4M3FN": (4, 4), "f16": (11, 5), "bf16": (8, 8),
 
 
 def holds(wide: Attribute, narrow: Attribute) -> bool:
-    """Whether an element type has every number of another."""
+    """Whether an element type can represent every number of another."""
     outer, inner = element_name(wide), element_name(narrow)
     if inner in (outer, "i1"):
         return True
@@ -31,7 +31,7 @@ def holds(wide: Attribute, narrow: Attribute) -> bool:
 
 
 def is_dropped(value: SSAValue) -> bool:
-    """Whether the toolchain drops the cast that made a value, where the value is cast again, and numbers change."""
+    """Whether the toolchain drops the cast that made a value when the value is cast again, so that numbers change."""
     cast = _cast_of(value)
     if cast is None or holds(_element(value), _element(cast.operands[0])):
         return False
@@ -43,7 +43,7 @@ def is_dropped(value: SSAValue) -> bool:
 
 
 def _cast_of(value: SSAValue) -> Operation | None:
-    """The cast that made a value, if one did."""
+    """The cast op that made a value, or None."""
     owner = value.owner
     return owner if isinstance(owner, Operation) and owner.name == "coreai.cast" else None
 

@@ -1,4 +1,4 @@
-"""Composites: ops that the Core AI compiler knows by name, each with a body that says what they compute.
+"""Composites: ops that the Core AI compiler knows by name, each with a body that defines its computation.
 
     @composite("pixel_shuffle", inputs=("input",), attributes=("upscale_factor",))
     def pixel_shuffle(c, x, *, upscale_factor):
@@ -31,7 +31,7 @@ class Composite:
 
     name: str
     inputs: tuple[str, ...]
-    """Declared input names; trailing ones may be left out of a call."""
+    """Declared input names; a call may leave out trailing inputs."""
     attributes: tuple[str, ...]
     outputs: tuple[str, ...]
     body: Callable[..., Value | Sequence[Value]]
@@ -44,8 +44,8 @@ class Composite:
         """Adds the composite at the insertion point and returns its value, or the list of its values.
 
         Args:
-            operands: one for each declared input; None for a trailing optional input that is not there.
-            result_types: types of the results where the program names them (64-bit element types).
+            operands: one for each declared input; None for a trailing optional input that is not given.
+            result_types: types of the results if the program states them (64-bit element types).
             given: the declared attributes; None leaves an optional one out of the declaration. Keywords
                 beyond the declared attributes reach the body only.
 

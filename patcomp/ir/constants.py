@@ -1,7 +1,7 @@
 """Constants: small ones as dense attributes, weights as handles into a blob store that never copies them.
 
-Fewer than 256 elements are `dense<...>` in the text, a value repeated everywhere stays one value, and
-all else is `dense_resource<key>`, whose bytes stay where PyTorch has them until an asset is written.
+A constant of fewer than 256 elements is `dense<...>` in the text, a constant of equal elements is written as one
+number, and every other constant is `dense_resource<key>`, whose bytes PyTorch owns until an asset is written.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def element_of_numpy(dtype: np.dtype) -> Attribute:
 
 @dataclass(eq=False)
 class Blob:
-    """The bytes of one weight, where their owner has them, and the type they are read as."""
+    """The bytes of one weight, in their owner's memory, and their tensor type."""
 
     key: str
     data: memoryview
     type: TensorType
     owner: object = None
-    """Whatever must stay alive for `data` to be valid (the PyTorch tensor)."""
+    """The object that must stay alive for `data` to be valid (the PyTorch tensor)."""
     _hash: str = ""
 
     @property
@@ -96,7 +96,7 @@ class Blob:
 
 @dataclass(eq=False)
 class BlobStore:
-    """The weights of a module by key; one entry for tensors that share memory, in whichever graphs."""
+    """The weights of a module by key; tensors that share memory have one entry, also across graphs."""
 
     blobs: dict[str, Blob] = field(default_factory=dict)
     _by_memory: dict[tuple[int, int, TensorType], str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class BlobStore:
         """Stores a weight without copying and returns its key.
 
         Args:
-            key: wished name, such as `model.layers.0.weight`; made an MLIR identifier and unique.
+            key: requested name, such as `model.layers.0.weight`; it is made an MLIR identifier and unique.
             data: the bytes in C order; sub-byte elements bit-packed, `i1` a byte each.
             type_: static tensor type of the weight.
 
@@ -164,7 +164,7 @@ def to_numpy(value: object, element: Attribute | str | None = None) -> tuple[np.
 
     Raises:
         OverflowError: an integer does not fit the element type (never wrapped).
-        TypeError: it is no number or regular list of numbers, or the element type cannot hold such a value.
+        TypeError: the value is not a number or a regular list of numbers, or the element type cannot hold it.
     """
     if type(value) in (bool, int, float):
         return _number(repr(value), element)  # as text, because 0.0 == -0.0 and 1 == True
@@ -205,7 +205,7 @@ def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarra
         if source.dtype.kind == "f" and not np.all(source == np.trunc(source)):
             raise TypeError(f"{value!r} is not an integer, as element type {name} needs")
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        # as Python's numbers, which numpy's small floats are not compared with without warnings
+        # compare as Python numbers, because comparing numpy's small floats causes warnings
         if np.asarray(source.min()).item() < low or np.asarray(source.max()).item() > high:
             raise OverflowError(f"{value!r} does not fit element type {name} ({low}..{high})")
     with np.errstate(over="ignore"):
@@ -213,7 +213,7 @@ def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarra
 
 
 def _array(value: object) -> np.ndarray:
-    """A number, or regular lists of numbers, as an array; numpy would also make None a NaN, and read texts."""
+    """A number, or regular lists of numbers, as an array; refuses None and strings, which numpy would convert."""
     try:
         array = np.asarray(value)
     except ValueError:
@@ -225,7 +225,7 @@ def _array(value: object) -> np.ndarray:
 
 
 def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:
-    """The dense attribute of an array in storage form; a value repeated everywhere is stored once."""
+    """The dense attribute of an array in storage form; equal elements are stored once."""
     raw = np.ascontiguousarray(array)
     flat = raw.reshape(-1)
     if flat.size > 1 and is_splat(flat):
@@ -236,7 +236,7 @@ def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:
 
 
 _INTERNED = 16
-"""Up to this many elements, equal dense attributes are one object: numbers, axes and shapes occur again and again."""
+"""Up to this many elements, equal dense attributes share one object, because numbers, axes and shapes repeat often."""
 
 
 @lru_cache(maxsize=4096)
@@ -263,8 +263,8 @@ def constant_attribute(
     Args:
         array: values in storage form (`to_numpy`); its shape is the constant's shape.
         element: element type.
-        blobs: store for what is too large to print; None makes everything dense.
-        key: wished name of the blob.
+        blobs: store for constants that are too large to print; None makes all constants dense.
+        key: requested name of the blob.
     """
     type_ = tensor(array.shape, element)
     if blobs is None or array.size < INLINE_LIMIT or is_splat(array):
@@ -273,7 +273,7 @@ def constant_attribute(
 
 
 def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
-    # kept on the attribute: to look them up by the attribute would hash it, which costs more than most uses
+    # kept on the attribute, because a lookup would hash the attribute, which costs more than most uses
     try:
         return attribute.__dict__["_values"]
     except KeyError:
@@ -320,8 +320,7 @@ def is_constant(what: SSAValue | Operation | Block) -> bool:
 
 
 def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarray | None:
-    """The values of an SSA value that a `coreai.constant` makes; None for any other, and for weights
-    unless their store is given."""
+    """The elements of a `coreai.constant`'s value; None for other values, and for weights without their store."""
     owner = value.owner
     return attribute_values(owner.properties["value"], blobs) if is_constant(owner) else None  # type: ignore[union-attr]
 

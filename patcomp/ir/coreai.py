@@ -1,12 +1,11 @@
 """The authoring functions: `coreai.broadcasting_add(x, 1.0)` adds an op at the active insertion point.
 
-There is one function for each op of the dialect, under the name that Core AI's own authoring package
-gives it (`coreai.abs_`, `coreai.sumpool2d`) and under the op's own name. Operands are given by position
-or by name; Python and numpy numbers, lists and arrays become constants of the type that the operand takes:
-`si32` for axes and bounds, `ui32` for sizes and counts, the tensor's element type for scalars beside a
-tensor. Lists of sizes and bounds may hold scalar values too: `coreai.reshape(x, [batch, 4, -1])`.
-Result types are inferred; where they depend on run-time values, or are known more precisely, pass
-`result_type=`. `loc=` sets the op's location.
+There is one function for each op of the dialect, under the name in Core AI's own authoring package
+(`coreai.abs_`, `coreai.sumpool2d`) and under the op's own name. Operands are given by position or by name.
+Python and numpy numbers, lists and arrays become constants of the operand's type: `si32` for axes and bounds,
+`ui32` for sizes and counts, the element type of the other operands for scalars. Lists of sizes and bounds may
+contain scalar values, too: `coreai.reshape(x, [batch, 4, -1])`. Result types are inferred; pass `result_type=`
+if they depend on run-time values or are known more precisely. `loc=` sets the op's location.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from patcomp.ir.value import TypeView, Value
 from patcomp.ir.xdsl import Attribute, LocationAttr, Region, SSAValue, StringAttr
 
 Branch = Callable[..., Value | Sequence[Value]]
-"""What builds a region: a function that gives a value or several."""
+"""A function that builds a region and returns one or several values."""
 
 
 def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) -> Value:
@@ -53,9 +52,9 @@ def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) 
 
 
 def cast(x: Any, dtype: Any, *, loc: LocationAttr | None = None, result_type: Attribute | None = None) -> Value:
-    """`x` in another element type; numbers become constants, and a value that has the type already is returned.
+    """`x` in another element type; numbers become constants, and a value that already has the type is returned.
 
-    To integers everything saturates, from wider integers too, and NaN becomes 0.
+    A cast to integers saturates, also from wider integers, and NaN becomes 0.
     """
     element = _element(dtype)
     if not isinstance(x, Value | SSAValue):
@@ -122,7 +121,7 @@ def _ssa(value: Any) -> SSAValue:
 
 
 def _element(dtype: Any) -> Attribute:
-    """The element type that a name, an xDSL type, a numpy or PyTorch dtype means."""
+    """The element type for a name, an xDSL type, or a numpy or PyTorch dtype."""
     if isinstance(dtype, str) or (isinstance(dtype, Attribute) and dtype in ELEMENT_TYPES.values()):
         return element_type(dtype)
     if (name := str(dtype).removeprefix("torch.")) in ELEMENT_OF_TORCH and not isinstance(dtype, np.dtype | type):
@@ -158,7 +157,7 @@ def _build(
 
 
 def _partner_element(row: Row, slot: Slot, arguments: dict[str, Any]) -> Attribute | None:
-    """The element type that a number in this slot takes from the tensors beside it."""
+    """The element type that a number in this slot takes from the other operands."""
     for group in row.same:
         if slot.name in group:
             for name in group:
@@ -217,7 +216,7 @@ def _joined(builder: Builder, given: Sequence[Any], element: str) -> SSAValue:
 
 
 def _index(given: Value | SSAValue) -> SSAValue:
-    """A value that stands for indices, which have 32 bits at most; the cast saturates, so far ones stay outside."""
+    """Cast indices to at most 32 bits; the cast saturates, so indices out of range stay out of range."""
     type_ = _ssa(given).type
     if isinstance(type_, TensorType) and element_name(type_.element_type) in ("si64", "ui64"):
         return cast(Value(_ssa(given)), "si32").ssa
@@ -328,7 +327,7 @@ def _result_types(
 
 
 def _of_wrong_rank(row: Row, operands: Sequence[SSAValue]) -> str:
-    """The operands whose rank made inference fail, with those that the op takes."""
+    """The operands whose rank made inference fail, with the ranks that the op takes."""
     wrong = [
         f"{slot.name}, not {' or '.join(map(str, slot.ranks))}"
         for slot, operand in zip(row.operands, operands, strict=False)

@@ -1,9 +1,9 @@
-"""`patcomp.custom`: an op that a function of the user's lowers, which no rule sees before that.
+"""`patcomp.custom`: an op that a user's function lowers; no rule matches it before.
 
     %y = patcomp.custom "my_lib.scaled_add"(%x, %z) names ["x", "z"] arguments "x, z, 0.5" : (T, T) -> T
 
-The frontend imports a node as such an op where a lowering is registered for it, and puts the function beside the op
-into `IRModule.custom`; the lower stage calls it.
+The frontend imports a node as such an op if a lowering is registered for it, and stores the function in
+`IRModule.custom`; the lower stage calls it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from patcomp.ir.xdsl import (
 )
 
 Lower = Callable[[dict[str, Value], LocationAttr], Any]
-"""Called with the lowered operands by name, and the location; gives a value or a list of values."""
+"""Called with the lowered operands by name, and the location; returns a value or a list of values."""
 
 
 @irdl_op_definition
@@ -41,9 +41,9 @@ class CustomOp(IRDLOperation):
     target = prop_def(StringAttr, prop_name="target")
     """The op's name in PyTorch."""
     input_names = prop_def(ArrayAttr, prop_name="input_names")
-    """The FX nodes that the operands are."""
+    """The names of the FX nodes of the operands."""
     arguments = prop_def(StringAttr, prop_name="arguments")
-    """The node's arguments, for readers of the text."""
+    """The node's arguments as text, for readers."""
     traits = traits_def(Pure())
     assembly_format = (
         "$target `(` $inputs `)` `names` $input_names `arguments` $arguments attr-dict "

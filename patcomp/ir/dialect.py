@@ -57,7 +57,7 @@ class CoreaiOp(IRDLOperation):
     ROW: ClassVar[Row]
 
     def operand_segments(self) -> tuple[int, ...] | None:
-        """How many operands each slot has, where the op says so; None where at most one slot is variadic."""
+        """The number of operands of each slot, as the op stores it; None if at most one slot is variadic."""
         sizes = self.properties.get("operandSegmentSizes")
         return tuple(sizes.get_values()) if isinstance(sizes, DenseArrayBase) else None
 
@@ -158,5 +158,5 @@ def create_op(
     properties: dict[str, Attribute] | None = None,
     regions: Sequence[Region] = (),
 ) -> Operation:
-    """An unplaced op of the dialect; the fast way, nothing is checked before `verify`."""
+    """An unplaced op of the dialect; fast, because nothing is checked before `verify`."""
     return OPS[name].create(operands=operands, result_types=result_types, properties=properties or {}, regions=regions)

@@ -1,8 +1,8 @@
-"""Which sizes that only the run tells are the same, read off the ops of the `aten` dialect.
+"""Which dynamic dimensions are equal, derived from the ops of the `aten` dialect.
 
-Types say `?` for such a size. It is followed back through the ops that hand it on, to an argument
-of the graph or to the number that a view was given. What is not understood is an unknown of its own, equal to nothing
-else, so two extents that compare equal are equal on every run.
+In types a dynamic dimension is `?`. This module traces it back through the ops that keep it, to an argument of the
+graph or to the size that a view was given. A size that cannot be traced is a new unknown, different from all others.
+So two extents that compare equal are equal on every run.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, OpResult, SSAValue, StringAttr, UnitAttr
 
 MASK = "patcomp.mask"
-"""The argument attribute of an integer input whose example has only zeros and ones."""
+"""The argument attribute of an integer input whose example contains only zeros and ones."""
 
 SIZES = "patcomp.sizes"
-"""The argument attribute that names the sizes which dimensions of several arguments share; empty for all others."""
+"""The argument attribute with the names of an argument's dynamic dimensions, which several arguments may share."""
 
 MAY_BE_EMPTY = "patcomp.may_be_empty"
-"""The attribute of a graph in which a size may be 0 although those of the inputs are not."""
+"""The attribute of a graph in which a size may be 0 although no input's size is."""
 
 _END = 2**31 - 1
-"""The end of a slice that keeps everything, at least."""
+"""The smallest end of a slice that keeps the whole axis."""
 
 Monomial = frozenset[tuple[Hashable, int]]
-"""Unknowns, each with its power."""
+"""A product of unknowns, each with its power."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A size that only the run tells: a polynomial of unknowns. Those that are equal are the same on every run."""
+    """A dynamic size, as a polynomial of unknowns; equal polynomials have the same value on every run."""
 
     terms: frozenset[tuple[Monomial, int]]
 
@@ -81,7 +81,7 @@ def _unknown(name: Hashable) -> Unknown:
 
 
 def mark_sizes(graph: Operation, sizes: Sequence[Sequence[str]]) -> None:
-    """Notes which dimensions of a graph's arguments are the same size.
+    """Mark the dimensions of a graph's arguments that have the same size.
 
     Args:
         sizes: for each argument the name of each of its dynamic dimensions, empty for a static one; none for an
@@ -98,7 +98,7 @@ def mark_sizes(graph: Operation, sizes: Sequence[Sequence[str]]) -> None:
 
 
 def mark_masks(graph: Operation, masks: Sequence[bool]) -> None:
-    """Notes which arguments of a graph are masks."""
+    """Mark the arguments of a graph that are masks."""
     if any(masks):
         pairs = zip(argument_notes(graph), masks, strict=True)
         entries = [DictionaryAttr({**entry, **({MASK: UnitAttr()} if is_mask else {})}) for entry, is_mask in pairs]
@@ -106,7 +106,7 @@ def mark_masks(graph: Operation, masks: Sequence[bool]) -> None:
 
 
 def drop_notes(graph: Operation) -> None:
-    """Takes back the notes on arguments that only the stages read; the runtime does not know them."""
+    """Remove the marks on arguments, which only the stages read; the runtime does not know them."""
     entries = [
         {key: value for key, value in entry.items() if key not in (SIZES, MASK)} for entry in argument_notes(graph)
     ]
@@ -143,7 +143,7 @@ def extent(x: Value, axis: int) -> Extent:
 
 
 def extent_of(size: Any) -> Extent:
-    """What a size is that an op was given: a number, or a 0-d value that is computed of numbers and dimensions."""
+    """The extent of a size argument: a number, or a 0-d value computed from numbers and dimensions."""
     if not isinstance(size, Value):
         return size if size >= 0 else _unknown(object())  # -1 is what is left of other sizes
     if (constant := constant_values(size.ssa)) is not None:
@@ -161,7 +161,7 @@ def extent_of(size: Any) -> Extent:
 
 
 def extents_of(sizes: Iterable[Any]) -> list[Extent]:
-    """What sizes are that an op was given."""
+    """The extents of the size arguments of an op."""
     return list(map(extent_of, sizes))
 
 
@@ -171,11 +171,11 @@ def elements(sizes: Iterable[Extent]) -> Extent:
 
 
 Before = tuple[Value, int] | Extent | None
-"""The dimension of another value that a dimension is, or what is known of it."""
+"""A dimension of another value that equals this dimension, or this dimension's extent."""
 
 
 def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
-    """Where a dynamic dimension comes from."""
+    """The source of a dynamic dimension."""
     owner = x.owner
     if isinstance(owner, Block):
         parent = owner.parent_op()
@@ -215,7 +215,7 @@ def _of(*ops: str) -> Callable[[_Before], _Before]:
     "where.self", "_softmax", "_to_copy",
 )  # fmt: skip
 def _elementwise(given: Mapping[str, Any], result: Value, axis: int) -> Before:
-    """Operands that broadcast: of those that are dynamic there, export has made sure that they are equal."""
+    """A dimension of broadcast operands; export guarantees that dynamic dimensions of operands are equal."""
     if result.ssa.index:  # type: ignore[attr-defined]
         return None  # a statistic of a norm
     for operand in given.values():

@@ -1,4 +1,4 @@
-"""Graphs that are called: ops that are built into a region of their own, which the outline stage makes a graph.
+"""Called graphs: ops built into a region, which the outline stage turns into a graph.
 
 @coreai.graph(composite_decl=generate_composite_decl("rms_norm", ["x", "scale"], ["output"], {"eps": 1e-6}))
 def rms_norm(x, scale):
@@ -30,7 +30,7 @@ def call_region(
     result_types: Sequence[Attribute] | None = None,
     options: Attribute | None = None,
 ) -> list[Value]:
-    """Adds a `patcomp.region` with what `body` builds out of its arguments, and gives the region's results.
+    """Add a `patcomp.region` with the ops that `body` builds, and return the region's results.
 
     Args:
         symbol: stem of the graph's symbol.
@@ -41,7 +41,7 @@ def call_region(
         options: what shapes the body of a composite and is not declared.
 
     Raises:
-        TypeError: the body returned something else than values, or used values other than its arguments.
+        TypeError: the body returned something other than values, or used values other than its arguments.
     """
     builder = Builder.current()
     block = Block(arg_types=[value.ssa.type for value in operands.values()])
@@ -74,16 +74,16 @@ def graph(
     provided_name: str | None = None,
     composite_decl: CompositeDeclarationAttr | None = None,
 ) -> Callable[..., Any]:
-    """Decorator: a function of values becomes a graph that is called, `coreai.invoke`, where the function is.
+    """Decorator: turn a function of values into a graph; each call of the function becomes a `coreai.invoke`.
 
-    The types of the arguments are those of the values in the call; annotations are not needed. A call gives the list of
-    the results. Calls that come to the same graph share it.
+    The values of a call give the types of the arguments; annotations are not needed. A call returns the list of
+    results. Calls that build equal graphs share one.
 
     Args:
-        function: a function of values that returns a value or several.
-        private, no_inline: the graph is both in any case: only the program calls it, and it is kept together.
+        function: a function of values that returns one or several values.
+        private, no_inline: accepted for compatibility; the graph is always private and never inlined.
         provided_name: stem of the graph's symbol, by default the function's name.
-        composite_decl: what makes the graph a composite (`generate_composite_decl`).
+        composite_decl: the declaration that makes the graph a composite (`generate_composite_decl`).
     """
     if function is None:
         return lambda decorated: graph(decorated, provided_name=provided_name, composite_decl=composite_decl)
@@ -128,10 +128,10 @@ def generate_composite_decl(*arguments: Any, **named: Any) -> CompositeDeclarati
         generate_composite_decl("rms_norm", ["input", "scale"], ["output"], {"eps": 1e-6, "axes": [-1]})
 
     Args:
-        context: taken before the others from scripts that have one, and not needed.
+        context: ignored; accepted as the first argument for scripts that pass one.
         composite_name: the composite's name (`op_name=` means the same).
         input_names, output_names: a name for each operand and each result, in order.
-        op_attributes: bool, int, float, str, and lists, tuples and dicts of those by name; it is not changed.
+        op_attributes: bool, int, float, str, and lists, tuples and dicts of these, by name; it is not changed.
         version: version of the composite's definition, by default the `"version"` in `op_attributes`, else 1.
 
     Raises:

@@ -1,8 +1,8 @@
-"""The numbers in `dense<...>`: every bit pattern printed so that our parser and the toolchain's read it back.
+"""The numbers in `dense<...>`: every bit pattern is printed so that our parser and the toolchain's read it back.
 
-Stored, a constant has a byte an element for `i1` (0 or 1) and sub-byte types (sign-extended), and little-endian
-C order else; a value repeated everywhere is stored once. In text it is a nested list, `true`/`false` for `i1`,
-and a hexadecimal string above 100 elements, where `i1` is bit-packed. xDSL's own printer and parser lose NaN
+In storage, an element of `i1` (0 or 1) or a sub-byte type (sign-extended) takes a byte; other types are in
+little-endian C order; equal elements are stored once. In text a constant is a nested list (`true`/`false` for
+`i1`), or a hexadecimal string above 100 elements, where `i1` is bit-packed. xDSL's own printer and parser lose NaN
 payloads, read infinities as integers, write `i1` strings that the toolchain refuses, and expand splats.
 """
 
@@ -19,7 +19,7 @@ from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, element_name, static_shape
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, TensorType
 
 HEXADECIMAL_FROM = 101
-"""From this many elements on, a constant that is no splat prints as a hexadecimal string."""
+"""A constant with at least this many elements that is no splat prints as a hexadecimal string."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ def _float_bits(value: float, name: str) -> int:
 
 
 def dense_of_literals(values: Sequence[Literal], type_: TensorType) -> DenseIntOrFPElementsAttr:
-    """The attribute of the numbers of a literal; one number stands for every element.
+    """The attribute of the numbers of a literal; a single number is a splat.
 
     Raises:
-        ValueError: a number does not fit the element type, or there are more or fewer than elements.
+        ValueError: a number does not fit the element type, or the number of values is wrong.
     """
     name = element_name(type_.element_type)
     if name not in BIT_WIDTHS:
@@ -146,10 +146,10 @@ def dense_of_literals(values: Sequence[Literal], type_: TensorType) -> DenseIntO
 
 
 def dense_of_hexadecimal(text: str, type_: TensorType) -> DenseIntOrFPElementsAttr:
-    """The attribute of a hexadecimal string `0x...`, which holds every element or one for all of them.
+    """The attribute of a hexadecimal string `0x...`, which has every element or, for a splat, one.
 
     Raises:
-        ValueError: the string is not hexadecimal, or its length fits neither.
+        ValueError: the string is not hexadecimal, or its length is wrong.
     """
     name = element_name(type_.element_type)
     if name not in BIT_WIDTHS or text[:2] not in ("0x", "0X"):

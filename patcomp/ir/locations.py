@@ -1,4 +1,4 @@
-"""Where an op comes from: FX node, module path, line of the user's source, and the rules it went through.
+"""The origin of an op: FX node, module path, line of the user's source, and the rules that rewrote it.
 
 In the IR: `loc("fx_node@module.path"("model.py":12:0))` for an imported op, and
 `loc("rule_name"(fused[...]))` for an op that a rule made out of others.
@@ -55,7 +55,7 @@ def origin_location(origin: Origin) -> LocationAttr:
 
 
 def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
-    """The location of what a rule made out of `ops`: named by the rule, fused from theirs.
+    """The location of the ops that a rule made from `ops`: named after the rule, fused from their locations.
 
     A rule that works on its own results (folding a chain, step by step) is named once, so that locations
     do not nest deeper with each step.
@@ -76,7 +76,7 @@ def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:
 
 
 def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
-    """A location with the name of a rule taken out of it; what it was fused from takes its place."""
+    """A location without the name of a rule; the locations that it was fused from take its place."""
     if isinstance(location, NameLoc) and isinstance(location.location, FusedLoc):
         children = [part for child in _parts(location.location) for part in _without(child, rule)]
         if location.desc.data == rule:
@@ -90,14 +90,14 @@ def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
 
 
 def origins(location: LocationAttr) -> tuple[Origin, ...]:
-    """Every place of the user's program that a location leads back to, first ones first."""
+    """Every place of the user's program that a location leads back to, in order."""
     found: dict[Origin, None] = {}
     _walk(location, found, [])
     return tuple(found)
 
 
 def rules(location: LocationAttr) -> tuple[str, ...]:
-    """The names of the rules that an op went through, the last one first."""
+    """The names of the rules that made an op, the last one first."""
     names: list[str] = []
     _walk(location, {}, names)
     return tuple(dict.fromkeys(names))

@@ -35,9 +35,9 @@ class IRModule:
     op: ModuleOp = field(default_factory=lambda: ModuleOp([]))
     blobs: BlobStore = field(default_factory=BlobStore)
     custom: dict[Operation, Lower] = field(default_factory=dict)
-    """What lowers the `patcomp.custom` ops of an imported program; text and copies do not have it."""
+    """The functions that lower the `patcomp.custom` ops of an imported program; text and copies lack them."""
     kernels: dict[str, Callable[..., Sequence[Any]]] = field(default_factory=dict)
-    """What the evaluator runs in place of a Metal kernel, by `kernel_name`: a function of tensors."""
+    """The function of tensors that the evaluator runs in place of each Metal kernel, by `kernel_name`."""
 
     @classmethod
     def parse(cls, text: str, blobs: BlobStore | None = None) -> IRModule:
@@ -66,7 +66,7 @@ class IRModule:
         """The graph of a name.
 
         Raises:
-            KeyError: there is none; the message lists those there are.
+            KeyError: there is none; the message lists the graphs.
         """
         for graph in self.graphs:
             if graph_name(graph) == name:

@@ -1,6 +1,6 @@
-"""The two dialects as the pattern language sees them: which ops there are, and how to read and build one.
+"""The two dialects as the pattern language sees them: their ops, and how to read and build one.
 
-The pattern language knows no op by name. All it asks of a dialect is a `DialectView`: op descriptions
+The pattern language knows no op by name. It only needs a `DialectView` of each dialect: op descriptions
 by name, the arguments of an op by name, the values of a constant, and a way to build an op.
 """
 
@@ -55,7 +55,7 @@ class ArgumentSpec:
     type: str = ""
     """The type as the dialect declares it, for messages and for choosing an overload."""
     sample: Any = None
-    """A value the argument may have, for the generated tests of a rule that does not care."""
+    """A valid value of the argument, for generated tests of rules that accept any value."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class OpSpec:
     name: str
     arguments: tuple[ArgumentSpec, ...]
     results: int | None
-    """How many results it has; None when that depends on the op."""
+    """The number of results; None if it depends on the op."""
     commutative: tuple[str, str] | None = None
-    """The two arguments that may change places."""
+    """The two arguments of a commutative op."""
     commutes_when: tuple[tuple[str, Any], ...] = ()
-    """The values that other arguments must have for that: `add` scales its second tensor by `alpha`."""
+    """The values of other arguments for which the op is commutative: `add` scales its second tensor by `alpha`."""
     composite: Composite | None = None
     """The composite whose recovered calls this describes; None for an op of a dialect."""
 
@@ -87,11 +87,11 @@ class OpSpec:
 
 
 Sugar = tuple[str, Mapping[str, Any]]
-"""An operator's op and the arguments that it fixes."""
+"""The op of a Python operator, and the arguments that the operator fixes."""
 
 
 class DialectView(ABC):
-    """What the pattern language asks of a dialect."""
+    """The interface of a dialect for the pattern language."""
 
     name: str
     operators: ClassVar[Mapping[str, Sugar]]
@@ -99,7 +99,7 @@ class DialectView(ABC):
 
     @abstractmethod
     def candidates(self, name: str) -> list[OpSpec]:
-        """The ops that an attribute name of the namespace may mean (the overloads), best one first."""
+        """The ops that an attribute of the namespace may refer to (the overloads), best one first."""
 
     @abstractmethod
     def spec(self, name: str) -> OpSpec | None:
@@ -143,8 +143,8 @@ class DialectView(ABC):
         return constant_values(value)
 
     def constant_equals(self, value: SSAValue, literal: Any) -> bool:
-        """Whether a value is a constant that a literal describes: every element equals the number, or the
-        elements are those of the list, after rounding to the constant's element type."""
+        """Whether a value is a constant equal to a literal: every element equals the number, or the elements equal the
+        list's, after rounding to the constant's element type."""
         values = constant_values(value)
         if values is None or not isinstance(value.type, TensorType):
             return False
@@ -178,7 +178,7 @@ def composite_spec(composite: Composite) -> OpSpec:
 
 
 def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
-    """A Python literal as an array in the form in which `constant_values` gives constants of an element type."""
+    """A Python literal as an array in the form of `constant_values` for an element type."""
     number_kind = element_name(element)
     is_bool = isinstance(literal, bool)
     if is_bool != (number_kind == "i1"):
@@ -261,7 +261,7 @@ def _overloads() -> Mapping[str, tuple[str, ...]]:
 
 
 class AtenView(DialectView):
-    """The `aten` dialect. Scalars stand as 0-d constants where an overload takes a tensor."""
+    """The `aten` dialect. Scalars become 0-d constants if an overload takes a tensor."""
 
     name = "aten"
     operators: ClassVar[Mapping[str, Sugar]] = {
@@ -339,7 +339,7 @@ class AtenView(DialectView):
         return [Value(result) for result in Builder.current().insert(op).results]
 
     def _guess(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> list[Attribute]:
-        """Result types good enough for a pattern test: broadcast, reduced by `dim`, cast by `dtype`, cut and joined."""
+        """Approximate result types for pattern tests: broadcasts, reductions, casts, slices, concatenations."""
         tensors = [value for value in _flat(arguments.values()) if isinstance(value, Value)]
         if not tensors:
             return [tensor((), "f32")] * results
@@ -364,11 +364,11 @@ class AtenView(DialectView):
 
 
 _PREDICATES = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor")
-"""Ops whose result is of bools."""
+"""Ops with a bool result."""
 
 
 def _shape_made(name: str, arguments: Mapping[str, Any], shape: Shape) -> Shape:
-    """The shape that a view, permutation or product has, when its arguments say so."""
+    """The shape of a view, permutation or product, if its arguments determine it."""
     sizes, dims, other = arguments.get("size"), arguments.get("dims"), arguments.get("mat2", arguments.get("other"))
     if isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes):
         return tuple(sizes)
@@ -416,7 +416,7 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 class CoreaiView(DialectView):
-    """The `coreai` dialect. Axes, shapes and scalars are operands: a literal there means a constant."""
+    """The `coreai` dialect. Axes, shapes and scalars are operands, so a literal matches a constant."""
 
     name = "coreai"
     operators: ClassVar[Mapping[str, Sugar]] = {

@@ -1,4 +1,4 @@
-"""The `patcomp` dialect: the region that will become a graph of its own, and the markers that it is formed from.
+"""The `patcomp` dialect: regions that become graphs, and the markers from which regions are formed.
 
     %y = patcomp.region @rms_norm(%x, %w) {declaration = #coreai.composite_declaration<...>} : (T, U) -> T {
     ^bb0(%input: T, %scale: U):
@@ -58,8 +58,8 @@ class RegionOp(IRDLOperation):
     argument_names = prop_def(ArrayAttr, prop_name="argument_names")
     result_names = opt_prop_def(ArrayAttr, prop_name="result_names")
     recover = opt_prop_def(IntegerAttr, prop_name="recover")
-    """Of a module that the user externalized: whether composites are recovered inside. Absent on composites that
-    the recover stage found."""
+    """For a module that the user externalized: whether composites are recovered inside. Absent on composites of
+    the recover stage."""
     body = region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), Pure())
 
@@ -127,7 +127,7 @@ def create_region(
 
 @irdl_op_definition
 class RegionBeginOp(IRDLOperation):
-    """A call of an externalized module begins here: operands are its own parameters and buffers, then its arguments."""
+    """The begin of a call of an externalized module; operands are its parameters and buffers, then its arguments."""
 
     name = "patcomp.region_begin"
     inputs = var_operand_def(AnyAttr())
@@ -135,7 +135,7 @@ class RegionBeginOp(IRDLOperation):
     """The module's path."""
     parameter_names = prop_def(ArrayAttr, prop_name="parameter_names")
     unused_names = prop_def(ArrayAttr, prop_name="unused_names")
-    """Parameters and buffers of a composite that nothing in the program reads."""
+    """Parameters and buffers of a composite that the program does not read."""
     argument_names = prop_def(ArrayAttr, prop_name="argument_names")
     recover = prop_def(IntegerAttr, prop_name="recover")
     declaration = opt_prop_def(AnyAttr(), prop_name="declaration")
@@ -144,7 +144,7 @@ class RegionBeginOp(IRDLOperation):
 
 @irdl_op_definition
 class RegionEndOp(IRDLOperation):
-    """The innermost call that has begun ends here, with its results as operands."""
+    """The end of the innermost open call; operands are its results."""
 
     name = "patcomp.region_end"
     outputs = var_operand_def(AnyAttr())

@@ -1,4 +1,4 @@
-"""The language of the dialect table: what the text of a row means.
+"""The language of the dialect table.
 
 A row starts with the op's signature, `softmax[T: F+F8](input: T, axis: IDX[0]) -> output: T`. Each operand and result
 has a set of element types: families (`types.FAMILIES`: F, F8, INT, LOW, F4, C, B, IDX, UIDX; ALL is all but the last
@@ -59,27 +59,27 @@ class Row:
     infer: str | None = None
     """Name of the function in `patcomp.ir.infer` that computes the result types; None: the caller states them."""
     exact: str = ""
-    """When the declared result types must be the inferred ones: `always`, `to save`, or where the operand of this name
-    is constant. Otherwise `?` may stand in one where a number stands in the other."""
+    """When the declared result types must equal the inferred ones: `always`, `to save`, or if the operand of this name
+    is constant. Otherwise a dimension may be `?` in one type and a number in the other."""
     free_element: bool = False
-    """Whether the author of the op chooses the result's element type, out of those that the row lists."""
+    """Whether the caller chooses the result's element type among those that the row lists."""
     form: str = "functional"
     """How the op prints, one of `patcomp.ir.syntax.FORMS`."""
     commutative: bool = False
     pure: bool = True
-    """Whether the op only computes its results, so that it may be dropped, moved or shared."""
+    """Whether the op has no side effects, so that it may be dropped, moved or shared."""
     properties: tuple[PropertySlot, ...] = ()
     regions: tuple[tuple[str, str], ...] = ()
     """Name and terminator of each region."""
     isolated: bool = False
-    """Whether its regions use no value from outside."""
+    """Whether the regions are isolated: they use no value from outside."""
     terminator: bool = False
     top_level: bool = False
-    """Whether it stands beside graphs instead of in one."""
+    """Whether the op is at the level of graphs, not inside a graph."""
     authored: bool = True
-    """Whether there is an authoring function; the rules that need one of the others make it themselves."""
+    """Whether there is an authoring function; rules create other ops directly."""
     builder: str = ""
-    """Name of the authoring function, where it differs from the op's own."""
+    """Name of the authoring function if it differs from the op's own name."""
 
     @property
     def op_name(self) -> str:

@@ -1,4 +1,4 @@
-"""IR as text and back: the printer with cached attributes, and the parser without xDSL's traps.
+"""Print and parse the IR: a printer with cached attributes, and a parser without the defects of xDSL's.
 
 Both forms are read and written: the pretty form of the documents (default) and MLIR's generic form.
 """
@@ -92,7 +92,7 @@ class TextPrinter(Printer):
 
     def _print_attribute_text(self, attribute: Attribute) -> None:
         if isinstance(attribute, DenseResourceAttr):
-            # xDSL would look the blob up in a store of its own to print it; ours stays outside the text
+            # xDSL would look up the blob in its own store; our weights stay outside the text
             self.print_string(f"dense_resource<{attribute.resource_handle.data}> : ")
             self.print_attribute(attribute.type)
         elif isinstance(attribute, DenseIntOrFPElementsAttr) and isinstance(attribute.type, TensorType):
@@ -102,7 +102,7 @@ class TextPrinter(Printer):
             super().print_attribute(attribute)
 
     def print_attr_dict(self, attr_dict: Mapping[str, Attribute]) -> None:
-        # in whatever order they were set, equal ops print equally, and as the toolchain prints them
+        # sorted, so that equal ops print equally, and as the toolchain prints them
         super().print_attr_dict({key: attr_dict[key] for key in sorted(attr_dict)})
 
     def print_op(self, op: Operation) -> None:
@@ -205,7 +205,7 @@ class TextParser(XdslParser):
 
 @dataclass
 class _Element:
-    """A number inside `dense<...>`, in the place of xDSL's class for it."""
+    """A number inside `dense<...>`; replaces xDSL's class."""
 
     literal: Literal
 

@@ -84,7 +84,7 @@ ELEMENT_OF_TORCH: dict[str, str] = {
     **{f"int{w}": f"si{w}" for w in (8, 16, 32, 64)},
     **{f"uint{w}": f"ui{w}" for w in (8, 16, 32, 64)},
 }
-"""The element type of each PyTorch dtype, by names: the IR does without PyTorch."""
+"""The element type of each PyTorch dtype, by name, because the IR does not import PyTorch."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "F": ("bf16", "f16", "f32", "f64"),
@@ -97,7 +97,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "IDX": ("si16", "si32"),
     "UIDX": ("ui16", "ui32"),
 }
-"""The families of element types in which the dialect table states what an operand accepts."""
+"""The families of element types that the dialect table uses for operands."""
 
 BIT_WIDTHS: dict[str, int] = {
     "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f8E4M3FN": 8, "f8E5M2": 8, "f8E8M0FNU": 8,
@@ -156,7 +156,7 @@ def shape_of(type_: Attribute) -> Shape:
     """
     if not isinstance(type_, TensorType):
         raise TypeError(f"expected a ranked tensor type, got {type_}")
-    # kept on the type: to look it up by the type would hash the type, which costs more than the shape
+    # kept on the type, because a lookup would hash the type, which costs more than the shape
     shape: Shape | None = type_.__dict__.get("_shape")
     if shape is None:
         shape = tuple(None if dim == DYNAMIC_INDEX else dim for dim in type_.get_shape())
@@ -202,7 +202,7 @@ _RUNTIME_ELEMENTS = {"si64": "si32", "ui64": "ui32", "f64": "f32", "complex<f64>
 
 
 def runtime_type(type_: Attribute) -> Attribute:
-    """The type a PyTorch tensor type has after lowering: 64-bit elements become 32-bit, as indices must."""
+    """The type of a PyTorch tensor after lowering: 64-bit elements become 32-bit, as indices require."""
     if not isinstance(type_, TensorType):
         return type_
     name = element_name(type_.element_type)
@@ -247,7 +247,7 @@ class HandleType(ParametrizedAttribute, TypeAttribute):
 
 
 class BalancedText(ParametrizedAttribute):
-    """Base of attributes and types that patcomp carries without looking inside: the text in `<...>`."""
+    """Base of attributes and types that patcomp does not interpret: it keeps the text in `<...>`."""
 
     if TYPE_CHECKING:  # xDSL wants the field declared by each subclass
         text: StringAttr

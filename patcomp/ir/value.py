@@ -1,4 +1,4 @@
-"""`Value`: an SSA value as rules and authors see it, with its shape and element type in Python terms."""
+"""`Value`: an SSA value for rules and authors, with its shape and element type as Python values."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ class Value:
 
 
 def set_name(value: SSAValue, name: str | None) -> None:
-    """Names a value for the text, exactly: xDSL's own setter drops a trailing number (`view_3` becomes `view`),
-    and names would then change from stage to stage."""
+    """Set a value's name in the text exactly. xDSL's own setter drops a trailing number (`view_3` becomes `view`), so
+    names would change from stage to stage."""
     if name is not None and not SSAValue.is_valid_name(name):
         name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
     value._name = name
 
 
 def ssa(value: Any) -> SSAValue:
-    """The SSA value of a `Value`, or the argument when it is one already."""
+    """The SSA value of a `Value`; an SSA value is returned unchanged."""
     return value.ssa if isinstance(value, Value) else value

@@ -1,6 +1,6 @@
 """The one place that imports xDSL: everything else in patcomp takes these names from here.
 
-xDSL's API moves about twice a month; when it does, this file is where the change stops.
+xDSL's API changes about twice a month; only this file has to follow.
 """
 
 from xdsl.context import Context

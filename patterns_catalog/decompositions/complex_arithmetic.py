@@ -96,7 +96,7 @@ def reciprocal(self: Tensor) -> Tensor:
 def neg_view(self: Tensor) -> Tensor:
     "the imaginary part of a conjugated view: the values negated"
     if self.dtype == torch.bool:
-        raise Rejected("bools negated")
+        raise Rejected("the negation of bools is not supported, as in PyTorch; use logical_not")
     return torch.neg(self)
 
 

@@ -240,5 +240,5 @@ def power_of_number(self: Tensor, exponent: Number) -> Tensor:
 def power_of_base(self: Number, exponent: Tensor) -> Tensor:
     "exp(exponent log of the number)"
     if self == 0:
-        raise Rejected("a power of the number zero with complex exponents")
+        raise Rejected("the number 0 to the power of a complex tensor is not supported")
     return torch.exp(exponent * cmath.log(self))

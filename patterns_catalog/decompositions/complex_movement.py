@@ -42,7 +42,7 @@ def _moved(name: str, *examples: Example, values: tuple[str, ...] = ()) -> Rule:
         "the same op on both parts"
         given = dict(zip(names, arguments, strict=False)) | options
         if values == ("src",) and not given["self"].is_complex():
-            raise Rejected("complex numbers written into real ones")
+            raise Rejected("a write of complex numbers into a real tensor is not supported; take their real parts")
         if "dtype" in given and given["dtype"] is not None and not given["dtype"].is_complex:
             # PyTorch drops the imaginary parts
             return overload(**{key: _part(value, 0, is_value=key in values) for key, value in given.items()})
@@ -129,7 +129,7 @@ MOVED = [
 def index(self: Tensor, indices: list[Tensor | None]) -> Tensor:
     "the same op on both parts"
     if any(place is not None and place.dtype in (torch.bool, torch.uint8) for place in indices):
-        raise Rejected("complex numbers read by a mask; how many depends on the data")
+        raise Rejected("indexing complex numbers with a mask is not supported; index their real and imaginary parts")
     real, imag = (torch.ops.aten.index.Tensor(part, indices) for part in parts(self))
     return torch.complex(real, imag)
 
@@ -146,7 +146,7 @@ def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: c
 def as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
     "the same op on both parts, each in memory of its own"
     if not self.is_contiguous():
-        raise Rejected("as_strided of a complex tensor that is not contiguous")
+        raise Rejected("as_strided of a complex tensor needs a contiguous tensor; call .contiguous() first")
     real, imag = (part.clone(memory_format=torch.contiguous_format) for part in parts(self))  # type: ignore[union-attr]
     return torch.complex(
         torch.as_strided(real, size, stride, storage_offset), torch.as_strided(imag, size, stride, storage_offset)

@@ -37,7 +37,7 @@ detach_copy = _copy("detach_copy", "2x3xf32")
 def as_strided_copy(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
     "the view without `_copy`, of the elements in their order"
     if not self.is_contiguous():
-        raise Rejected("as_strided_copy of a tensor that is not contiguous")
+        raise Rejected("as_strided_copy needs a contiguous tensor; call .contiguous() first")
     return torch.as_strided(self, size, stride, storage_offset).clone()
 
 

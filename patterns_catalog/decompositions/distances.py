@@ -30,7 +30,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
 def pdist(self: Tensor, p: float = 2) -> Tensor:
     "the p-norm of the difference of each pair of rows, the first before the second"
     if not self.is_floating_point() or self.dim() != 2:
-        raise Rejected("distances of integers, or of what is no matrix")
+        raise Rejected("pdist needs a matrix of floats; cast or reshape the input")
     rows = self.size(0)
     place = torch.arange(rows * rows, device=self.device)
     above = place % rows > place // rows

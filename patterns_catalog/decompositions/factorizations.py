@@ -34,7 +34,7 @@ def _steps(matrix: Tensor) -> int:
 def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     "Gaussian elimination with exchanges of rows: both factors in one matrix, the exchanges, the first zero pivot"
     if not pivot:
-        raise Rejected("an LU without exchanges of rows, which eager PyTorch does not have on CPUs")
+        raise Rejected("an LU factorization with pivot=False is not supported, as in eager PyTorch on CPUs")
     if not A.numel():
         return A.clone(), torch.ones(*A.shape[:-2], _steps(A), dtype=torch.int32), no_failure(A)
     factors = lu_factors(A)
@@ -55,7 +55,7 @@ def lu_unpack(
     permutation, lower, upper = nothing, nothing, nothing
     if unpack_pivots:
         if rows > LARGEST:
-            raise Rejected(f"a permutation of {rows} rows; they are exchanged one by one, so at most {LARGEST}")
+            raise Rejected(f"lu_unpack is unrolled, so {rows} rows are too many; at most {LARGEST} are supported")
         permutation = identity(LU_data, rows, rows)
         for step in range(steps if LU_pivots.numel() else 0):
             permutation = swapped(permutation, step, LU_pivots[..., step : step + 1].unsqueeze(-1) - 1)

@@ -44,7 +44,7 @@ def _split(size: int) -> tuple[int, int]:
     """Two factors, near each other."""
     first = next(factor for factor in range(math.isqrt(size), 0, -1) if size % factor == 0)
     if first == 1:
-        raise Rejected(f"a Fourier transform whose length has the prime factor {size}, above {LARGEST_PRIME}")
+        raise Rejected(f"the prime factor {size} of a Fourier transform's length is above the limit, {LARGEST_PRIME}")
     return first, size // first
 
 

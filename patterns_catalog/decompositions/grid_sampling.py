@@ -25,7 +25,7 @@ def grid_sampler_3d(
     the volume's reflection (2).
     """
     if interpolation_mode not in (0, 1) or padding_mode not in (0, 1, 2):
-        raise Rejected(f"interpolation mode {interpolation_mode} and padding mode {padding_mode}")
+        raise Rejected(f"interpolation mode {interpolation_mode} with padding mode {padding_mode} is not supported")
     sizes = input.shape[2:]
     # the grid's last axis counts from the innermost axis of the volume
     places = [_source(grid[..., 2 - axis], size, padding_mode, align_corners) for axis, size in enumerate(sizes)]

@@ -60,7 +60,7 @@ def as_strided_scatter(
 ) -> Tensor:
     "x with the elements replaced that strides address in its memory"
     if not self.is_contiguous():
-        raise Rejected("as_strided_scatter into a tensor that is not contiguous")
+        raise Rejected("as_strided_scatter needs a contiguous tensor; call .contiguous() first")
     return _written(self, src, lambda numbers: numbers.as_strided(size, stride, storage_offset or 0))
 
 
@@ -69,7 +69,7 @@ def resize(self: Tensor, size: list[int], *, memory_format: torch.memory_format 
     "the first elements in another shape"
     count = torch.Size(size).numel()
     if count > self.numel() or memory_format not in (None, torch.contiguous_format, torch.preserve_format):
-        raise Rejected("a resize that adds elements without a value, or one to another memory format")
+        raise Rejected("a resize that adds elements or changes the memory format is not supported")
     return self.reshape(-1)[:count].reshape(size)
 
 
@@ -95,7 +95,7 @@ def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
     "the index of each element, as often as it is repeated"
     if output_size is None:
-        raise Rejected("repeats known only at run time, without the size of the result")
+        raise Rejected("repeat_interleave with computed repeats needs output_size=")
     ends = repeats.cumsum(0)
     return (ends <= torch.arange(output_size, device=repeats.device).unsqueeze(1)).sum(1).to(repeats.dtype)
 

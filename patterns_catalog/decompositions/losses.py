@@ -26,7 +26,7 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     "cross_entropy(linear(input)) with its gradients, not in chunks"
     if label_smoothing:
-        raise Rejected("label smoothing in chunks, which PyTorch does not have")
+        raise Rejected("label smoothing is not supported in chunks, as in PyTorch")
     logits = _logits(input, linear_weight, linear_bias, acc_dtype)
     weights = _weights(target, weight, ignore_index, logits)
     chosen = torch.arange(logits.size(1), device=target.device) == target.unsqueeze(1)

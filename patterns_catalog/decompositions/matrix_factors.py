@@ -28,7 +28,7 @@ def check_size(*matrices: Tensor) -> None:
     """
     size = max(min(matrix.shape[-2:]) for matrix in matrices)
     if size > LARGEST:
-        raise Rejected(f"an algorithm of {size} steps on a matrix; they are written out, so at most {LARGEST}")
+        raise Rejected(f"the algorithm is unrolled, so a matrix of size {size} is too large; the limit is {LARGEST}")
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:

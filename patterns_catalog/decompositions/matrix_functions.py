@@ -27,7 +27,7 @@ def linalg_matrix_exp(self: Tensor) -> Tensor:
     method 3. The power is such that the 1-norm is at most 2.
     """
     if self.dtype in (torch.float16, torch.bfloat16):
-        raise Rejected("an exponential of a matrix in half precision, where PyTorch's own overflows; use float32")
+        raise Rejected("matrix_exp in half precision is not supported, because PyTorch's own overflows; use float32")
     matrix = self
     if not matrix.numel():
         return self.clone()

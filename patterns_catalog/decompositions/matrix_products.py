@@ -49,7 +49,7 @@ def trilinear(
 ) -> Tensor:  # fmt: skip
     "the product of three tensors with dimensions of size 1 inserted, summed over some; the bilinear layer is one"
     if not i1.is_floating_point():
-        raise Rejected("a bilinear product of integers")
+        raise Rejected("a bilinear product of integers is not supported; cast the inputs to float")
     rank = i1.dim() + len(expand1)
     axes = string.ascii_lowercase[:rank]
 

@@ -63,7 +63,7 @@ def _median(name: str, *, ignore_nan: bool) -> tuple[Rule, Rule]:
         "the median of all values; of none it is NaN"
         if self.numel() == 0:
             if not self.is_floating_point():
-                raise Rejected("the median of no integers")
+                raise Rejected("the median of an empty integer tensor is undefined")
             return self.new_full((), float("nan"))
         values, _ = _sorted(self.reshape(-1), 0)
         return values.gather(0, position(values, 0)).squeeze(0)

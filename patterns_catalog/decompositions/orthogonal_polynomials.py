@@ -126,7 +126,7 @@ def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], 
         if not isinstance(n, Tensor):
             most = max(int(n), 1)
             if most > LARGEST and "chebyshev" not in name:
-                raise Rejected(f"a polynomial of degree {most}; recurrences go up to {LARGEST}")
+                raise Rejected(f"a polynomial of degree {most} is not supported; the largest degree is {LARGEST}")
         degree = degree.trunc()
         total = evaluate(value, degree, most)
         return torch.where((degree >= 0.0) & ~degree.isinf(), total, 0.0).to(result)

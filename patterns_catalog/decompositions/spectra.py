@@ -23,7 +23,7 @@ _SWEEPS = 8
 
 def _check(size: int) -> None:
     if size > LARGEST:
-        raise Rejected(f"singular values of {size} columns; the rotations are written out, so at most {LARGEST}")
+        raise Rejected(f"singular values of more than {LARGEST} columns are not supported; there are {size}")
 
 
 def _orthogonal_columns(matrix: Tensor, rows: int) -> Tensor:

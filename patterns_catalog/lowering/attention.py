@@ -17,10 +17,10 @@ def broadcasting_attention(op: OpView, c: Coreai) -> Value:
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
     op.expect(op.dropout_p == 0.0, "attention with dropout is random; export after model.eval()")
     if op.is_causal:
-        op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
+        op.expect(mask is None, "attn_mask and is_causal exclude each other, as in PyTorch; give one of them")
         mask = causal_mask(c, query, key)
     if op.enable_gqa:
         heads = query.shape[-3]
-        op.expect(heads is not None, "attention with a dynamic number of heads")
+        op.expect(heads is not None, "enable_gqa needs a static number of heads; export with that dimension fixed")
         key, value = repeat_heads(c, key, heads), repeat_heads(c, value, heads)
     return attend(c, query, key, value, mask, op.scale)

@@ -20,7 +20,7 @@ from patterns_catalog.lowering.shapes import slice_axis
 def integer_average_pool(op: OpView, c: Coreai) -> Value:
     "the sums divided toward zero"
     x, arguments = op["self"], AveragePool.of(op)
-    op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers with a negative divisor")
+    op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers needs a positive divisor_override")
     axes = len(arguments.kernel)
     after, divisor = arguments.windows(x.shape[-axes:])
     total = arguments.total(c, x if x.rank == axes + 2 else c.expand_dims(x, [0]), after)
@@ -39,7 +39,7 @@ def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     """One axis after the other, because all windows in a row have the same height: window i of n is
     [floor(i * size / n), ceil((i + 1) * size / n))."""
     x, output = op["self"], list(op.output_size)
-    op.expect(is_float(x.element_type), "an average pool of integers")
+    op.expect(is_float(x.element_type), "an adaptive pool of integers is not supported; cast the input to float")
     return c.cast(per_window(c, c.reduce_mean, c.cast(x, compute_type(x)), output), x.element_type)
 
 
@@ -58,7 +58,7 @@ def per_window(c: Coreai, function: Callable[..., Value], x: Value, output: Sequ
         if count == 1:
             made = function(made, [axis])
         elif size is None:
-            raise Rejected("an adaptive pool of a dynamic size to more than 1")
+            raise Rejected("an adaptive pool to more than 1 needs a static size; export with that dimension fixed")
         else:
             windows = adaptive_windows(size, count)
             made = c.concat(axis, [function(slice_axis(c, made, axis, *window), [axis]) for window in windows])

@@ -40,7 +40,7 @@ def wrap(c: Coreai, x: Value, wanted: str) -> Value:
     """
     bits, signed = BIT_WIDTHS[wanted], wanted[0] == "s"
     if x.dtype != wanted and (x.dtype == "ui32" or (wanted == "ui32" and x.dtype[0] == "s")):
-        raise Rejected(f"a cast of {x.dtype} to {wanted}, which has nowhere to wrap")
+        raise Rejected(f"a cast of {x.dtype} to {wanted} is not supported, because the runtime cannot wrap its values")
     if BIT_WIDTHS[x.dtype] < bits and (signed or x.dtype[0] == "u"):
         return c.cast(x, wanted)
     if BIT_WIDTHS[x.dtype] == bits and signed == (x.dtype[0] == "s"):

@@ -124,7 +124,7 @@ def _neutral(element: Attribute, how: str) -> float:
 def _wide(x: Value) -> Attribute:
     """The integers in which those of a tensor are combined: 32 bits at least."""
     if x.dtype == "ui64":
-        raise Rejected("sums or products of ui64 at places")
+        raise Rejected("scatters that add or multiply ui64 elements are not supported")
     return element_type("si64" if BIT_WIDTHS[x.dtype] == 64 else "si32")
 
 

@@ -59,8 +59,8 @@ def logical_or(op: OpView, c: Coreai) -> Value:
 @lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])
 def where(op: OpView, c: Coreai) -> Value:
     "a choice for each element, broadcasting"
-    op.expect(op.condition.dtype == "i1", "a condition that is not bool")
-    op.expect(op["self"].dtype == op.other.dtype, "branches of different dtypes")
+    op.expect(op.condition.dtype == "i1", "the condition of where must be bool; cast it with .bool()")
+    op.expect(op["self"].dtype == op.other.dtype, "both branches of where must have the same dtype; cast one of them")
     return c.broadcasting_where(op.condition, op["self"], op.other)
 
 
@@ -72,19 +72,19 @@ def clamp(op: OpView, c: Coreai) -> Value:
     "min(max(x, low), high), so that NaN stays NaN and low > high gives high"
     x, low, high = op["self"], op.min, op.max
     element = op.result.element_type
-    op.expect(is_float(element) or not any(map(_is_fraction, (low, high))), "float bounds for an integer result")
+    op.expect(is_float(element) or not any(map(_is_fraction, (low, high))), "clamp of integers needs integer bounds")
     x = c.cast(x, element)
     smallest, largest = (-(2**31), 2**31 - 1) if element_name(element) == "si32" else (-math.inf, math.inf)
     # the type may stand for a 64-bit one, whose values have 32 bits on the runtime: bounds beyond those bound nothing
     if isinstance(low, Value):
         x = c.broadcasting_maximum(x, convert(c, low, element))
     elif low is not None and not low <= smallest:
-        op.expect(not low > largest, "a lower bound beyond 32 bits")
+        op.expect(not low > largest, "the lower bound of clamp must fit 32 bits")
         x = c.broadcasting_maximum(x, c.constant(number_in(low, element), element))
     if isinstance(high, Value):
         x = c.broadcasting_minimum(x, convert(c, high, element))
     elif high is not None and not high >= largest:
-        op.expect(not high < smallest, "an upper bound beyond 32 bits")
+        op.expect(not high < smallest, "the upper bound of clamp must fit 32 bits")
         x = c.broadcasting_minimum(x, c.constant(number_in(high, element), element))
     return x
 

@@ -66,13 +66,13 @@ def arange(op: OpView, c: Coreai) -> Value:
             return _fractions(op, c, *numbers)
         made = c.range(*(c.reshape(c.cast(n, "si32"), []) if isinstance(n, Value) else n for n in numbers))
         return c.cast(made, element)
-    op.expect(None not in op.result.shape, "a range whose length is known only at run time")
+    op.expect(None not in op.result.shape, "the length of a range with constant bounds must be static")
     if is_integer(element):
         start, step = int(start), int(step)
     values = np.asarray(start) + np.arange(op.result.static_shape[0]) * np.asarray(step)
     if element_name(element) != "bf16":
         dtype = numpy_dtype(element)
-        op.expect(dtype is not None, f"a range of {element_name(element)}")
+        op.expect(dtype is not None, f"a range of {element_name(element)} elements is not supported")
         values = values.astype(dtype)
     return c.constant(values, element)
 
@@ -82,7 +82,7 @@ def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
     sizes = [number for number in numbers if isinstance(number, Value)]
     op.expect(
         all(is_integer(size.element_type) for size in sizes),
-        "arange: a bound is a fraction that only the run tells; compute the bounds from integers, or fix the sizes",
+        "a bound of arange is a float known only at run time; compute the bounds from integers, or fix the sizes",
     )
     start, end, step = (
         c.cast(c.reshape(number, []), "f64") if isinstance(number, Value) else c.constant(float(number), "f64")

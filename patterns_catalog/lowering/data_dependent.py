@@ -15,7 +15,7 @@ def nonzero(op: OpView, c: Coreai) -> Value:
     "the places that are not zero, a row of indices for each"
     x = op["self"]
     if x.rank == 0:  # one row without indices, or none: nothing of it could be stored
-        op.reject("nonzero of a 0-d tensor")
+        op.reject("nonzero of a 0-d tensor is not supported; reshape the tensor to one dimension")
     return c.cast(c.non_zero(_truth(c, x)), op.result.element_type)
 
 
@@ -39,9 +39,9 @@ def index_by_mask(op: OpView, c: Coreai) -> Value:
     x, indices = op["self"], op.indices
     masks = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(masks) != 1 or masks[0][1].dtype != "i1":
-        op.reject("indices of which one is a mask, and there are others")
+        op.reject("indexing with a boolean mask and other indices together is not supported; index in two steps")
     ((axis, mask),) = masks
-    op.expect(mask.rank > 0, "a mask without dimensions")
+    op.expect(mask.rank > 0, "indexing with a 0-d mask is not supported; give the mask a dimension")
     masked = [*range(axis, axis + mask.rank)]
     order = [*masked, *(other for other in range(x.rank) if other not in masked)]
     taken = c.gather_nd(c.transpose(x, order), c.non_zero(mask))

@@ -21,11 +21,11 @@ _INTEGERS = example("9xsi32[-9,9]", "9xsi32[-4,-1]")
 
 def _operands(op: OpView, c: Coreai) -> tuple[Value, Value]:
     x, y = op["self"], op.other
-    op.expect(x.dtype == y.dtype and x.dtype != "i1", "a division of bools or of different dtypes")
+    op.expect(x.dtype == y.dtype and x.dtype != "i1", "both operands of a division must have the same dtype, not bool")
     if is_float(x.element_type):
         return x, y
     constant = y.constant
-    op.expect(constant is None or bool(constant.all()), "an integer divided by zero")
+    op.expect(constant is None or bool(constant.all()), "an integer is divided by the constant zero")
     return x, y if constant is not None else c.broadcasting_where(c.broadcasting_equal(y, 0), 1, y)
 
 

@@ -52,7 +52,7 @@ def relu(op: OpView, c: Coreai) -> Value:
 @lowering("aten.abs", examples=[_FLOATS, example("4xsi32[-3,3]")])
 def absolute(op: OpView, c: Coreai) -> Value:
     "the absolute value"
-    op.expect(op["self"].dtype != "i1", "abs of a bool tensor")
+    op.expect(op["self"].dtype != "i1", "abs of a bool tensor is not supported")
     return c.abs_(op["self"])
 
 
@@ -98,7 +98,7 @@ def logical_not(op: OpView, c: Coreai) -> Value:
 def same_typed(op: OpView) -> tuple[Value, Value]:
     """Both operands of a binary op, which are of one type since normalize."""
     x, y = op["self"], op.other
-    op.expect(x.dtype == y.dtype, f"operands of the different dtypes {x.dtype} and {y.dtype}")
+    op.expect(x.dtype == y.dtype, f"the operands have different dtypes, {x.dtype} and {y.dtype}; cast one of them")
     return x, y
 
 
@@ -111,9 +111,9 @@ def _arithmetic(aten_name: str, coreai_name: str, of_bools: str | None = None) -
         "the broadcasting op of Core AI; of bools the logic op that means the same, or a refusal"
         x, y = same_typed(op)
         if "alpha" in op.arguments:
-            op.expect(op.alpha == 1, "alpha is made a product by the normalize stage")
+            op.expect(op.alpha == 1, "alpha must be 1 here, because the normalize stage makes other values a product")
         if x.dtype == "i1":  # the runtime has no arithmetic on bools
-            op.expect(of_bools is not None, "this arithmetic on bool tensors")
+            op.expect(of_bools is not None, "this op is not supported for bool tensors; cast them to integers")
             return getattr(c, of_bools or "")(x, y)
         return getattr(c, coreai_name)(x, y)
 
@@ -134,5 +134,5 @@ bitwise_xor = _arithmetic("aten.bitwise_xor.Tensor", "broadcasting_bitwise_xor",
 def div(op: OpView, c: Coreai) -> Value:
     "x / y of floats, broadcasting"
     x, y = same_typed(op)
-    op.expect(is_float(x.element_type), "division of integers is made one of floats by the normalize stage")
+    op.expect(is_float(x.element_type), "the operands must be floats here, because the normalize stage casts integers")
     return c.broadcasting_divide(x, y)

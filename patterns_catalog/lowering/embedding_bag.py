@@ -29,11 +29,11 @@ def embedding_bag(op: OpView, c: Coreai) -> list[Value]:
     Rows of `padding_idx` do not count. The other results only concern gradients.
     """
     op.ignore("scale_grad_by_freq", "sparse", because="they only concern gradients")
-    op.expect(not any(op.used(result) for result in (1, 2, 3)), "the results of an embedding_bag that gradients need")
+    op.expect(not any(op.used(result) for result in (1, 2, 3)), "embedding_bag supports only its first result")
     weight, indices, offsets = op.weight, as_index(c, op.indices), as_index(c, op.offsets)
     for name, value in (("weight", weight), ("indices", indices), ("offsets", offsets)):
         open_axes = [axis for axis, size in enumerate(value.shape) if size is None]
-        op.expect(not open_axes, f"an embedding_bag of dynamic shapes: dimension {open_axes} of `{name}` is open")
+        op.expect(not open_axes, f"embedding_bag needs static shapes; dimension {open_axes} of `{name}` is dynamic")
     bags, width = op.result.static_shape
     rest = [filled(c, 0, list(result.static_shape), result.element_type) for result in op.results[1:]]
     none = filled(c, 0, [bags, width], weight.element_type)

@@ -18,7 +18,7 @@ def histc(op: OpView, c: Coreai) -> Value:
     """
     x, bins = op["self"], op.bins
     element = x.element_type
-    op.expect(is_float(element), "a histogram of integers")
+    op.expect(is_float(element), "a histogram of integers is not supported; cast the input to float")
     low, high = c.constant(float(op.min), element), c.constant(float(op.max), element)
     if 0 in x.shape:
         return c.broadcast_to(c.constant(0.0, element), [bins])

@@ -84,8 +84,8 @@ def index(op: OpView, c: Coreai) -> Value:
     axes = [axis for axis, item in enumerate(given) if item is not None]
     tensors = [item for item in given if item is not None]
     # uint8 indices are masks in PyTorch
-    op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "indexing with a mask of bool or uint8")
-    op.expect(bool(tensors), "indexing without an index")
+    op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "these indices are not supported together")
+    op.expect(bool(tensors), "indexing needs at least one index tensor")
     shape = broadcast_shapes(*(item.shape for item in tensors))
     sizes = broadcast_sizes(c, tensors) if len(tensors) > 1 else []
     columns = []

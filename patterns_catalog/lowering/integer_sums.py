@@ -27,7 +27,7 @@ def integer_product(c: Coreai, x: Value, y: Value) -> Value:
     """
     terms, width = x.shape[-1], BIT_WIDTHS[x.dtype]
     if terms is None:
-        raise Rejected("a product of integer matrices over a dynamic dimension")
+        raise Rejected("a product of integer matrices needs a static inner dimension; export with that dimension fixed")
     if terms > _TERMS:
         parts = [(0, _TERMS), (_TERMS, terms)]
         first, rest = (

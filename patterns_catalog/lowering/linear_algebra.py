@@ -25,7 +25,7 @@ def matrix_product(op: OpView, c: Coreai) -> Value:
 def matmul(op: OpView, c: Coreai) -> Value:
     "batch dimensions broadcast; a vector is a row on the left and a column on the right"
     x, y = op["self"], op.other
-    op.expect(x.rank >= 1 and y.rank >= 1, "a matmul with a 0-d tensor")
+    op.expect(x.rank >= 1 and y.rank >= 1, "matmul of a 0-d tensor is not supported, as in PyTorch")
     rows = c.expand_dims(x, [0]) if x.rank == 1 else x
     columns = c.expand_dims(y, [1]) if y.rank == 1 else y
     product = _product(c, rows, columns)
@@ -68,10 +68,10 @@ def convolution(op: OpView, c: Coreai) -> Value:
     "pad, convolve, add the bias; one spatial dimension is computed as two"
     x, weight, bias = op.input, op.weight, op.bias
     spatial = x.rank - 2
-    op.expect(spatial in (1, 2, 3), f"a convolution of a rank-{x.rank} tensor")
-    op.expect(is_float(x.element_type), "a convolution of integers")
-    op.expect(weight.rank == x.rank, "a convolution without batch dimension")
-    op.expect(0 not in weight.shape, "a convolution whose weight is empty")
+    op.expect(spatial in (1, 2, 3), f"a convolution needs 1 to 3 spatial dimensions, but its input has rank {x.rank}")
+    op.expect(is_float(x.element_type), "a convolution of integers is not supported; cast input and weight to float")
+    op.expect(weight.rank == x.rank, "a convolution needs a batch dimension; unsqueeze the input")
+    op.expect(0 not in weight.shape, "the weight of a convolution must not be empty")
     stride, padding, dilation, output_padding = (
         values * spatial if len(values) == 1 else list(values)
         for values in (op.stride, op.padding, op.dilation, op.output_padding)
@@ -89,7 +89,7 @@ def convolution(op: OpView, c: Coreai) -> Value:
         function = c.conv_transpose2d if x.rank == 4 else c.conv_transpose3d
         y = function(x, weight, stride, padding, dilation, output_padding, groups)
     else:
-        op.expect(not any(output_padding), "output_padding of a convolution that is not transposed")
+        op.expect(not any(output_padding), "only a transposed convolution may have output_padding")
         if any(padding):
             amounts = [0, 0, 0, 0] + [amount for value in padding for amount in (value, value)]
             x = c.pad(x, amounts, 0.0, padding_mode="constant")

@@ -16,9 +16,9 @@ def instance_norm(op: OpView, c: Coreai) -> Value:
     "(x - mean) * rsqrt(var + eps) * weight + bias for each channel"
     x, mean, variance = op.input, op.running_mean, op.running_var
     op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
-    op.expect(not op.use_input_stats, "an instance norm that updates its running statistics; state is not supported")
-    op.expect(mean is not None and variance is not None, "an instance norm without any statistics")
-    op.expect(x.rank > 2, "an instance norm without positions")
+    op.expect(not op.use_input_stats, "instance norm updates its running statistics; export the model in eval mode")
+    op.expect(mean is not None and variance is not None, "instance norm without use_input_stats needs statistics")
+    op.expect(x.rank > 2, "an instance norm needs an input of rank 3 or more")
     wide = c.cast(x, compute_type(x))
 
     def per_channel(value: Value) -> Value:

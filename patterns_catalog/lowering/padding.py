@@ -24,7 +24,7 @@ from patterns_catalog.lowering.shapes import cut_end
 def own_value_pad(op: OpView, c: Coreai) -> Value:
     "reflection leaves out the edge, replication repeats it; negative padding cuts, after the rest is padded"
     x, padding = op["self"], op.padding
-    op.expect(all(isinstance(amount, int) for amount in padding), "padding by a number known only at run time")
+    op.expect(all(isinstance(amount, int) for amount in padding), "padding amounts must be static; fix the sizes")
     amounts = [0] * (2 * x.rank)
     for index in range(len(padding) // 2):
         axis = x.rank - 1 - index

@@ -32,8 +32,8 @@ def max_pool(op: OpView, c: Coreai) -> list[Value]:
     x = op["self"]
     axes = 2 if op.op_name == "aten.max_pool2d_with_indices" else 3
     if dynamic := None in x.shape[-axes:]:
-        op.expect(not op.ceil_mode, "a pool of a dynamic size in ceil mode")
-        op.expect(not op.used(1), "the positions of the maxima of a dynamic size")
+        op.expect(not op.ceil_mode, "a max pool in ceil_mode needs a static size; export with that dimension fixed")
+        op.expect(not op.used(1), "the indices of a max pool need static sizes; export with fixed sizes")
     op.ignore("ceil_mode", because="the result type has the size that it gives")
     kernel, stride, padding, dilation = (
         list(given) * axes if len(given) == 1 else list(given)
@@ -41,13 +41,13 @@ def max_pool(op: OpView, c: Coreai) -> list[Value]:
     )
     output, sizes = ([size or 0 for size in shape[-axes:]] for shape in (op.result.shape, x.shape))  # 0: dynamic
     if op.used(1):
-        op.expect(x.is_static, "the positions of the maxima of a dynamic shape")
+        op.expect(x.is_static, "the indices of a max pool need a static shape; export with fixed sizes")
         starts = [np.arange(count) * step - before for count, step, before in zip(output, stride, padding, strict=True)]
         windows = [
             [[at for at in range(start, start + step * count, step) if 0 <= at < size] for start in of]
             for of, step, count, size in zip(starts, dilation, kernel, sizes, strict=True)
         ]
-        op.expect(all(itertools.chain(*windows)), "the position of the maximum of a window that holds nothing")
+        op.expect(all(itertools.chain(*windows)), "max pool has an empty window, whose index is undefined")
         return _with_positions(op, c, x, windows)
     unbatched = x.rank == axes + 1
     if unbatched:
@@ -74,7 +74,7 @@ def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value]:
     "the windows of the adaptive average pool, one axis after the other"
     x, output = op["self"], list(op.output_size)
     if op.used(1):
-        op.expect(x.is_static, "the positions of the maxima of a dynamic shape")
+        op.expect(x.is_static, "the indices of a max pool need a static shape; export with fixed sizes")
         windows = [
             [list(range(*window)) for window in adaptive_windows(size, count)]
             for size, count in zip(x.static_shape[-len(output) :], output, strict=True)

@@ -19,7 +19,7 @@ from patterns_catalog.sizes import sizes_of
 def power(op: OpView, c: Coreai) -> Value:
     "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
     x, y = op["self"], op.exponent
-    op.expect(x.dtype == y.dtype, "operands of different dtypes")
+    op.expect(x.dtype == y.dtype, "the operands of a power must have the same dtype; cast one of them")
     exponent = y.constant if y.rank <= x.rank else None
     if is_integer(x.element_type):
         # the runtime computes integer powers as floats, and aborts where they do not fit
@@ -45,7 +45,7 @@ def power(op: OpView, c: Coreai) -> Value:
 
 def _integer_power(op: OpView, c: Coreai, x: Value, exponent: int) -> Value:
     """Products of squares, which wrap as PyTorch's powers do."""
-    op.expect(0 <= exponent < 64, f"an integer to the power of {exponent}")
+    op.expect(0 <= exponent < 64, f"a power of integers needs an exponent from 0 to 63, got {exponent}")
     if exponent == 0:
         return filled(c, 1, sizes_of(c, x), x.element_type)
     power, square = None, x

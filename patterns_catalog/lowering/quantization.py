@@ -85,7 +85,7 @@ class _Parameters:
 def _quantized(op: OpView, c: Coreai, x: Value, parameters: _Parameters) -> Value:
     op.ignore("dtype", because="the result type has it")
     element, limits = op.result.element_type, (op.quant_min, op.quant_max)
-    op.expect(is_integer(element), "quantization to floats")
+    op.expect(is_integer(element), "quantization to float elements is not supported; quantize to integers")
     native = parameters.operands(element, "f32")
     if native is not None and not any(isinstance(limit, Value) for limit in limits):
         made, bounds = c.quantize(x, *native), _RANGES[element_name(element)]

@@ -35,7 +35,7 @@ def reduce(
     axes = axes_of(dims, x.rank)
     if 0 in x.shape:
         if of_nothing is None:
-            raise Rejected("a reduction of a tensor without elements")
+            raise Rejected("this reduction of an empty tensor has no result")
         sizes = [1 if axis in axes else size_of(c, x, axis) for axis in range(x.rank)]
         reduced = c.broadcast_to(c.constant(of_nothing, x.element_type), sizes)
     else:
@@ -128,7 +128,7 @@ def softmax(op: OpView, c: Coreai) -> Value:
     "exp(x - max) / sum(exp(x - max)) along one axis"
     x = op["self"]
     op.ignore("half_to_float", because="the result type has it")
-    op.expect(is_float(x.element_type), "softmax of integers")
+    op.expect(is_float(x.element_type), "softmax of integers is not supported; cast the input to float")
     x = c.cast(x, op.result.element_type)
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")

@@ -75,7 +75,7 @@ def upsample_linear(op: OpView, c: Coreai) -> Value:
     Along an axis that keeps its size PyTorch copies, whatever the factor is.
     """
     x, axes = _resize(op, c)
-    op.expect(is_float(x.element_type), "a linear resize of integers")
+    op.expect(is_float(x.element_type), "a linear resize of integers is not supported; cast the input to float")
     sizes = [*sizes_of(c, x)[:2], *(after for _, after, _ in axes)]
     scales: list[Any] = [1.0, 1.0]
     offsets: list[Any] = [0.0, 0.0]
@@ -135,8 +135,8 @@ def _vector(c: Coreai, numbers: Sequence[Any]) -> Value:
 ])  # fmt: skip
 def upsample_bicubic(op: OpView, c: Coreai) -> Value:
     "cubic convolution of the four nearest along each axis, a = -0.75 (Keys 1981, doi:10.1109/TASSP.1981.1163711)"
-    x, axes = _resize(op, c, "a cubic resize of dynamic sizes")
-    op.expect(is_float(x.element_type), "a cubic resize of integers")
+    x, axes = _resize(op, c, "a cubic resize")
+    op.expect(is_float(x.element_type), "a cubic resize of integers is not supported; cast the input to float")
     made = c.cast(x, compute_type(x))
     for axis, (before, after, scale) in enumerate(axes, 2):
         half = np.float32(0 if op.align_corners else 0.5)
@@ -156,8 +156,8 @@ def upsample_bicubic(op: OpView, c: Coreai) -> Value:
 )  # fmt: skip
 def upsample_antialias(op: OpView, c: Coreai) -> Value:
     "a linear or cubic (a = -0.5) filter that is as wide as the output's pixels where those are the larger ones"
-    x, axes = _resize(op, c, "an antialiased resize of dynamic sizes")
-    op.expect(is_float(x.element_type), "an antialiased resize of integers")
+    x, axes = _resize(op, c, "an antialiased resize")
+    op.expect(is_float(x.element_type), "an antialiased resize of integers is not supported; cast the input to float")
     cubic = "bicubic" in op.op_name
     made = c.cast(x, compute_type(x))
     for axis, (before, after, scale) in enumerate(axes, 2):
@@ -166,7 +166,7 @@ def upsample_antialias(op: OpView, c: Coreai) -> Value:
         centers = (np.arange(after, dtype=np.float32) + np.float32(0.5)) * scale
         first = np.maximum(np.trunc(centers - support + np.float32(0.5)), 0).astype(np.int32)
         last = np.minimum(np.trunc(centers + support + np.float32(0.5)), before).astype(np.int32)
-        op.expect(bool((first < before).all()), "a factor that reaches beyond the input")
+        op.expect(bool((first < before).all()), "the scale factor must not make the resize read beyond the input")
         taps = first[:, None] + np.arange(max(1, (last - first).max(initial=1)), dtype=np.int32)
         distances = (taps - centers[:, None] + np.float32(0.5)) / stretch
         weights = _cubic(distances, -0.5) if cubic else np.maximum(0, 1 - np.abs(distances))
@@ -183,7 +183,7 @@ def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[
     by the given factor, by the sizes, or by the distance of the corners.
 
     Args:
-        static: why sizes must be known.
+        static: the resize that needs static sizes, for the message.
     """
     x = op["input"] if "input" in op.arguments else op["self"]
     wanted = op.output_size or [None] * (x.rank - 2)
@@ -193,10 +193,10 @@ def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[
     axes: list[tuple[Any, Any, Any]] = []
     for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True), 2):
         for what, shape in (("input", x.shape), ("result", op.result.shape)):
-            op.expect(not static or shape[axis] is not None, f"{static}: dimension {axis} of the {what} is open")
-        op.expect(not isinstance(factor, Value), "a resize by a factor that is known only at run time")
+            op.expect(not static or shape[axis] is not None, f"{static} needs a static dimension {axis} of the {what}")
+        op.expect(not isinstance(factor, Value), "the scale factor of a resize must be static; use a constant")
         if factor is not None and factor <= 0:  # PyTorch goes by the sizes then
-            op.expect(size is not None, "a resize by a negative factor")
+            op.expect(size is not None, "a resize by a factor that is not positive needs output_size")
             factor = None
         before, known = size_of(c, x, axis), op.result.shape[axis]
         after: Size = known if known is not None else size if size is not None else _scaled(c, before, factor)
@@ -215,7 +215,7 @@ def _scaled(c: Coreai, size: Size, factor: float) -> Size:
     """A size times a factor, rounded down; of integers, since float32 would round otherwise than PyTorch's float64."""
     numerator, denominator = factor.as_integer_ratio()
     if denominator > 64:
-        raise Rejected(f"a resize of a dynamic size by {factor}, which is no simple fraction")
+        raise Rejected(f"a resize of a dynamic size by {factor} is not supported; use a simple fraction")
     whole = product(c, [size, numerator])
     return whole if denominator == 1 else c.broadcasting_floor_divide(whole, denominator)
 

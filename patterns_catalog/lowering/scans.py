@@ -45,7 +45,7 @@ def cumprod(op: OpView, c: Coreai) -> Value:
     if is_float(x.element_type):
         return c.scan(x, dim, False, scan_op="product")
     size, distance, one = x.shape[dim], 1, c.constant(1, x.element_type)
-    op.expect(size is not None, "cumprod of integers along an axis whose size is not static")
+    op.expect(size is not None, "cumprod of integers needs a static size; export with that dimension fixed")
     while distance < size:
         padding = [0] * (2 * x.rank)
         padding[2 * dim] = distance

@@ -93,10 +93,10 @@ def index_put(op: OpView, c: Coreai) -> Value:
             op.ignore(name, because="an index out of range is always an error")
     given = list(op.indices) + [None] * (x.rank - len(op.indices))
     tensors = [item for item in given if item is not None]
-    op.expect(bool(tensors), "an assignment by index without indices")
+    op.expect(bool(tensors), "an assignment by index needs at least one index tensor")
     values = convert(c, values, x.element_type)
     if any(item.dtype in ("i1", "ui8") for item in tensors):
-        op.expect(len(tensors) == 1, "an assignment by a mask together with other indices")
+        op.expect(len(tensors) == 1, "a mask and other indices together are not supported; assign in two steps")
         return _put_by_mask(op, c, x, given.index(tensors[0]), tensors[0], values)
     return _put(op, c, x, [axis for axis, item in enumerate(given) if item is not None], tensors, values)
 

@@ -170,7 +170,7 @@ def cat(op: OpView, c: Coreai) -> Value:
     rank = op.result.rank
     dim = op.dim % rank
     parts = [part for part in op.tensors if part.rank == rank and part.shape[dim] != 0]
-    op.expect(bool(parts), "a concatenation of nothing but empty tensors of a dynamic shape")
+    op.expect(bool(parts), "a concatenation of only empty tensors is not supported")
     around = op.result.shape
     parts = [c.cast(part, op.result.element_type) for part in parts]
     parts = [typed(c, part, (*around[:dim], part.shape[dim], *around[dim + 1 :])) for part in parts]
@@ -234,9 +234,9 @@ def as_strided(op: OpView, c: Coreai) -> Value:
     "of a flat tensor (the importer flattens): a slice when the strides are those of a dense tensor, else a gather"
     x, size, stride = op["self"], op.size, op.stride
     offset = op.storage_offset or 0
-    op.expect(x.rank == 1, "as_strided of a tensor that is not flat")
+    op.expect(x.rank == 1, "as_strided needs a 1-d input here, because the importer flattens it")
     numbers = all(isinstance(number, int) for number in (*size, *stride, offset))
-    op.expect(x.is_static and numbers, "as_strided of dynamic sizes")
+    op.expect(x.is_static and numbers, "as_strided needs static sizes and strides; use slices or views instead")
     positions = np.full(size, offset, dtype=np.int64)
     for axis, step in enumerate(stride):
         shape = [1] * len(size)
@@ -244,7 +244,7 @@ def as_strided(op: OpView, c: Coreai) -> Value:
         positions = positions + np.arange(size[axis]).reshape(shape) * step
     op.expect(
         positions.size == 0 or (positions.min() >= 0 and positions.max() < x.shape[0]),
-        "as_strided that reads memory outside of its input",
+        "as_strided must not read memory outside of its input",
     )
     count = math.prod(size)
     if np.array_equal(positions.reshape(-1), np.arange(offset, offset + count)):

@@ -21,7 +21,7 @@ from patterns_catalog.sizes import product, size_of
 def variance(op: OpView, c: Coreai) -> Value:
     """sum((x - mean) ** 2) / max(count - correction, 0), NaN of nothing; in float32 for half precision."""
     x = op["self"]
-    op.expect(is_float(x.element_type), "a variance of complex numbers")
+    op.expect(is_float(x.element_type), "a variance of non-float elements is not supported here")
     correction = 1 if op.correction is None else op.correction
     wide = c.cast(x, compute_type(x))
     axes = axes_of(op.dim, x.rank)
@@ -47,9 +47,9 @@ def variance(op: OpView, c: Coreai) -> Value:
 def batch_norm_of_batch(op: OpView, c: Coreai) -> list[Value]:
     "(x - mean) * rsqrt(var + eps) * weight + bias for each channel, the batch's mean, and rsqrt(var + eps)"
     op.ignore("momentum", because="there are no running statistics to update")
-    op.expect(op.training, "a batch norm with neither the batch's statistics nor others")
+    op.expect(op.training, "a batch norm outside of training needs running statistics")
     x = op.input
-    op.expect(x.rank > 1, "a batch norm without channels")
+    op.expect(x.rank > 1, "a batch norm needs an input of rank 2 or more")
     wide = c.cast(x, compute_type(x))
     element, axes = wide.element_type, [0, *range(2, x.rank)]
     column = [-1 if x.shape[1] is None else x.shape[1], *([1] * (x.rank - 2))]

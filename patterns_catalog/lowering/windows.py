@@ -28,7 +28,7 @@ def unfold(op: OpView, c: Coreai) -> Value:
     if x.rank == 0:
         op.ignore("dimension", because="a 0-d tensor has one window")
         return c.reshape(x, [1])
-    op.expect(isinstance(window, int) and isinstance(step, int), "windows whose size or distance is dynamic")
+    op.expect(isinstance(window, int) and isinstance(step, int), "unfold needs a static size and step; use constants")
     axis = op.dimension % x.rank
     size = size_of(c, x, axis)
     if isinstance(size, int):
@@ -57,7 +57,7 @@ def diagonal(op: OpView, c: Coreai) -> Value:
     "the elements whose places in two dimensions differ by `offset`, as the last dimension"
     x, offset = op["self"], op.offset
     first, second = op.dim1 % x.rank, op.dim2 % x.rank
-    op.expect(isinstance(offset, int), "a diagonal of a dynamic offset")
+    op.expect(isinstance(offset, int), "diagonal needs a static offset; export with fixed sizes")
     below, right = max(-offset, 0), max(offset, 0)
     lengths = [_less(c, size_of(c, x, first), below), _less(c, size_of(c, x, second), right)]
     numbers = [length for length in lengths if isinstance(length, int)]

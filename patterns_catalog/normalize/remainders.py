@@ -48,7 +48,7 @@ def rounded_division(op: OpView, aten: Aten) -> Value | None:
     element = op.result.element_type
     operands = (op["self"], op.other)
     if op.rounding_mode is None:
-        op.expect(is_float(element), "a division whose result is no float")
+        op.expect(is_float(element), "a division without rounding mode must have a float result")
         return aten.div.Tensor(tensor(op.result.shape, element), operands[0], operands[1])
     if op.op_name == "aten.div.Tensor_mode" and all(_is_of(operand, element) for operand in operands):
         return None

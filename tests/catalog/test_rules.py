@@ -134,18 +134,18 @@ VARIANTS = [
 
 
 REFUSED = {
-    "aten.div.Tensor_mode": "a division of bools or of different dtypes",
-    "aten.where.ScalarOther": "a condition that is not bool",
-    "aten.where.self": "a condition that is not bool",
+    "aten.div.Tensor_mode": "both operands of a division must have the same dtype, not bool",
+    "aten.where.ScalarOther": "the condition of where must be bool; cast it with .bool()",
+    "aten.where.self": "the condition of where must be bool; cast it with .bool()",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
-    "aten.convolution": "a convolution of integers",
-    "aten.upsample_bilinear2d.vec": "a linear resize of integers",
-    "aten.upsample_linear1d": "a linear resize of integers",
-    "aten.upsample_trilinear3d": "a linear resize of integers",
-    "aten.upsample_bicubic2d": "a cubic resize of integers",
-    "aten.upsample_bicubic2d.vec": "a cubic resize of integers",
-    "aten._upsample_bilinear2d_aa": "an antialiased resize of integers",
-    "aten._upsample_bicubic2d_aa": "an antialiased resize of integers",
+    "aten.convolution": "a convolution of integers is not supported; cast input and weight to float",
+    "aten.upsample_bilinear2d.vec": "a linear resize of integers is not supported; cast the input to float",
+    "aten.upsample_linear1d": "a linear resize of integers is not supported; cast the input to float",
+    "aten.upsample_trilinear3d": "a linear resize of integers is not supported; cast the input to float",
+    "aten.upsample_bicubic2d": "a cubic resize of integers is not supported; cast the input to float",
+    "aten.upsample_bicubic2d.vec": "a cubic resize of integers is not supported; cast the input to float",
+    "aten._upsample_bilinear2d_aa": "an antialiased resize of integers is not supported; cast the input to float",
+    "aten._upsample_bicubic2d_aa": "an antialiased resize of integers is not supported; cast the input to float",
 }
 """The ops that some element types are refused for, and why; all else must agree."""
 
