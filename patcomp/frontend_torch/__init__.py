@@ -1,4 +1,4 @@
-"""From PyTorch to the IR: staging, import, decomposition, and the questions what can be converted."""
+"""From PyTorch to the IR: staging, import, decomposition, and queries about supported ops."""
 
 from patcomp.frontend_torch.converter import EntrypointError, ProgramTypeError, TorchConverter
 from patcomp.frontend_torch.custom.lowerings import get_operand, get_operands

@@ -17,12 +17,12 @@ from patcomp.pytorch import FakeTensor
 
 
 def check_complete(program: ExportedProgram) -> None:
-    """Checks that the results of the nodes that are used have types, and the weights values.
+    """Check that used nodes have types and that weights have values.
 
-    A dead node may lack `meta["val"]`: import leaves it out.
+    A dead node may lack `meta["val"]`, because the import skips it.
 
     Raises:
-        UnsupportedError: something is missing; all of it is listed.
+        UnsupportedError: a type or value is missing; the message lists all of them.
     """
     dead: set[Node] = set()
     used: list[Node] = []
@@ -46,9 +46,9 @@ def check_complete(program: ExportedProgram) -> None:
 
 
 def _without_values(program: ExportedProgram) -> Iterator[Problem]:
-    """The weights whose numbers are not in memory: on the meta device, or stand-ins of `FakeTensorMode`.
+    """The weights whose values are not in memory: they are on the meta device or made in `FakeTensorMode`.
 
-    A constant that the model writes to is fake, too. PyTorch's own error about the write says more.
+    A constant that the model writes to is fake, too, but PyTorch's own error about the write is more precise.
     """
     kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     users = {node.name: tuple(node.users) for node in program.graph.find_nodes(op="placeholder")}

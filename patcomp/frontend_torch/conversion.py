@@ -25,7 +25,7 @@ from patcomp.rewrites import Compilation, Dumps, Options, run_pipeline
 
 @dataclass(frozen=True)
 class Staged:
-    """A program that is ready for import, and what its user said about it."""
+    """A program that is ready for import, with the user's options."""
 
     name: str
     program: ExportedProgram
@@ -35,22 +35,22 @@ class Staged:
     given: tuple[Sequence[str] | None, Sequence[str] | None]
     is_module: bool
     externalized: tuple[str, ...] = ()
-    """What was asked to be externalized."""
+    """The requested externalizations."""
     dims: Dims = field(default_factory=Dims)
     """Its dynamic dimensions."""
     diagnostics: tuple[Problem, ...] = ()
-    """What to warn of when it is converted."""
+    """The warnings to issue when it is converted."""
     problems: tuple[Problem, ...] = ()
     """Custom ops that nothing lowers yet."""
     lowerings: tuple[str, ...] = ()
-    """What was registered when it was prepared."""
+    """The lowerings that were registered when it was prepared."""
     prepare: Callable[[Any], Staged] = field(kw_only=True)
-    """Does it once more, for a converter."""
+    """Prepares the program again, for a converter."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Staged programs and how they are converted; nothing depends on chance or time, so it can be done again."""
+    """Staged programs and their options; a conversion is deterministic, so it can be repeated."""
 
     staged: Sequence[Staged]
     rules: RuleSet
@@ -81,7 +81,7 @@ class Conversion:
             raise StageError(f"{error}\n{place}", error.stage) from error
 
     def texts(self) -> dict[str, str]:
-        """The text after each stage, of a conversion that is done for this."""
+        """The text after each stage; runs the conversion again."""
         texts: dict[str, str] = {}
 
         def keep(stage: str, module: IRModule) -> None:
@@ -92,7 +92,7 @@ class Conversion:
         return texts
 
     def module_before(self, stage: str) -> IRModule:
-        """The program as a stage finds it, of a conversion that is done for this."""
+        """The program before a stage; runs the conversion again."""
         return run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
 
     def imported(self) -> IRModule:
@@ -117,7 +117,7 @@ class Conversion:
         return module
 
     def _dump_before(self, error: StageError, dumps: Dumps | None) -> str:
-        """Where the IR before the failed stage is; written now unless dumps were asked for."""
+        """The path of the IR before the failed stage; written now unless the user requested dumps."""
         failed = error.stage
         if dumps is None:
             dumps = Dumps(Path(tempfile.mkdtemp(prefix="patcomp-")))

@@ -42,11 +42,11 @@ from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composit
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
-    """Something else than an `ExportedProgram` was given where one is needed."""
+    """The argument is not an `ExportedProgram`."""
 
 
 class EntrypointError(PatcompError, ValueError, RuntimeError):
-    """An entry point name that is not staged."""
+    """No program is staged under the given entry point name."""
 
 
 class TorchConverter:
@@ -55,20 +55,20 @@ class TorchConverter:
         program = TorchConverter().add_exported_program(exported).to_coreai()
 
     Args:
-        mode: `Mode.DEBUG` keeps on every op where it comes from; `Mode.RELEASE` drops that.
+        mode: `Mode.DEBUG` keeps the location of every op; `Mode.RELEASE` drops locations.
         catalog: Python modules, packages or `RuleSet`s of rules that are tried before patcomp's own; a rule of the
             same name as one of patcomp's replaces it.
         installed_catalogs: whether rules of installed packages, which declare them by an entry point of the group
             `patcomp.catalogs`, are tried too, after those of `catalog`.
         without: names of rules to leave out, as `patcomp catalog list` shows them.
-        int64: what becomes of 64-bit integers: `"narrow"`, 32 bits, with a warning of results that may not fit;
-            `"error"`, the same, but such results are errors; `"keep"`, 64 bits (indices have 32 bits always).
-        float64: the same for 64-bit floats. `docs/types.md` says which results are named.
+        int64: how to lower 64-bit integers. `"narrow"`: to 32 bits, with a warning about results that may not fit;
+            `"error"`: the same, but such results are errors; `"keep"`: to 64 bits (indices always have 32 bits).
+        float64: the same for 64-bit floats. `docs/types.md` says which results cause a warning.
 
     Raises:
-        ValueError: another choice for 64-bit numbers, or a name in `without` that no rule has.
-        RuleError: rules of catalogs have one name, or an installed catalog cannot be loaded.
-        TypeError: something in `catalog` is none.
+        ValueError: an unknown choice for 64-bit numbers, or a name in `without` that no rule has.
+        RuleError: two rules of catalogs have the same name, or an installed catalog cannot be loaded.
+        TypeError: an item of `catalog` is not a catalog.
     """
 
     class Mode(Enum):
@@ -99,7 +99,7 @@ class TorchConverter:
         self._kernels: list[TorchMetalKernel] = []
 
     def __copy__(self) -> TorchConverter:
-        """A converter with the same programs staged, whose weights both share; they go on independently."""
+        """A converter with the same staged programs; both share the weights but are otherwise independent."""
         made: TorchConverter = object.__new__(type(self))
         vars(made).update(vars(self), lowerings=copy(self.lowerings))
         vars(made).update(_staged=dict(self._staged), _kernels=list(self._kernels))
@@ -137,14 +137,15 @@ class TorchConverter:
             entrypoint_name: the graph's symbol; unique among what is staged.
             mutated_inputs: `"state"`, or `"output"`: an input that the model writes to is a plain input, and its
                 new value an output after the model's own, by default named `<input>_updated`.
-            _externalized_exported_programs: taken for scripts that have it from `_subexport_and_restore`, and not
-                needed: the program itself has what is externalized.
+            _externalized_exported_programs: ignored; accepted for scripts that pass the result of
+                `_subexport_and_restore`. The program itself contains the externalized modules.
 
         Raises:
-            ProgramTypeError: not an `ExportedProgram`.
-            UnsupportedError: the program holds ops, inputs or outputs that cannot be converted; all of them are listed,
+            ProgramTypeError: the argument is not an `ExportedProgram`.
+            UnsupportedError: ops, inputs or outputs of the program cannot be converted; the message lists all of them
                 with module path and source line. It is a `ValueError`.
-            ValueError: names of the wrong number, repeated or empty, or an entry point that is staged already.
+            ValueError: there are too many or too few names, a name is repeated or empty, or the entry point is staged
+                already.
         """
         self._stage(
             exported_program, input_names, output_names, state_names, entrypoint_name, mutated_inputs, is_module=False
@@ -175,9 +176,9 @@ class TorchConverter:
 
         Raises:
             RuntimeError: `export_fn` failed; its error is the cause.
-            TypeError: no module, two of them, something else than one, or no `export_fn`.
-            What `mark_for_externalization` raises for `externalize_modules`.
-            As `add_exported_program` otherwise.
+            TypeError: `model` is missing, given twice or not a module, or `export_fn` is missing.
+            The errors of `mark_for_externalization` for `externalize_modules`.
+            The errors of `add_exported_program`.
         """
         given = model if model is not None else module
         if given is None or export_fn is None or (model is not None and module is not None):
@@ -270,13 +271,13 @@ class TorchConverter:
         self._staged[name] = prepare(self)
 
     def _current(self, item: Staged) -> Staged:
-        """What is staged, prepared once more if lowerings were registered since."""
+        """The staged programs, prepared again if lowerings were registered since."""
         if item.lowerings != tuple(self.lowerings):
             item = self._staged[item.name] = item.prepare(self)
         return item
 
     def open_problems(self) -> tuple[Problem, ...]:
-        """The custom ops of what is staged that have no lowering yet."""
+        """The custom ops of the staged programs that have no lowering yet."""
         return tuple(problem for item in self._staged.values() for problem in self._current(item).problems)
 
     @cached_property
@@ -314,18 +315,19 @@ class TorchConverter:
                 x, y = get_operands(values_map, node, [0, 1], loc)
                 return coreai.broadcasting_add(x, coreai.broadcasting_mul(y, node.args[2], loc=loc), loc=loc)
 
-        It comes before every rule and decomposition, in all parts of a program, and stays over `clear()`. What it is
-        called with: the values of the node's inputs by their names, the node, and the location of what it builds with
-        `patcomp.ir.coreai`. It returns the node's value or the list of its values; these are checked against what
-        export recorded. Its exceptions pass through, but for those of ops of coreai-core, which cannot take its values.
+        The lowering takes precedence over every rule and decomposition, in all parts of a program, and stays registered
+        after `clear()`. It is called with the values of the node's inputs by name, the node, and the location for the
+        ops that it builds with `patcomp.ir.coreai`. It returns the node's value or the list of its values, whose types
+        must be those that export recorded. Its exceptions propagate, except for those of coreai-core's own ops, which
+        cannot take its values.
 
         Args:
             qualified_name: `namespace::op` for all overloads of an op, or `namespace::op.overload`, which comes first.
             allow_override: replace the lowering of a built-in op, or one that is registered already.
 
         Raises:
-            TypeError: what is decorated is no function.
-            ValueError: a name of another form, or there is a lowering and `allow_override` is false.
+            TypeError: the decorated object is not a function.
+            ValueError: the name has another form, or the op has a lowering and `allow_override` is false.
         """
         self.lowerings.check(qualified_name, allow_override)
 
@@ -340,7 +342,7 @@ class TorchConverter:
         """Lets programs call Metal kernels; returns the converter.
 
         Raises:
-            TypeError: something else than a `TorchMetalKernel`.
+            TypeError: an item is not a `TorchMetalKernel`.
             ValueError: a kernel is registered already, or given twice.
         """
         if not isinstance(kernels, list | tuple):
@@ -373,25 +375,25 @@ class TorchConverter:
         dump_ir: str | Path | None = None,
         verbose: bool = False,
     ) -> AIProgram:
-        """Converts what is staged, in the order of staging.
+        """Convert the staged programs, in the order of staging.
 
         Args:
             entrypoints: convert only these entry points.
-            recover: which composites the program may have: `"all"`, `"none"` or their names, `["rms_norm"]`. What
-                others would compute is computed in place; `docs/composites.md` lists all.
-            assume: facts about the programs that rules may rely on and cannot prove, `["masked rows are not read"]`;
+            recover: the composites to recover: `"all"`, `"none"` or their names, `["rms_norm"]`. The ops of others
+                stay inline; `docs/composites.md` lists all composites.
+            assume: facts about the programs that rules may rely on but cannot prove, `["masked rows are not read"]`;
                 `docs/guide.md` says what each means.
-            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`), from which those of an
-                earlier conversion are removed; by default the environment variable `PATCOMP_DUMP`, else none.
+            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`); dumps of an earlier
+                conversion are removed. By default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
             verbose: show a progress bar.
 
         Raises:
             RuntimeError: nothing is staged.
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
-            ValueError: a name in `recover` is no composite, or one in `assume` no assumption; the message lists those
-                there are.
-            UnsupportedError: ops that no rule takes, all of them listed.
-            StageError: a defect in a rule; names stage, rule and op, and where the IR before that stage is.
+            ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption; the message lists
+                the known names.
+            UnsupportedError: no rule takes some ops; the message lists all of them.
+            StageError: a rule has a defect; the message names stage, rule, op and the dump of the stage before.
 
         Warns:
             ConversionWarning: the program has a property that its user may not expect; `program.diagnostics` has the
@@ -447,10 +449,10 @@ class TorchConverter:
         )
 
     def imported(self) -> IRModule:
-        """What is staged, as the stages get it: `aten` ops as export left them.
+        """The imported programs, before any stage: `aten` ops as export left them.
 
         Raises:
-            UnsupportedError: what cannot be imported, all of it listed.
+            UnsupportedError: ops cannot be imported; the message lists all of them.
         """
         staged = [self._current(item) for item in self._staged.values()]
         return Conversion(staged, self.rules, self.lowerings, Options()).imported()
@@ -467,7 +469,7 @@ class TorchConverter:
         return [item for name, item in self._staged.items() if name in entrypoints]
 
     def clear(self, *, entrypoints: Sequence[str] | None = None) -> None:
-        """Removes what is staged, or only the named entry points.
+        """Remove all staged programs, or only the named entry points.
 
         Raises:
             EntrypointError: a name is not staged.

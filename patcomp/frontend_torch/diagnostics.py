@@ -1,4 +1,4 @@
-"""What the user of a staged program should know: it converts, but may not be the program that was meant."""
+"""Warnings about a staged program: it converts, but may not be the program that the user expects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def diagnostics(
     """The warnings of a staged program, in a fixed order.
 
     Args:
-        of_sizes: those about its dynamic dimensions, which `dims_of` found.
+        of_sizes: the warnings of `dims_of` about dynamic dimensions.
     """
     texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
     return (
@@ -63,11 +63,11 @@ _CORE_ML = re.compile(r"(?:(.*)\.)?_COREML_/(.+)/\w+")
 """The buffers by which coreai-opt and `coremltools.optimize.torch` describe a weight: `fc._COREML_/weight/lut`."""
 
 _DESCRIPTION = re.compile(r"[._][\w.]*(scale|zero_?point|zeros|lut|code_?book|palette|absmax)\w*")
-"""What follows the path of a weight in that of a tensor which says how it is compressed: `fc.weight_scale`."""
+"""The suffixes of tensors that describe how a weight is compressed: `fc.weight_scale` for `fc.weight`."""
 
 
 def _unread_compression(program: ExportedProgram, signature: Signature) -> Iterator[Problem]:
-    """Float weights beside which are buffers that say how they are compressed, none of which the program reads."""
+    """Float weights with buffers that describe their compression, if the program reads none of these buffers."""
     used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
     tensors = dict(signature.constants.values())
     read = {path for name, (path, _) in signature.constants.items() if name in used}

@@ -1,6 +1,6 @@
 """Operator schemas of the installed PyTorch, in the form that `patcomp.ir.aten` reads.
 
-`python -m patcomp.frontend_torch.schemas > patcomp/ir/aten_schemas.txt` renews the bundled table.
+`python -m patcomp.frontend_torch.schemas > patcomp/ir/aten_schemas.txt` updates the bundled table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NAMESPACES = ("aten", "quantized_decomposed")
 
 
 def functional_schemas() -> list[str]:
-    """One schema text for each overload of PyTorch's that returns new tensors and mutates nothing, sorted."""
+    """The schemas of PyTorch's overloads that return new tensors and mutate nothing, as sorted texts."""
     texts = set()
     for schema in all_schemas():
         mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)

@@ -1,4 +1,4 @@
-"""What can be converted, asked without converting: of an op, a node, or a whole program."""
+"""`supports`: whether an op, a node or a whole program can be converted, without converting it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from patcomp.pytorch import OpOverload, OpOverloadPacket, global_decomposition_t
 from patterns_catalog import default_decompositions, default_rules
 
 MEASURED = Path(__file__).with_name("supported_ops.json")
-"""What PyTorch's own operator samples showed, written by the operator sweep of the tests."""
+"""The measurements on PyTorch's own operator samples, written by the operator sweep of the tests."""
 
 _STAGES = {"normalize": "rewritten", "recover": "composite", "lower": "lowered"}
 
 
 @dataclass(frozen=True)
 class OpSupport:
-    """How one op is converted; true if it is, or if any of its overloads is."""
+    """How one op is converted; true if it, or any of its overloads, is supported."""
 
     op: str
     """Its name in the `aten` dialect."""
@@ -39,7 +39,7 @@ class OpSupport:
     rules: tuple[str, ...] = ()
     """The rules of the catalog that take it."""
     dtypes: tuple[str, ...] = ()
-    """The element types of PyTorch's samples that pass; an op outside of all samples has none."""
+    """The element types of PyTorch's samples that pass; empty for an op without samples."""
     ranks: tuple[int, ...] = ()
     """The ranks of the first tensor in these samples."""
     limits: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class OpSupport:
 
 @dataclass(frozen=True)
 class ProgramSupport:
-    """What stands in the way of converting a program; true if nothing is known to."""
+    """The known problems of converting a program; true if there are none."""
 
     problems: tuple[Problem, ...]
 
@@ -77,8 +77,8 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
         rule refuses (`OpSupport.limits`) show only in the conversion.
 
     Raises:
-        TypeError: something else was given.
-        UnknownNameError: PyTorch has no operator of the name; the message has names like it. It is a `KeyError`.
+        TypeError: the argument is none of these.
+        UnknownNameError: PyTorch has no operator of this name; the message suggests similar names. It is a `KeyError`.
     """
     if isinstance(what, ExportedProgram):
         try:
@@ -133,7 +133,7 @@ def supported_ops() -> list[OpSupport]:
 
 
 def sweep_shares() -> dict[str, Any]:
-    """For each element type, how many of PyTorch's operators pass with all samples, and why the others do not."""
+    """For each element type, the number of PyTorch's operators whose samples all pass, and the failures of others."""
     return _measured()["sweep"]
 
 

@@ -1,1 +1,1 @@
-"""What users register for ops of their own: lowerings and Metal kernels."""
+"""Lowerings and Metal kernels that users register for their own ops."""

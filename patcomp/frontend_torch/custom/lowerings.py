@@ -27,7 +27,7 @@ from patcomp.ir.xdsl import LocationAttr
 from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 Lowering = Callable[[dict[str, Value], Node, LocationAttr], Any]
-"""`(values_map, node, loc)` to the node's value, or the list of its values."""
+"""A function of `(values_map, node, loc)` that returns the node's value, or the list of its values."""
 
 _NAME = re.compile(r"\w+::\w+(\.\w+)?")
 
@@ -36,7 +36,7 @@ class Lowerings:
     """The registered lowerings of a converter, in the order of registration.
 
     Args:
-        built_in: whether the converter takes an op, by its name, without them.
+        built_in: whether the converter takes an op, given by name, without registered lowerings.
     """
 
     def __init__(self, built_in: Callable[[str], bool]):
@@ -52,7 +52,7 @@ class Lowerings:
         return made
 
     def check(self, name: str, allow_override: bool) -> None:
-        """Raises what `register` raises for a name."""
+        """Raise the errors of `register` for a name."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}")
         if name.startswith("higher_order::"):
@@ -66,8 +66,8 @@ class Lowerings:
         """Adds a lowering of `namespace::op`, for every overload, or of `namespace::op.overload`.
 
         Raises:
-            TypeError: the lowering is no function.
-            ValueError: another kind of name, or there is a lowering for the op and `allow_override` is false.
+            TypeError: the lowering is not a function.
+            ValueError: the name has another form, or the op has a lowering and `allow_override` is false.
         """
         self.check(name, allow_override)
         if not callable(function):
@@ -83,13 +83,13 @@ class Lowerings:
         return next((name for name in (f"{op}.{overload}", op) if name in self._functions), None)
 
     def of(self, node: Node) -> Lower | None:
-        """What lowers a node, if anything is registered for it."""
+        """The registered lowering of a node, or None."""
         name = self.name_of(node.target)
         return None if name is None else partial(_lower, self._functions[name], node)
 
 
 def _covers(name: str, other: str) -> bool:
-    """Whether a registered name is that of an op, or of all its overloads."""
+    """Whether a registered name is the name of an op or of all its overloads."""
     return name == other or other.startswith(f"{name}.")
 
 
@@ -129,11 +129,11 @@ def _is_of_native_compiler(error: BaseException) -> bool:
 
 
 def get_operand(values_map: Mapping[str, Value], node: Node, index: int, loc: LocationAttr | None = None) -> Any:
-    """An argument of a node as a value, or what has no value as it is.
+    """An argument of a node as a value; unchanged if it has no value.
 
     Args:
-        values_map, node, loc: what the lowering was called with.
-        index: position in the op's schema; also of what the node has by keyword, or leaves to its default.
+        values_map, node, loc: the arguments of the lowering.
+        index: position in the op's schema, also for arguments given by keyword or left to their default.
 
     Returns:
         The value of a tensor or of a size known at run time; a constant for a number, `i1`, `si32` or `f32`; a list for

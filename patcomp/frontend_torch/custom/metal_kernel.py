@@ -1,7 +1,7 @@
 """Custom Metal kernels: a PyTorch op whose eager meaning is a reference function and whose lowering is Metal source.
 
 Each definition of a kernel is an overload of the op `coreai_metal_kernels::<name>`, named by a hash of the definition.
-So an exported program keeps to the kernel it was exported with, whatever is defined under that name later.
+So an exported program keeps the kernel it was exported with, even if the name is defined again later.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ class TorchMetalKernel:
         input_names: a name for each parameter of `torch_defn`, in order.
         result_names: a name for each result.
         src: the body of the Metal function.
-        torch_defn: what the kernel computes, in PyTorch; all parameters (`torch.Tensor`, `int`, `float`, `bool`) and
-            the result (`Tensor`, `list[Tensor]`, `tuple[Tensor, Tensor]`) annotated. It is what eager PyTorch and
-            the evaluator run.
+        torch_defn: a PyTorch function that computes the same; eager PyTorch and the evaluator run it. All parameters
+            (`torch.Tensor`, `int`, `float`, `bool`) and the result (`Tensor`, `list[Tensor]`, `tuple[Tensor, Tensor]`)
+            must be annotated.
         metal_params: parameters that Metal fills, such as the thread's position.
         helper_src: Metal functions that the body calls.
         template_dtypes: a placeholder by input name, which stands for that input's Metal type in `src` and
             `helper_src`.
 
     Raises:
-        ValueError: a name that Metal does not take, or that occurs twice; names that do not fit `torch_defn`; no body;
-            too many parameters; a placeholder of no input, or of two.
-        TypeError: `torch_defn` is no function, or an annotation is missing or of another type; another argument is of
-            another type.
+        ValueError: Metal does not accept a name; a name is repeated or does not fit `torch_defn`; the body is missing;
+            there are too many parameters; a placeholder belongs to no input, or to two.
+        TypeError: `torch_defn` is not a function, an annotation is missing or unsupported, or another argument has the
+            wrong type.
     """
 
     def __init__(

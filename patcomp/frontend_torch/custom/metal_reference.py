@@ -1,4 +1,4 @@
-"""The reference function of a Metal kernel: what it may look like, and calls of it."""
+"""The reference function of a Metal kernel: checks of its signature, and calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import torch
 
 KINDS = (torch.Tensor, int, float, bool)
-"""What parameters can be annotated with."""
+"""The supported annotations of parameters."""
 LARGEST_FLOAT = torch.finfo(torch.float32).max
 
 
@@ -85,7 +85,7 @@ class Reference:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells this function from others, the same in every process."""
+        """A text that identifies this function, the same in every process."""
         code = self.function.__code__
         try:
             text: Any = inspect.getsource(self.function)
@@ -95,7 +95,7 @@ class Reference:
         return text, cells, repr(self.function.__defaults__), repr(self.function.__kwdefaults__)
 
     def values(self, args: Sequence[Any]) -> list[Any]:
-        """The arguments of a call, of the right types, with defaults for those that are left out.
+        """The arguments of a call, checked and completed with defaults.
 
         Raises:
             TypeError: see `TorchMetalKernel.__call__`.
@@ -136,7 +136,7 @@ class Reference:
         """
         for name, value in zip(self.inputs, values, strict=True):
             self._check_number(name, value)
-        # copies, because a function that writes to its arguments would change what no kernel changes
+        # copies, because the function may write to its arguments, which a kernel never does
         copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
         plain = len(copies) - len(self._keywords)
         made = self.function(*copies[:plain], **dict(zip(self._keywords, copies[plain:], strict=True)))

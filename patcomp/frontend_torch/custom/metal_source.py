@@ -51,7 +51,7 @@ def check_name(name: Any, what: str) -> None:
     """Checks that something can be called `name` in Metal and in the schema of a PyTorch op.
 
     Raises:
-        ValueError: it is no string, no identifier, or reserved.
+        ValueError: the name is not a string, not an identifier, or reserved.
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{what} must be a name, got {name!r}")
@@ -71,7 +71,7 @@ class MetalParameter:
         attr: the attribute that says what Metal passes, without brackets.
 
     Raises:
-        ValueError: one of them cannot be that.
+        ValueError: an argument is invalid.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Buffer:
     """The name of the element type as the program stores it."""
     rank: int
     value: bool | int | float | None = None
-    """Of a Python number that is known: it becomes a local variable that shadows the parameter."""
+    """The value of a Python number known at export, which becomes a local variable that shadows the parameter."""
 
     @property
     def metal_type(self) -> str:
@@ -124,7 +124,7 @@ class Buffer:
 
 
 def problem_of(inputs: Sequence[Buffer], results: Sequence[Buffer], shapes: Sequence[Shape] = ()) -> str:
-    """Why Metal cannot have one of the inputs or results; empty when it can."""
+    """Why Metal does not support one of the inputs or results; empty if it supports all."""
     for buffer in (*inputs, *results):
         if buffer.element not in METAL_TYPES:
             return f"Metal has no element type {buffer.element}, which is that of {buffer.name!r}"
@@ -136,7 +136,7 @@ def problem_of(inputs: Sequence[Buffer], results: Sequence[Buffer], shapes: Sequ
 
 
 def fill_templates(text: str, templates: Mapping[str, str]) -> str:
-    """A text with each placeholder replaced by its Metal type, as a whole word where it is one, all at once."""
+    """A text with every placeholder replaced by its Metal type, in one pass and only at word boundaries."""
     if not templates:
         return text
 
@@ -159,8 +159,8 @@ def kernel_source(
 ) -> str:
     """The complete source of a kernel function.
 
-    Helpers go into a namespace of this function's name, which only its body opens, and their macros end with it:
-    whether Metal links the kernels of a program or compiles them as one text, equal names do not meet.
+    Helpers are written in a namespace with this function's name, which only its body opens, and their macros are
+    undefined at its end. So equal names never collide, whether Metal links kernels or compiles them as one text.
     """
     includes, helpers = _without_includes(helpers)
     buffers = [f"{buffer.declaration} [[buffer({i})]]" for i, buffer in enumerate((*inputs, *results))]

@@ -1,4 +1,4 @@
-"""What to do about an op that nothing converts: for a custom one, its lowering, written out but for the computation."""
+"""Advice for an op that cannot be converted; for a custom op, a skeleton of its lowering."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 _OF_PYTORCH = ("aten", "prims")
 _WRITING = (torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2)
-"""What PyTorch makes of custom ops that write to their arguments."""
+"""PyTorch's wrappers of custom ops that write to their arguments."""
 
 
 def is_of_custom_op(problem: Problem) -> bool:
-    """Whether a problem is that of a custom op, which may still get a lowering."""
+    """Whether a problem is about a custom op, for which the user may still register a lowering."""
     namespace, _, op = problem.op.partition(".")
     return bool(op) and namespace not in _OF_PYTORCH
 
 
 def advice_for(node: Node) -> str:
-    """What the user of a node's op can do."""
+    """Advice for the user of a node's op."""
     target = node.target
     if target in _WRITING and isinstance(node.args[0], OpOverload):
         return f"{node.args[0].name()} writes to its arguments: define it as an op that returns new tensors"
@@ -45,7 +45,7 @@ def advice_for(node: Node) -> str:
 
 
 def skeleton(node: Node) -> str:
-    """A lowering of a node's op as Python text, complete but for the line that computes the result.
+    """A lowering of a node's op as Python text, complete except for the line that computes the result.
 
     It reads every argument, and comments say what each is in this node.
     """
@@ -86,7 +86,7 @@ def _read(argument: Any, index: int) -> str:
 
 
 _TAKEN = re.compile(r"values_map|node|loc|coreai|converter|get_operand|result(_\d+)?")
-"""What the skeleton's own names are."""
+"""The names that the skeleton itself uses."""
 
 
 def _spelled(name: str) -> str:

@@ -1,1 +1,1 @@
-"""Decomposition: ops that no rule takes are taken apart, before or during the import."""
+"""Decomposition of the ops that no rule takes, before or during the import."""

@@ -1,11 +1,11 @@
-"""Decomposition on import: ops that no rule takes are taken apart, one node at a time.
+"""Decomposition on import: decompose the ops that no rule takes, one node at a time.
 
-What takes an op apart is, in this order, a `@decomposition` of the catalog, PyTorch's default table for export,
-and every other decomposition that PyTorch has. So a program converts the same way whether its user decomposed it with
+The decomposition of an op is, in this order, a `@decomposition` of the catalog, PyTorch's default table for export, or
+any other decomposition of PyTorch. So a program converts in the same way whether its user decomposed it with
 `get_decomp_table()`, with another table, or not at all.
 
-Whatever computes with complex numbers is taken apart too: the catalog's decompositions `of_complex` end in real ops
-between `aten.view_as_real` and `aten.complex`, and the normalize stage cancels these two where they meet.
+Ops on complex numbers are decomposed too: the catalog's decompositions `of_complex` end in real ops between
+`aten.view_as_real` and `aten.complex`, and the normalize stage cancels these two where they meet.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from patcomp.pytorch import (
 
 
 def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgram:
-    """The program, or one that PyTorch decomposed from it where it writes in place or nests graphs.
+    """The program, functionalized by PyTorch if it writes in place, nests graphs or has wrapper subclasses as weights.
 
-    So it does where weights are of a tensor subclass that wraps others, as quantized ones may be.
+    Quantized weights may be such subclasses.
 
     Args:
         program: the program, which is not changed.
-        lowerings: what the user registered; their ops stay whole.
+        lowerings: the registered lowerings; their ops stay whole.
 
     Raises:
-        UnsupportedError: PyTorch cannot do without the writes in place, as when it writes to a tensor by two names, or
-            without the subclasses.
+        UnsupportedError: PyTorch cannot remove the in-place writes (a tensor is written by two names, for example) or
+            the subclasses.
     """
     held = (*program.state_dict.values(), *program.constants.values())
     wraps = any(map(is_traceable_wrapper_subclass, held))
@@ -82,7 +82,7 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgra
 
 
 def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
-    """Writes to tensors of which several elements are one number in memory.
+    """Writes to tensors whose elements overlap in memory.
 
     PyTorch adds up the changes of all of them, so `x.expand(2, 3).fill_(1)` changes `x` twice.
     """
@@ -107,8 +107,8 @@ def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
 def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
     """An error of PyTorch's passes, with the place of the first op that may have caused it.
 
-    The error has no place of its own. Where it names an op, as in `cond_true might be aliasing the input`, it is about
-    one of those.
+    The error itself has no place. If it names an op, as in `cond_true might be aliasing the input`, only ops of that
+    name are considered.
     """
     message = str(error).partition("\n")[0] or type(error).__name__
     origins = origins_of(program.graph)
@@ -138,13 +138,13 @@ def _without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict
 
 
 class Decomposer:
-    """Takes nodes apart.
+    """Decomposes nodes.
 
     Args:
-        known: ops of the `aten` dialect that stay whole, since rules take them.
+        known: ops of the `aten` dialect that stay whole, because rules take them.
         own: the catalog's decompositions by op.
-        of_complex: those for complex numbers alone.
-        lowerings: what the user registered; their ops stay whole too.
+        of_complex: the catalog's decompositions for complex numbers only.
+        lowerings: the registered lowerings; their ops stay whole, too.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Decomposer:
 
     @cached_property
     def _tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """The usual table and one with all there is; made when a first node is taken apart, since it takes a while."""
+        """The usual table and the table of all decompositions; computed on first use, because it is slow."""
         usual = self._unknown_of(get_decomp_table().materialize() | self._own)  # type: ignore[attr-defined]
         # the rest often ends in ops outside of ATen, so it only takes apart what is left
         rest = dict(global_decomposition_table["post_autograd"])
@@ -173,7 +173,7 @@ class Decomposer:
         return _without(left, self._lowerings)
 
     def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
-        """What takes the place of nodes that no rule takes, and the nodes for which there is nothing."""
+        """The replacements of the nodes that no rule takes, and the problems of nodes without a replacement."""
         found: dict[Node, GraphModule] = {}
         problems: list[Problem] = []
         shown: set[str] = set()
@@ -204,9 +204,9 @@ class Decomposer:
         return found, problems
 
     def graph_of(self, node: Node) -> GraphModule | None:
-        """What a node is made of, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
+        """The decomposed graph of a node, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
 
-        Nodes that differ in nothing but their inputs share one graph. Results that nothing uses are None.
+        Nodes that differ only in their inputs share one graph. Unused results are None.
         """
         if any(not _is_dense(leaf) for source in (node, *node.all_input_nodes) for leaf in _leaves(source)):
             return None
@@ -222,7 +222,7 @@ class Decomposer:
         return self._graphs[key]
 
     def takes(self, node: Node) -> bool:
-        """Whether a node has to be taken apart."""
+        """Whether a node must be decomposed."""
         if node.op != "call_function" or node.target is operator.getitem or node.target in CONTROL_FLOW:
             return False
         if is_assertion(node) or is_size(node) or is_marker(node) or is_untyped(node):
@@ -233,7 +233,7 @@ class Decomposer:
         return name not in self._known or (name not in COMPLEX_ENDS and _has_complex(node))
 
     def unknown(self, graph: GraphModule) -> list[str]:
-        """The ops in a graph that would have to be taken apart further."""
+        """The ops in a graph that would have to be decomposed further."""
         return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
     def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> GraphModule | None:
@@ -283,9 +283,9 @@ def _has_complex(node: Node) -> bool:
 
 
 def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:
-    """One table of two, of which the second is for calls with complex tensors, numbers or types.
+    """Merge two tables; calls with complex tensors, numbers or types go to the second.
 
-    What the catalog declares for real numbers is not in the second: a formula that is right for them need not be.
+    The second must not contain the catalog's formulas for real numbers, which may be wrong for complex numbers.
     """
 
     def chosen(op: Any) -> Callable[..., Any]:
@@ -301,7 +301,7 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
 
 
 def _without_guards(mode: FakeTensorMode) -> AbstractContextManager[None]:
-    """A decomposition that branches on a size would hold for some of the sizes only: it fails instead."""
+    """Make decompositions fail that branch on a dynamic size, because their result would hold only for some sizes."""
     return nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
 
 
@@ -340,7 +340,7 @@ def _used_results(node: Node) -> frozenset[int] | None:
 
 
 def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> None:
-    """Of the results only what is used stays: what the others are made of need not be known."""
+    """Drop unused results, because their ops need not be supported."""
     output = next(iter(reversed(traced.graph.nodes)))
     results = output.args[0]
     if used is not None and isinstance(results, list | tuple):
@@ -349,7 +349,7 @@ def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> No
 
 
 def _by_overload(table: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """A table by operator; those that the running PyTorch has not registered are in no program."""
+    """A table by operator; operators that PyTorch has not registered are dropped, because no program has them."""
     found: dict[Any, Callable[..., Any]] = {}
     for name, function in table.items():
         try:

@@ -1,4 +1,4 @@
-"""Which ATen ops PyTorch takes apart before import, and which stay whole for the catalog to recognise."""
+"""The ATen ops that PyTorch decomposes before the import; others stay whole for the catalog to recognise."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
 
 
 def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """`aten.copy` where it changes its source: `run_decompositions` puts the source itself in place of the op."""
+    """`aten.copy` if it converts its source; `run_decompositions` would replace the op by the source itself."""
     if self.dtype == src.dtype and statically_known_true(sym_eq(self.shape, src.shape)):
         return NotImplemented
     return src.to(self.dtype).expand(self.shape).clone(memory_format=torch.contiguous_format)

@@ -1,1 +1,1 @@
-"""Modules that stay graphs of their own: their calls are marked for the export, and become regions after the import."""
+"""Modules that stay graphs of their own: their calls are marked during export, and become regions after the import."""

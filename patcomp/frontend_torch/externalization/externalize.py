@@ -1,10 +1,10 @@
-"""Externalization: which submodules of a model stay graphs of their own, and marking their calls during export.
+"""Externalization: select submodules that stay graphs of their own, and mark their calls during export.
 
     rms_norm = ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])
     converter.add_pytorch_module(model, export_fn, externalize_modules=[rms_norm])
 
-For the time of the export the `forward` of each matched instance puts markers around what it computes. That is all:
-the body is part of the one trace, with its parameters, options and mutations, and import makes regions of it.
+During export, the `forward` of each matched instance emits markers before and after its ops. The body stays part of the
+single trace, with its parameters, options and mutations; the import forms regions from it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from patcomp.pytorch import pytree
 
 @dataclass(frozen=True)
 class ExternalizeSpec:
-    """Which submodules become graphs of their own, and as what.
+    """Selects submodules that become graphs of their own.
 
     Args:
-        target_class: an `nn.Module` class, subclasses included, or a pattern of module paths as `fnmatch` has them,
-            `"layers.*.mlp"`, where `*` may stand for several names.
-        composite_op_name: the composite op that they are; without it each is a plain public graph.
+        target_class: an `nn.Module` class, subclasses included, or an `fnmatch` pattern of module paths,
+            `"layers.*.mlp"`, where `*` may match several names.
+        composite_op_name: the name of the composite op; without it, each graph is plain and public.
         composite_attrs: attributes of the instances to record as attributes of the composite; a member of an
             enumeration is recorded by its value.
         recover: whether other composites are looked for inside.
 
     Raises:
-        TypeError: `target_class` is neither, or `composite_attrs` is no list of names.
-        ValueError: an empty name or pattern, or `composite_attrs` without `composite_op_name`.
+        TypeError: `target_class` is neither, or `composite_attrs` is not a list of names.
+        ValueError: a name or pattern is empty, or `composite_attrs` is given without `composite_op_name`.
     """
 
     target_class: type[nn.Module] | str
@@ -75,7 +75,7 @@ class ExternalizeSpec:
         return self.target_class if isinstance(self.target_class, str) else self.target_class.__name__
 
     def matches(self, module: nn.Module, paths: Sequence[str]) -> bool:
-        """Whether a module, found under some paths, is meant."""
+        """Whether the spec selects a module with the given paths."""
         if isinstance(self.target_class, str):
             return any(fnmatchcase(path, self.target_class) for path in paths)
         return isinstance(module, self.target_class)
@@ -85,10 +85,10 @@ Target = ExternalizeSpec | type[nn.Module] | str
 
 
 def specs_of(targets: Sequence[Target]) -> list[ExternalizeSpec]:
-    """The specs of what the user gave: a bare class or pattern means a plain graph.
+    """The specs for the user's targets: a class or pattern alone means a plain graph.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: the targets are not a list of specs, classes and patterns.
     """
     if not isinstance(targets, list | tuple):
         raise TypeError(f"the modules to externalize must be a list, got {targets!r}")
@@ -104,14 +104,15 @@ def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Ite
         marking.check(exported)  # an error if what ran inside lost a mark
         program = TorchConverter().add_exported_program(exported).to_coreai()
 
-    The model computes the same meanwhile, gradients too, and is as it was afterwards, also when the block fails.
+    Inside the block the model computes the same results and gradients. Afterwards it is unchanged, even if the block
+    fails.
 
     Args:
-        model: the module that is exported; itself it is never matched.
+        model: the module to export; the module itself is never matched.
         targets: specs, classes or patterns of module paths; the first one that matches a submodule wins.
 
     Raises:
-        TypeError: no list of specs, classes or patterns, or a composite's attribute has a value that cannot be one.
+        TypeError: the targets are not a list of these, or a composite's attribute has a value of an unsupported type.
         AttributeError: an instance lacks an attribute that `composite_attrs` lists.
         RuntimeError: a submodule is marked already.
     """
@@ -128,9 +129,9 @@ class Marking:
 
     modules: dict[str, nn.Module]
     labels: tuple[str, ...] = ()
-    """Of what was asked for: class names and patterns."""
+    """The requested class names and patterns."""
     unmatched: tuple[str, ...] = ()
-    """Those of them that are no submodule's first match."""
+    """The requested names that are no submodule's first match."""
 
     def remove(self) -> None:
         """Takes the marks off."""
@@ -142,17 +143,17 @@ class Marking:
                     vars(module)["forward"] = marked.own_forward
 
     def check(self, program: ExportedProgram) -> None:
-        """Makes sure that a program which was exported while the marks were on has all of them.
+        """Check that a program exported inside the block has every mark.
 
         Raises:
-            UnsupportedError: a target matched no submodule, or the program has no call of a submodule: the model does
-                not call it, or something put another module in its place, as quantization in eager mode does.
+            UnsupportedError: a target matched no submodule, or the program has no call of a matched submodule: the
+                model does not call it, or another module replaced it, as eager-mode quantization does.
         """
         if complaints := self.complaints(program):
             raise UnsupportedError("marks for externalization are not in the program:", list(map(Problem, complaints)))
 
     def complaints(self, program: ExportedProgram) -> list[str]:
-        """What was asked for and is not in a program, as warnings."""
+        """Warnings about requested modules that are not in a program."""
         found = []
         if self.unmatched:
             found.append(
@@ -222,10 +223,10 @@ def _described(module: nn.Module, path: str, spec: ExternalizeSpec, names: dict[
 
 
 def _plain(value: Any) -> Any:
-    """A value with members of enumerations and numpy's scalars as Python's values, and tuples as lists.
+    """A value with members of enumerations and numpy scalars as Python values, and tuples as lists.
 
     Raises:
-        TypeError: a dict whose keys are not strings, or empty.
+        TypeError: a key of a dict is empty or not a string.
     """
     if isinstance(value, Enum):
         return _plain(value.value)
@@ -286,11 +287,11 @@ def _marked_forward(module: nn.Module, description: MarkedModule) -> MethodType:
 
 
 _TENSORS = (torch.Tensor, torch.fx.Proxy)
-"""What stands for a tensor in a call, also while `torch.fx.symbolic_trace` runs, as the older quantizers do."""
+"""The types of tensors in a call, including the proxies of `torch.fx.symbolic_trace`, which older quantizers use."""
 
 
 def _flatten(name: str, value: Any, tensors: list[torch.Tensor], names: list[str], scalars: list[str]) -> None:
-    """Sorts what an argument holds into tensors with their names, and texts of what is no tensor."""
+    """Split an argument into named tensors and the texts of all other values."""
     if isinstance(value, _TENSORS):
         tensors.append(value)  # type: ignore[arg-type]
         names.append(name)
@@ -317,9 +318,9 @@ def _patch_model_for_externalization(model: nn.Module, targets: Sequence[Target]
 def _subexport_and_restore(
     model: nn.Module, exported: ExportedProgram, *, progress_bar: Any = None
 ) -> list[MarkedModule]:
-    """Takes the marks off a model and lists the externalized modules that a program made of it calls.
+    """Remove the marks of a model and list the externalized modules that the exported program calls.
 
-    The program holds them already, so nothing is exported here and `progress_bar` has nothing to show.
+    The program contains them already, so nothing is exported here, and `progress_bar` is ignored.
     """
     marking = Marking({
         path: module for path, module in model.named_modules() if path and _marked(module) is not None

@@ -1,4 +1,4 @@
-"""The ops of a call that import marked with its begin and end, and what they read."""
+"""The ops between the markers of a call, and the values that they read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def between(begin: Operation, end: Operation | None) -> Iterator[Operation]:
 
 
 def read_from_outside(begin: Operation, end: Operation) -> list[SSAValue]:
-    """Values made before the call that it reads, or returns, in the order of their first use."""
+    """Values from before the call that it reads or returns, in the order of their first use."""
     own: set[SSAValue] = set()
     read: dict[SSAValue, None] = {}
     for op in (*between(begin, end), end):

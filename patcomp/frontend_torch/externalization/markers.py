@@ -1,8 +1,8 @@
 """Markers: two operators without results that record, in a model's trace, where a call of a module begins and ends.
 
-They compute nothing, so a marked model computes exactly what it did, writes in place and gradients included. Side
-effects keep them in the graph through decomposition, dead code elimination and saving; calls within calls nest like
-parentheses. `region` is a text that holds all that the import needs, so a marked program stands for itself.
+They compute nothing, so a marked model has the same results, in-place writes and gradients. Side effects keep them in
+the graph through decomposition, dead code elimination and saving; nested calls nest like parentheses. The text `region`
+contains everything that the import needs, so a marked program is self-contained.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ for _marker in (BEGIN, END):
 
 @dataclass(frozen=True)
 class MarkedModule:
-    """A module that is to be a region, as its markers describe it."""
+    """A module that becomes a region, as its markers describe it."""
 
     path: str
     composite: str | None = None
@@ -59,7 +59,7 @@ class MarkedModule:
 
     @classmethod
     def of(cls, node: Node) -> MarkedModule:
-        """What a marker node describes."""
+        """The module that a marker node describes."""
         return cls(**json.loads(_arguments(node)["region"]))
 
 
@@ -86,8 +86,8 @@ def marker_op(
         parameter_of: the value of a parameter or buffer that the model has under some names; None if nothing uses it.
 
     Raises:
-        TypeError: an argument of a composite's call is neither a tensor nor can it be one of its attributes, or a
-            parameter of it is a tensor subclass.
+        TypeError: an argument of a composite's call can be neither an input nor an attribute, or a parameter of the
+            composite is a tensor subclass.
     """
     module, arguments = MarkedModule.of(node), _arguments(node)
     symbol = StringAttr(module.path)
@@ -134,9 +134,9 @@ def scalar_text(name: str, value: Any) -> str:
 
 
 def _with_scalars(module: MarkedModule, scalars: Sequence[str]) -> dict[str, Any]:
-    """The attributes of a composite: the listed ones of the module, and the arguments of the call that are no tensors.
+    """The attributes of a composite: listed attributes of the module, and arguments of the call that are no tensors.
 
-    A compiler that knows the composite by name would overlook what the trace only baked into the body.
+    Such arguments must be attributes, because a kernel that replaces the body does not see its constants.
     """
     attributes = dict(module.attributes)
     for scalar in scalars:

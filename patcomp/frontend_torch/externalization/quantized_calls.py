@@ -1,8 +1,8 @@
-"""What a quantizer adds to an exported program, put on the right side of the begin and end of a marked call.
+"""Move a quantizer's ops out of marked calls.
 
-Quantizers do not know the markers. They put `quantize` and `dequantize` right behind the op that makes a value, even if
-the call ends only after it, and give every reader a `dequantize` of its own, which is another value than the one that
-the call was marked with. A composite would have inputs and outputs that its kernel does not know.
+Quantizers do not know the markers. They insert `quantize` and `dequantize` directly after the op that makes a value,
+even inside a call, and give every user its own `dequantize`, so the call's body reads other values than its marker.
+Without this module, a composite would have inputs and outputs that its kernel does not expect.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _NAMESPACE = "quantized_decomposed."
 
 
 def is_dequantized(value: SSAValue) -> bool:
-    """Whether a value is made of a quantized one."""
+    """Whether a value is a dequantized one."""
     return isinstance(value.owner, Operation) and value.owner.name.startswith(f"{_NAMESPACE}dequantize")
 
 
 def settle(begin: RegionBeginOp, end: RegionEndOp) -> None:
-    """Makes a call's arguments what its body reads, and its results what its body computes, without quantization."""
+    """Make the values that a call's body reads its arguments, and its unquantized results its results."""
     if not any(op.name.startswith(_NAMESPACE) for op in between(begin, end)) and not any(
         map(is_dequantized, read_from_outside(begin, end))
     ):
@@ -41,7 +41,7 @@ def settle(begin: RegionBeginOp, end: RegionEndOp) -> None:
 
 
 def _read_one_of_equals(begin: RegionBeginOp, end: RegionEndOp) -> None:
-    """Of equal quantizations the call reads one, that which it was marked with, and computes one."""
+    """Merge identical quantizations, keeping the one that the call was marked with."""
     kept: dict[object, SSAValue] = {}
     for value in (*begin.inputs, *read_from_outside(begin, end)):
         if (key := _key(value)) is not None:
@@ -61,7 +61,7 @@ def _read_one_of_equals(begin: RegionBeginOp, end: RegionEndOp) -> None:
 
 
 def _key(value: SSAValue) -> object:
-    """What equal quantized or dequantized values have in common; None of any other value."""
+    """A key that identical quantized or dequantized values share; None for any other value."""
     op = value.owner
     if not isinstance(op, Operation) or not op.name.startswith(_NAMESPACE) or len(op.results) > 1:
         return None
@@ -69,7 +69,7 @@ def _key(value: SSAValue) -> object:
 
 
 def _rounded(value: SSAValue) -> SSAValue | None:
-    """What a value is the quantized and dequantized form of."""
+    """The value before quantization and dequantization."""
     if not is_dequantized(value):
         return None
     assert isinstance(value.owner, Operation)
@@ -79,7 +79,7 @@ def _rounded(value: SSAValue) -> SSAValue | None:
 
 
 def _computed(output: SSAValue, end: RegionEndOp, members: Collection[Operation]) -> SSAValue | None:
-    """What a result was before it was quantized and dequantized, where the call itself reads only that."""
+    """The unquantized form of a result, if the call itself reads only that form."""
     value = _rounded(output)
     if value is None or value.owner not in members:
         return None
@@ -90,7 +90,7 @@ def _computed(output: SSAValue, end: RegionEndOp, members: Collection[Operation]
 
 
 def _move_behind(begin: RegionBeginOp, end: RegionEndOp) -> None:
-    """Moves quantization that the call itself does not read behind its end."""
+    """Move quantization that the call itself does not read to after the end of the call."""
     inside = set(between(begin, end))
     block = end.parent
     assert block is not None

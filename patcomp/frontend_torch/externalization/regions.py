@@ -1,9 +1,8 @@
-"""Regions: the calls of externalized modules, which import marks with their begin and end, become `patcomp.region`s.
+"""Regions: calls of externalized modules, marked by the import, become `patcomp.region`s.
 
-The ops of a call are the ops between its two markers. They stand together in one block, in the order in which they
-were computed, so no value can leave them and come back: a region can always be formed of them. What an op inside
-reads from outside beyond the call's arguments becomes a further input, and what others read of the values inside
-becomes a further output.
+The ops of a call are the ops between its two markers. They are consecutive in one block and in traced order, so no
+value can leave them and come back, and they can always form a region. Values from outside that they read, besides the
+call's arguments, become further inputs. Inner values that other ops read become further outputs.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
         replaced[value] = _copied(value, builder)
     outside = [_uses_outside(value, begin, end, members) for value, _ in outputs]
     if not any(outside):
-        # a call that only gives back what it was given: it stays, because what follows reads it from the call
+        # a call that only returns its arguments stays, because later ops read the results of the call
         outside = [_uses_after(value, end) for value, _ in outputs]
     for op in list(between(begin, end)):
         op.detach()
@@ -154,7 +153,10 @@ def _uses_after(value: SSAValue, end: Operation) -> list[Use]:
 
 
 def _keep_constants_apart(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operation]) -> None:
-    """Import makes equal constants once, where the first is used; what others read of them is no output of the call."""
+    """Copy constants that other ops read out of the call, so that they do not become outputs of its region.
+
+    (The import creates equal constants once, at the first use.)
+    """
     block = begin.parent
     assert block is not None
     builder = Builder(block, before=begin, location=begin.location)
@@ -169,7 +171,7 @@ def _keep_constants_apart(begin: RegionBeginOp, end: RegionEndOp, members: Colle
 
 
 def _inputs(begin: RegionBeginOp, read: Collection[SSAValue]) -> list[tuple[SSAValue, str]]:
-    """What the region takes, named: own parameters that it reads, the arguments of the call, and what else it reads."""
+    """The named inputs of the region: own parameters that it reads, the call's arguments, and other values it reads."""
     names = _names(begin.parameter_names)
     parameters = list(zip(begin.inputs, names, strict=False))
     arguments = list(zip(begin.inputs[len(names) :], _names(begin.argument_names), strict=True))
@@ -180,7 +182,7 @@ def _inputs(begin: RegionBeginOp, read: Collection[SSAValue]) -> list[tuple[SSAV
 
 
 def _outputs(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operation]) -> list[tuple[SSAValue, str]]:
-    """What the region gives, named: the results of the call, and what else others read of the values inside."""
+    """The named outputs of the region: the results of the call, and inner values that other ops read."""
     results = list(end.outputs)
     names = ["output"] if len(results) == 1 else [f"output_{index}" for index in range(len(results))]
     further = [

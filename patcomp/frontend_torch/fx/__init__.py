@@ -1,1 +1,1 @@
-"""The FX graph of an exported program: what a node is, its element types and sizes, and its place in the model."""
+"""The FX graph of an exported program: nodes, element types, sizes and places in the model."""

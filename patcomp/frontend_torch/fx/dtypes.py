@@ -50,7 +50,7 @@ def storage_array(value: torch.Tensor) -> np.ndarray:
     bfloat16 comes as uint16 bit patterns, as `constants.to_numpy` makes them; f8 as uint8.
 
     Raises:
-        TypeError: a tensor subclass that wraps others, which only PyTorch can take apart.
+        TypeError: a tensor subclass that wraps others, which only PyTorch can unwrap.
     """
     if is_traceable_wrapper_subclass(value):
         raise TypeError(f"the values of a {type(value).__name__} cannot be read; run_decompositions takes it apart")

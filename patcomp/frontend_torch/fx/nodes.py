@@ -17,12 +17,12 @@ ASSERTIONS = {
     "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size",
 }
-"""Checks that export leaves in the graph; they compute nothing, and types and shapes are fixed here anyway."""
+"""Checks that export leaves in the graph; they compute nothing, and the IR's types state the same facts."""
 
 
 def is_assertion(node: Node) -> bool:
     """Whether a node only checks something."""
-    # with_effects(token, op, ...) is what run_decompositions makes of ops that may raise, to keep their order
+    # run_decompositions turns ops that may raise into with_effects(token, op, ...), to keep their order
     target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
     return isinstance(target, OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
 
@@ -47,7 +47,7 @@ def writes_in_place(node: Node) -> bool:
 
 
 def draws_random_numbers(node: Node) -> bool:
-    """Whether what a node computes is random."""
+    """Whether a node draws random numbers."""
     target = node.target
     if not isinstance(target, OpOverload) or base_name(target) in _RANDOM_IN_TRAINING:
         return False

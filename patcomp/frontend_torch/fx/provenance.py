@@ -31,8 +31,8 @@ def origin_of(node: Node) -> Origin:
 def origins_of(graph: Graph, outer: Origin | None = None) -> dict[Node, Origin]:
     """The origin of each node of a graph, and of the graphs nested in it.
 
-    The names of nested nodes start with that of the attribute that holds their graph, so that no two are called the
-    same; what export did not record about them is that of the operator they belong to.
+    The names of nested nodes start with the attribute of their graph, so that all names differ. Facts that export did
+    not record about them are taken from the operator of their graph.
 
     Args:
         graph: the graph.
@@ -52,7 +52,7 @@ def origins_of(graph: Graph, outer: Origin | None = None) -> dict[Node, Origin]:
 
 
 def nested_graph(node: Node) -> GraphModule | None:
-    """The graph that a node stands for, as an operand of control flow."""
+    """The graph of a node that is an operand of control flow."""
     owner = node.graph.owning_module
     held = getattr(owner, str(node.target), None) if node.op == "get_attr" else None
     return held if isinstance(held, GraphModule) else None

@@ -1,8 +1,8 @@
 """Sizes that are only known when the program runs, as values of the IR.
 
 Export writes such a size as a `SymInt`: an expression over symbols, simplified with all that the program guarantees
-(bounds, equalities, divisibility). Nodes that compute with sizes are therefore not imported one by one: where a size is
-used, its expression is built from the dimensions of tensors, and what is provable is a number already.
+(bounds, equalities, divisibility). So nodes that compute sizes are not imported one by one: where a size is used, its
+expression is built from the dimensions of tensors. Sizes that export can prove are numbers already.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SizeError(TypeError):
 
 
 def known(size: Any) -> Any:
-    """A size as a Python number where it is one on every run, else as given."""
+    """A size as a Python number if it is the same on every run; otherwise unchanged."""
     if not isinstance(size, SYMBOLIC):
         return size
     number = size.node.expr
@@ -54,9 +54,9 @@ def known(size: Any) -> Any:
 
 
 def known_shape(fake: torch.Tensor) -> list[Any]:
-    """The shape of a (fake) tensor, with a number for each size that export has proved to be one.
+    """The shape of a (fake) tensor, with a number for each size that export proved.
 
-    The tensor may keep the symbol that export replaced by a number later.
+    The tensor itself may still have a symbol that export replaced by a number later.
     """
     return list(map(known, fake.shape))
 
@@ -109,7 +109,7 @@ def _unary(op: str, fold: Callable[[Any], Any], *, result: str = "") -> Any:
 
 
 class Sizes:
-    """The sizes that tensors of a graph have, and what is computed from them."""
+    """The sizes of a graph's tensors, and the values computed from them."""
 
     def __init__(self) -> None:
         self._symbols: dict[sympy.Symbol, Callable[[], Any]] = {}
@@ -117,7 +117,7 @@ class Sizes:
         self._outer: list[tuple[dict[sympy.Symbol, Callable[[], Any]], dict[Any, Value]]] = []
 
     def enter(self, tensors: Iterable[tuple[Value, Any]]) -> None:
-        """A region begins, which takes these tensors: its sizes are theirs where they can be, and built inside."""
+        """Enter a region with these operands; sizes inside are built inside, from these tensors where possible."""
         outer = self._symbols
         self._outer.append((outer, self._made))
         self._symbols, self._made = {}, {}
@@ -126,7 +126,7 @@ class Sizes:
         self._symbols = outer | self._symbols
 
     def leave(self, tensors: Iterable[tuple[Value, Any]]) -> None:
-        """The innermost region ends, which gives these tensors: what was built inside is not used any more."""
+        """Leave the innermost region, which returns these tensors; values built inside are no longer used."""
         inner = self._symbols
         self._symbols, self._made = self._outer.pop()
         for value, fake in tensors:
@@ -135,7 +135,7 @@ class Sizes:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """What is built inside is not seen outside: ops of a nested block."""
+        """Scope of a nested block: values built inside are not visible outside."""
         symbols, made = dict(self._symbols), dict(self._made)
         try:
             yield
@@ -143,7 +143,7 @@ class Sizes:
             self._symbols, self._made = symbols, made
 
     def tensor(self, value: Value, fake: Any) -> None:
-        """Takes notice of a tensor, whose dimensions tell the symbols in its shape."""
+        """Record a tensor, whose dimensions determine the symbols in its shape."""
         if not isinstance(fake, torch.Tensor):
             return
         for axis, size in enumerate(known_shape(fake)):
@@ -151,7 +151,7 @@ class Sizes:
                 self._told(size.node.expr, partial(self._dimension, value, axis))
 
     def scalar(self, value: Value, size: Any) -> None:
-        """Takes notice of a 0-d tensor that holds a size: an input, or `.item()`."""
+        """Record a 0-d tensor that holds a size: an input, or the result of `.item()`."""
         if not isinstance(known(size), SYMBOLIC):
             return
         expression = size.node.expr
@@ -164,7 +164,7 @@ class Sizes:
         return self._op("aten.sym_size.int", _INTEGER, self=value, dim=axis)
 
     def _told(self, expression: sympy.Expr, size: Callable[[], Value]) -> None:
-        """Takes notice of where the value of an expression is found, which may tell a symbol in it."""
+        """Record where the value of an expression is available, and solve for its symbol if possible."""
         free = [symbol for symbol in expression.free_symbols if symbol not in self._symbols]
         if len(free) != 1:
             return
@@ -178,10 +178,10 @@ class Sizes:
             self._symbols[symbol] = lambda: self.floordiv(self.add(size(), self.mul(-1, self._of(rest))), int(factor))
 
     def of(self, size: Any) -> Any:
-        """A number, or the 0-d value that a size has when the program runs, built at the insertion point.
+        """A size as a number, or as a 0-d value built at the insertion point.
 
         Raises:
-            SizeError: no tensor tells the size, or it is computed in a way that has no op.
+            SizeError: no tensor determines the size, or its expression has no op.
         """
         found = known(size)
         return self._of(found.node.expr) if isinstance(found, SYMBOLIC) else found
@@ -214,7 +214,7 @@ class Sizes:
         return self._made[key]
 
     def lifted(self, size: Any) -> Value:
-        """What `of` gives, as a 0-d value also where it is a number."""
+        """The result of `of`, as a 0-d value even if it is a number."""
         if isinstance(size, Value):
             return size
         return Builder.current().constant(np.array(size), element_type(_element(size)))

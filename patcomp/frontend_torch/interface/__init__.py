@@ -1,1 +1,1 @@
-"""What a program looks like from outside: inputs, outputs and states, their names, dynamic dimensions and guards."""
+"""The interface of a program: inputs, outputs and states, their names, dynamic dimensions and guards."""

@@ -1,4 +1,4 @@
-"""Tensors under two names: PyTorch's export loses that two are one, or takes two for one."""
+"""Aliased tensors: export may lose that two names share memory, or merge two separate tensors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
 
 
 def used_once(program: ExportedProgram) -> ExportedProgram:
-    """The program, in which buffers that share memory with others and are not used have memory of their own.
+    """A program in which unused buffers that share memory with others have memory of their own.
 
-    Export uses one name of a tensor that has several, but PyTorch cannot decompose a program that writes to it and has
-    the others too. The program itself is not changed.
+    Export uses only one name of a tensor with several names, but PyTorch cannot decompose a program that writes to the
+    tensor and also has the other names. The given program is not changed.
     """
     own: dict[str, torch.Tensor] = {}
     tensors = _tensors(program)
@@ -36,7 +36,7 @@ def used_once(program: ExportedProgram) -> ExportedProgram:
 
 
 def shared_tensors(program: ExportedProgram) -> list[Problem]:
-    """The buffers and constants that share memory with others: of a write to one, the program would not see the other.
+    """The buffers and constants that share memory: the program would miss a write through the other name.
 
     Tied parameters are not among them.
     """
@@ -52,7 +52,7 @@ def shared_tensors(program: ExportedProgram) -> list[Problem]:
 
 
 def _sharing(program: ExportedProgram) -> dict[int, dict[str, tuple[InputKind, Node]]]:
-    """The kind and placeholder of each tensor by path, of those that share memory, grouped by its address."""
+    """The kind and placeholder of each tensor that shares memory, by path, grouped by address."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     inputs = {spec.target: (spec.kind, nodes[spec.arg.name]) for spec in program.graph_signature.input_specs}
     groups: dict[int, dict[str, tuple[InputKind, Node]]] = {}
@@ -70,9 +70,9 @@ def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
 
 
 def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[str]:
-    """Complaints about inputs whose example was the tensor of another input or of a buffer, if one of them is not used.
+    """Complaints about inputs whose example is the tensor of another input or of a buffer, if one of the two is unused.
 
-    Export takes two such tensors for one, so the program would compute with the wrong one.
+    Export merges two such tensors, so the program would compute with the wrong one.
     """
     used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
     groups: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""How a model is called and what its buffers hold, kept beside the program that is made of it."""
+"""The call of a model and the contents of its buffers, kept with the converted program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model_call(program: ExportedProgram, signature: Signature, names: Names) -> 
 
 
 def initial_state(signature: Signature, names: Names, widths: Widths) -> dict[str, torch.Tensor]:
-    """Copies of what the buffers hold now, by the names of their states, in the types of the program.
+    """Copies of the current contents of the buffers, by the names of their states, in the program's types.
 
     Raises:
         UnsupportedError: a 64-bit value does not fit 32 bits; all such buffers are listed.

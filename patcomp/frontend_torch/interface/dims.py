@@ -76,7 +76,7 @@ def dims_of(
 
 
 def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
-    """The places of an input where a size is that only the run tells."""
+    """The places of an input that have a dynamic size."""
     if isinstance(value, torch.Tensor):
         for axis, size in enumerate(value.shape):
             if isinstance(known(size), torch.SymInt):
@@ -86,7 +86,7 @@ def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
 
 
 def _given_names(environment: Any) -> dict[sympy.Symbol, str]:
-    """The names of `torch.export.Dim`s by symbol. A derived dimension, `2*seq`, names the one that it derives from."""
+    """The names of `torch.export.Dim`s by symbol. A derived dimension, `2*seq`, gives its root the name `seq`."""
     called: dict[sympy.Symbol, str] = {}
     for source, text in environment.source_name_to_debug_name.items():
         symbol = environment.source_to_var.get(source)
@@ -100,8 +100,8 @@ def _given_names(environment: Any) -> dict[sympy.Symbol, str]:
 def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[sympy.Expr]) -> Range:
     """The range of a symbol.
 
-    One that is no dimension by itself has a lower limit of 2 at least in export's list, whatever the user said; there
-    the range of the dimension that derives from it counts.
+    In export's list, a symbol that is no dimension by itself has a lower limit of at least 2, whatever the user chose.
+    The range of the dimension that derives from the symbol is used instead.
     """
     derived = [e for e in expressions if e.free_symbols == {symbol} and e in program.range_constraints]
     expression = symbol if symbol in expressions or not derived else min(derived, key=str)
@@ -117,7 +117,7 @@ def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[symp
 
 
 def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> list[Problem]:
-    """What to warn of, where a program is right only for some of the sizes in the ranges of its dimensions."""
+    """Warnings about a program that is right only for some of the sizes in the ranges of its dimensions."""
     problems = []
     if guards:
         problems.append(

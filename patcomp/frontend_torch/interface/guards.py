@@ -31,15 +31,15 @@ def guards_of(
 ) -> tuple[list[Guard], list[str]]:
     """The conditions of a program that do not follow from the ranges of its dimensions.
 
-    Conditions on values, which `.item()` makes sizes, are not among them.
+    Conditions on sizes from `.item()` are excluded, because they are conditions on values.
 
     Args:
-        programs: the program, and what PyTorch decomposed it to.
-        names: the names of the symbols that the sizes of inputs tell.
-        ranges: their ranges.
+        programs: the program before and after PyTorch's decomposition.
+        names: the names of the symbols that the sizes of inputs determine.
+        ranges: the ranges of these symbols.
 
     Returns:
-        The conditions, and the text of those that have no form as a `Guard`.
+        The conditions, and the text of those that cannot be expressed as a `Guard`.
     """
     found = list(dict.fromkeys(itertools.chain.from_iterable(map(_conditions, programs))))
     unreadable = [condition for condition in found if isinstance(condition, str)]
@@ -65,7 +65,7 @@ def guards_of(
 
 
 def _conditions(program: ExportedProgram) -> Iterator[Any]:
-    """The conditions of a program as SymPy expressions over symbols of sizes; as text where that cannot be read."""
+    """The conditions of a program as SymPy expressions over symbols of sizes; as text if they cannot be parsed."""
     environment = next(_environments(program), None)
     if environment is not None:
         lows = {symbol: limits.lower for symbol, limits in environment.var_to_range.items()}
@@ -100,10 +100,10 @@ def _environments(program: ExportedProgram) -> Iterator[Any]:
 
 
 def _is_of_layout(guard: Any) -> bool:
-    """Whether PyTorch asked for a condition only to know the layout of a tensor in memory, which the IR has not.
+    """Whether a condition only concerns the layout of a tensor in memory, which the IR does not have.
 
-    Where such a condition holds for sizes of 2 or more, it is not a guard: PyTorch takes every dimension to be 2 or
-    more, and at smaller sizes that its range allows, nothing but the layout depends on this condition.
+    Such a condition is no guard if it holds for sizes of 2 or more: export assumes these sizes, and at smaller sizes
+    only the layout depends on the condition.
     """
     frame = guard.sloc.framework_loc
     name = getattr(frame, "name", "")
@@ -111,11 +111,11 @@ def _is_of_layout(guard: Any) -> bool:
 
 
 class _UnreadableError(Exception):
-    """The text of a condition has a part that is not understood."""
+    """The text of a condition cannot be parsed."""
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Any]:
-    """What export recorded for each input, by its path in the text of conditions: `p_b_0` for `L['p']['b'][0]`."""
+    """The recorded value of each input, by its path in the text of conditions: `p_b_0` for `L['p']['b'][0]`."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     leaves = [nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None for spec in specs]
@@ -162,7 +162,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 def _read(node: ast.expr, inputs: Mapping[str, Any]) -> Any:
-    """The value of an expression that PyTorch printed, as a size. Nothing of it is executed."""
+    """The size for an expression that PyTorch printed. The expression is parsed, never executed."""
     read = partial(_read, inputs=inputs)
     match node:
         case ast.Constant(value=bool() | int() | float()):
@@ -193,7 +193,7 @@ def _read(node: ast.expr, inputs: Mapping[str, Any]) -> Any:
 
 
 def _input(node: ast.expr, inputs: Mapping[str, Any]) -> Any:
-    """The input that `L['p']['b'][0]` is."""
+    """The input for `L['p']['b'][0]`."""
     keys: list[str] = []
     while not isinstance(node, ast.Name):
         match node:
@@ -302,7 +302,7 @@ def _always(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool:
 
 
 _FEW = 4096
-"""So many sizes can be tried."""
+"""The largest number of sizes to try."""
 
 
 def _holds_everywhere(guard: Guard, ranges: Mapping[str, Range]) -> bool:
@@ -325,10 +325,10 @@ def _whole_quotients(conditions: Sequence[Any]) -> dict[sympy.Expr, sympy.Expr]:
 
 
 def _least(size: Any, ranges: Mapping[sympy.Symbol, Range]) -> Any:
-    """A lower bound of an expression, minus infinity where none is found.
+    """A lower bound of an expression; minus infinity if none is found.
 
-    Quotients and remainders are replaced by what bounds them, then each dimension is written as its smallest size plus
-    a rest, or its largest minus a rest: if no rest has a negative factor, the constant term is a bound.
+    Replace quotients and remainders by their bounds, then write each dimension as its smallest size plus a rest, or its
+    largest size minus a rest. If no rest has a negative factor, the constant term is a lower bound.
     """
     is_integer, size = size.is_integer, sympy.expand(size)
     for part in sorted(size.atoms(FloorDiv, Mod, PythonMod), key=lambda part: -part.count_ops()):

@@ -24,14 +24,14 @@ def names_for(
     outputs: Sequence[str] | None,
     states: Sequence[str] | None,
 ) -> Names:
-    """The names that the user gave, or the defaults: FX names, of outputs made distinct.
+    """The names that the user gave, or the defaults: FX names, made distinct for outputs.
 
-    An input and an output may share a name; a state has its name to itself, since it is both.
+    An input and an output may share a name; the name of a state must be unique, because a state is both.
 
     Raises:
-        TypeError: names are no list, or one of them is not a string.
-        ValueError: their number is wrong, or one is empty, repeated, or has a character that no text file holds; all
-            that is wrong is named.
+        TypeError: the names are not a list of strings.
+        ValueError: the number of names is wrong, or a name is empty, repeated, or cannot be written to a text file; the
+            message lists every problem.
     """
     wrong: list[str] = []
     state_names = _checked("state", states, [state.placeholder for state in signature.states], wrong)
@@ -61,12 +61,12 @@ def check_entrypoint(name: object) -> None:
 
 
 def _unusable(name: str) -> bool:
-    """Whether a name is blank, or has control characters or half of a surrogate pair, which no text file holds."""
+    """Whether a name is blank, or has control characters or lone surrogates, which a text file cannot hold."""
     return not name.strip() or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", name) is not None
 
 
 def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wrong: list[str]) -> tuple[str, ...]:
-    """The given names of the inputs, outputs or states, or the defaults if there are none; adds what is wrong."""
+    """The given names of the inputs, outputs or states, or the defaults; appends problems to `wrong`."""
     if given is not None and not isinstance(given, list | tuple):
         raise TypeError(f"{what}_names must be a list of names, got {given!r}")
     if not given:
@@ -89,7 +89,7 @@ def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wr
 
 
 def _distinct(names: Sequence[str], taken: Collection[str]) -> tuple[str, ...]:
-    """The names, those that repeat or are taken with a number."""
+    """The names, with a number appended to those that repeat or are taken."""
     used = set(taken)
     result = []
     for name in names:

@@ -1,4 +1,4 @@
-"""What goes into and comes out of an exported program: inputs, state, constants, outputs, and their names."""
+"""The inputs, states, constants and outputs of an exported program, and their names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 from patcomp.pytorch import statically_known_true
 
 SYMBOLIC_ARGUMENTS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
-"""Inputs and outputs that are Python numbers, which differ from run to run."""
+"""Kinds of inputs and outputs that are Python numbers and may change from run to run."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class State:
     """A buffer or input that the program writes to."""
 
     placeholder: str
-    """FX name of the node with the content before; the default name."""
+    """FX name of the node with the old content; the default name."""
     target: str
     """Path of the buffer, or name of the argument."""
     is_buffer: bool
     result: str
-    """FX name of the node with the content afterwards."""
+    """FX name of the node with the new content."""
     initial: torch.Tensor | None = None
-    """What the buffer holds now, the module's own tensor; None for an input."""
+    """The buffer's tensor, owned by the module; None for an input."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Signature:
     """The interface of one entry point. Its graph takes `arguments` and returns `results`."""
 
     inputs: tuple[str, ...]
-    """FX names of the inputs that are no state."""
+    """FX names of the inputs that are not states."""
     outputs: tuple[str, ...]
-    """FX names of the nodes that are returned, and then of the new values of inputs that are not to be state."""
+    """FX names of the returned nodes, then of the new values of mutated inputs that are not states."""
     constants: dict[str, tuple[str, torch.Tensor]]
     """Path and tensor of each parameter, buffer and lifted constant, by FX name of its placeholder."""
     states: tuple[State, ...] = ()
@@ -57,15 +57,15 @@ class Signature:
     updated_inputs: tuple[str, ...] = ()
     """The inputs whose new values are the last outputs."""
     user_inputs: tuple[str, ...] = ()
-    """FX names of everything that the model takes, as the leaves of its arguments."""
+    """FX names of the leaves of the model's arguments."""
     user_results: tuple[str | None, ...] = ()
-    """FX names of everything that the model returns, as the leaves of its result; None for a Python value."""
+    """FX names of the leaves of the model's result; None for a Python value."""
     fixed_inputs: dict[str, Any] = field(default_factory=dict)
     """Python values that export specialised, by FX name."""
     fixed_outputs: dict[int, Any] = field(default_factory=dict)
     """Python values that the model returns, by position among `user_results`."""
     numbers: tuple[int, ...] = ()
-    """Positions among `user_results` of sizes, and of conditions on them, that the run tells."""
+    """Positions among `user_results` of dynamic sizes and of conditions on them."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state"
     """Reads the signature of an exported program without touching it.
 
     Args:
-        mutated_inputs: what an input is that the model writes to: `"state"`, or `"output"`, a plain input whose new
-            value is an output after the model's own.
+        mutated_inputs: what a mutated input becomes: `"state"`, or `"output"` for an ordinary input whose new value is
+            an output after the model's own.
 
     Raises:
         UnsupportedError: custom objects, sparse tensors, copies into buffers that PyTorch lost: all of them listed.
@@ -169,7 +169,7 @@ def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state"
 
 
 def signature_problems(program: ExportedProgram) -> tuple[Problem, ...]:
-    """What of a program's inputs and outputs cannot be converted."""
+    """The inputs and outputs of a program that cannot be converted."""
     try:
         program_signature(program)
     except UnsupportedError as error:
@@ -188,9 +188,9 @@ def _mutations(signature: ExportGraphSignature) -> dict[str, str]:
 
 
 def _lost_copy(before: Node, after: Node, target: str) -> list[Problem]:
-    """A problem if PyTorch put the source of a copy into a buffer in the copy's place, where the two differ.
+    """A problem if PyTorch replaced a copy into a buffer by its source although the types differ.
 
-    What uses the source and what uses the buffer cannot be told apart any more.
+    The users of the source and of the buffer can then no longer be distinguished.
     """
     old, new = before.meta["val"], after.meta["val"]
     differs = len(old.shape) != len(new.shape) or any(

@@ -1,8 +1,9 @@
-"""Sizes of 0 and 1, which export takes no dimension to have.
+"""The sizes 0 and 1, which export assumes that no dynamic dimension has.
 
-PyTorch records shapes as if each dynamic dimension were 2 or more, also where its range begins lower: `x.flatten()[:3]`
-of `2*n` values is 3 long, which is wrong at `n = 1`, and no guard says so. Here each node is tried at the small sizes
-by PyTorch itself, on tensors without data. Lengths of slices that turn out wrong become dynamic (`slices.py`).
+PyTorch records shapes as if each dynamic dimension were at least 2, even if its range starts lower: `x.flatten()[:3]`
+of `2*n` values has the recorded length 3, which is wrong at `n = 1`, and no guard says so. This module lets PyTorch
+run each node at the small sizes, on tensors without data. Slice lengths that are wrong there become dynamic
+(`slices.py`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from patcomp.pytorch import OpOverload, pytree
 
 @dataclass(frozen=True)
 class Failure:
-    """Small sizes at which a node is not what export recorded."""
+    """Small sizes at which a node differs from what export recorded."""
 
     sizes: tuple[tuple[sympy.Symbol, int], ...]
-    """The symbols that are smaller than export took them to be."""
+    """The symbols that are smaller than export assumes."""
     node: Node
     error: str
-    """What PyTorch says of these sizes; empty if it computes a result of another shape."""
+    """PyTorch's error for these sizes; empty if it computes a result of another shape."""
 
     @property
     def is_expected(self) -> bool:
@@ -52,7 +53,7 @@ def with_small_sizes(
 
     Args:
         ranges: the ranges of the symbols of inputs.
-        holds: whether sizes fulfil what is checked already.
+        holds: whether sizes satisfy the existing guards.
         converts: whether a copy of the program can be converted.
 
     Returns:
@@ -98,12 +99,12 @@ def _failures(
 
 
 _USUAL = 2
-"""The smallest size that export takes a dimension to have."""
+"""The smallest size that export assumes for a dynamic dimension."""
 _MANY = 16
 
 
 def _cases(ranges: Mapping[sympy.Symbol, Range]) -> Iterator[Case]:
-    """Sizes to try: one small dimension, then more of them; the others are as small as export took them to be."""
+    """Sizes to try: first one small dimension, then several; all others have the smallest size that export assumes."""
     usual = {symbol: max(low, _USUAL) for symbol, (low, _) in ranges.items()}
     small = {symbol: range(low, _USUAL) for symbol, (low, _) in ranges.items() if low < _USUAL}
     for count in range(1, len(small) + 1):
@@ -127,7 +128,7 @@ def _shapes(node: Node) -> list[tuple[Any, ...]]:
 
 
 def _depends_on(node: Node, symbols: set[sympy.Symbol]) -> bool:
-    """Whether the result of a node may depend on some sizes in another way than by having the shape of its inputs."""
+    """Whether the result of a node may depend on sizes in other ways than through the shapes of its inputs."""
     before = [shape for source in node.all_input_nodes for shape in _shapes(source)]
     sizes = [known(size) for shape in before for size in shape]
     sizes += [known(source.meta["val"]) for source in node.all_input_nodes if is_size(source)]
@@ -180,7 +181,7 @@ class _UnknownError(Exception):
 
 
 def _number(expression: Any) -> Any:
-    """The number that an expression is, if it is one."""
+    """The value of an expression if it is a number."""
     if isinstance(expression, BooleanAtom):
         return bool(expression)
     if not isinstance(expression, sympy.Number):
@@ -189,7 +190,7 @@ def _number(expression: Any) -> Any:
 
 
 def _works(node: Node, case: Case) -> bool:
-    """Whether a node has the recorded shapes at sizes that export took into account."""
+    """Whether a node has the recorded shapes at sizes that export considers."""
     try:
         return _result_at(node, case) is None
     except Exception:  # the op needs data, or cannot be tried on tensors without

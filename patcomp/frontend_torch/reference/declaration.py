@@ -5,10 +5,10 @@
 
     norm = composite("my_norm", reference=my_norm, example={"x": "2x3x8xf32", "w": "8xf32"}, attributes={"eps": 1e-5})
 
-The function is traced as models are converted, and the ops become the pattern of a rule. Axes, sizes and whatever
-else depends on shapes are captured, and when the pattern matches, the function is traced once more for the shapes and
-types at hand: the rule applies where the two agree in everything. So it holds for any rank and size, and never matches
-what the function does not compute. The composite's body is the matched ops themselves.
+The function is traced in the same way as models are converted, and its ops become the pattern of a rule. Axes, sizes
+and other values that depend on shapes are captured. When the pattern matches, the function is traced again for the
+shapes and types at hand, and the rule applies only if the traced ops equal the matched ops. So the rule works for any
+rank and size, and never matches other computations. The matched ops become the composite's body.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def composite(
 
     Args:
         name: the composite's name.
-        reference: a function of tensors and numbers that gives one tensor.
+        reference: a function of tensors and numbers that returns one tensor.
         example: a type (`"2x3x8xf32"`, of indices `"2x3xsi64[0,9]"`) or tensor for each parameter that is an input.
             What is made of the same ops for any rank (elementwise ops, reductions) needs one example; else a list has
             one for each rank.
