@@ -135,7 +135,7 @@ def ops(
     ] = "*",
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
 ) -> None:
-    """Lists the PyTorch ops that are converted: how, with which element types and ranks, and what is refused."""
+    """Lists the supported PyTorch ops: how they are converted, element types, ranks and limits."""
     from patcomp.commands.ops_page import ops_page, ranks_text
     from patcomp.frontend_torch.op_names import overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares

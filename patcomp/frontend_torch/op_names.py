@@ -15,7 +15,7 @@ def overloads_of(name: str) -> list[str]:
     """The ops in the `aten` dialect's spelling that a name stands for: one overload, or all that return new tensors.
 
     Raises:
-        UnknownNameError: there is none; the message has names like it.
+        UnknownNameError: there is none; the message suggests similar names.
     """
     spelled = name.replace("::", ".").removeprefix("torch.ops.")
     if "." not in spelled:

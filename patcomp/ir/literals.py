@@ -95,7 +95,7 @@ def _element_text(element: np.ndarray, name: str) -> str:
 
 
 def float_text(bits: int, name: str) -> str:
-    """The text of a float's bit pattern: decimal where that reads back to the same bits, else hexadecimal bits."""
+    """The text of a float's bit pattern: decimal if it reads back to the same bits, otherwise hexadecimal bits."""
     value = _float_value(bits, name)
     if math.isfinite(value):
         for text in (f"{value:.6e}", repr(value)):

@@ -1,1 +1,1 @@
-"""64-bit numbers in 32 bits: the user's choice, the ranges of all numbers of a program, and which may change."""
+"""Narrowing of 64-bit numbers to 32 bits: the user's choice, the range analysis, and the numbers that may change."""

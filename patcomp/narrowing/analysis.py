@@ -1,12 +1,12 @@
 """Narrowing: which 64-bit numbers may change when they are computed in 32 bits. Runs before the lower stage.
 
-Integers: the ranges of `ranges.py` are followed from the arguments of each graph to its results. An op whose result may
-not fit 32 bits is a finding, unless nobody sees the difference: sums, products and the like of 32 bits are those of 64
-bits modulo 2**32, so that only an op that asks for more (a comparison, a division, a cast to floats, an output) sees
-that a number did not fit. A valid index or size fits, so an index sees nothing.
+Integers: the ranges of `ranges.py` are propagated from the arguments of each graph to its results. An op whose result
+may not fit 32 bits is a finding if the overflow can affect an output. Sums, products and similar ops in 32 bits are
+right modulo 2**32, so only other uses (a comparison, a division, a cast to floats, an output) depend on the lost bits.
+A use as an index or size does not, because valid ones fit.
 
-Floats: float32 has what float64 has up to one rounding of each result, as long as numbers move, are compared before
-any rounding, or are multiplied. An op that may turn the rounding of its operands into a larger error is a finding.
+Floats: float32 results differ from float64 only by one rounding each, as long as numbers are moved, compared before any
+rounding, or multiplied. An op that may turn the rounding of its operands into a larger error is a finding.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from patcomp.narrowing.ranges import TRANSFER, Call, Range, Transfer, converted,
 from patcomp.narrowing.widths import Widths
 
 NOMINAL = 1 << 30
-"""An int64 input is taken to be smaller than this in magnitude, if its example is no mask."""
+"""The assumed limit of the magnitude of an int64 input whose example is not a mask."""
 STEP = 1 << 16
-"""An integer that a loop carries may change by this in a pass: counters and positions do."""
+"""The largest change of a loop-carried integer in an iteration without a warning, enough for counters and positions."""
 
 MOVES = frozenset(
     f"aten.{op}"
@@ -50,7 +50,7 @@ MOVES = frozenset(
         "_unsafe_view",
     )
 )  # fmt: skip
-"""Ops whose results have numbers of their operands, unchanged."""
+"""Ops whose results contain unchanged numbers of their operands."""
 
 MODULAR = frozenset(
     f"aten.{op}"
@@ -64,12 +64,12 @@ MODULAR = frozenset(
 """Ops whose results, modulo 2**32, follow from their operands modulo 2**32."""
 
 LIMITING = frozenset({"aten.clamp", "aten.maximum", "aten.minimum"})
-"""Ops that give the same of the nearest number that fits as of one that does not, or the nearest number of it."""
+"""Ops that commute with saturation: a saturated operand gives the same result, or the saturated result."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An op whose result may be another in 32 bits."""
+    """An op whose result may differ in 32 bits."""
 
     op: Operation
     is_float: bool
@@ -78,7 +78,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the analysis asks of a type, computed once."""
+    """The properties of a type that the analysis needs, computed once."""
 
     type: Attribute
     name: str
@@ -95,7 +95,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Step:
-    """An op of a block that the analysis follows, with what it asks of it."""
+    """An op that the analysis follows, with the properties that the analysis needs."""
 
     op: Operation
     given: Mapping[str, Any]
@@ -106,7 +106,7 @@ class Step:
 
 
 class Facts:
-    """What does not depend on the ranges of inputs, so that it is read off a module once."""
+    """The facts of a module that do not depend on the ranges of inputs, computed once."""
 
     def __init__(self, module: IRModule, widths: Widths):
         self.module, self.widths = module, widths
@@ -177,11 +177,11 @@ class Facts:
         return Range(values.min().item(), values.max().item(), rounded)
 
     def nominal(self, value: SSAValue) -> Range:
-        """What integers are taken to be of which nothing is known."""
+        """The assumed range of integers without other information."""
         return Range(1 - NOMINAL, NOMINAL - 1).clipped(self.kind(value).range)
 
     def free_inputs(self) -> dict[SSAValue, int]:
-        """The int64 inputs whose use says nothing of their range, and how large they are taken to be in magnitude."""
+        """The int64 inputs whose uses do not limit their range, with the assumed limits of their magnitudes."""
         inputs: dict[SSAValue, int] = {}
         for graph in self.module.graphs:
             for argument, notes in zip(graph.regions[0].block.args, argument_notes(graph), strict=True):
@@ -195,7 +195,7 @@ class Ranges:
     """The ranges of a module's values, and the findings.
 
     Args:
-        inputs: how large the free int64 inputs may be, in magnitude.
+        inputs: the limits of the magnitudes of the free int64 inputs.
     """
 
     def __init__(self, facts: Facts, inputs: Mapping[SSAValue, int]):
@@ -210,7 +210,7 @@ class Ranges:
             self.block(block)
 
     def range(self, value: Value) -> Range:
-        """What is known of a value."""
+        """The range of a value."""
         found = self.known.get(value.ssa)
         if found is not None:
             return found
@@ -251,7 +251,7 @@ class Ranges:
             self._floats(op, step)
 
     def _settled(self, op: Operation, result: Value, found: Range) -> Range:
-        """The range of a result, after what does not fit its type wrapped, and what may not fit 32 bits was noted."""
+        """The range of a result after wrapping to its type; records a finding if it may not fit 32 bits."""
         kind = self.facts.kind(result.ssa)
         if kind.name[0] in "fbc":
             clipped = found.clipped(kind.range)
@@ -269,7 +269,7 @@ class Ranges:
     # ---- who sees that a number did not fit -------------------------------------------------------
 
     def _is_seen(self, value: SSAValue, saturated: bool) -> bool:
-        """Whether an op needs more of a number that may not fit than 32 bits have of it."""
+        """Whether the result of an op depends on the lost bits of an operand that may not fit."""
         key = (value, saturated)
         if key not in self.seen:
             self.seen[key] = any(self._sees(use.operation, use.index, value, saturated) for use in value.uses)
@@ -300,7 +300,7 @@ class Ranges:
         return False
 
     def _is_never_chosen(self, op: AtenOp, name: str) -> bool:
-        """Whether an argument of a `where` is the one that a condition known by now leaves out."""
+        """Whether a `where` never selects an argument, because its condition is known."""
         if not op.name.startswith("aten.where.") or name == "condition":
             return False
         condition = self.known.get(op.operands[0])
@@ -323,7 +323,7 @@ class Ranges:
             self.known[result] = hull(self.range(Value(end.operands[index])) for end in ends if end is not None)
 
     def _loop(self, op: Operation, before: Block, after: Block) -> None:
-        """A loop: what it carries is taken to be what it was before, or as large as an input."""
+        """A loop: a carried value is assumed to keep its initial range, or the range of an input."""
         for index, operand in enumerate(op.operands):
             kind = self.facts.kind(operand)
             nominal = self.facts.nominal(operand)

@@ -1,4 +1,4 @@
-"""What the user is told of narrowing: one warning for integers and one for floats, or an error with all places."""
+"""The messages about narrowing: one warning for integers and one for floats, or an error with all places."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from patcomp.narrowing.ranges import Number
 from patcomp.narrowing.widths import Widths
 
 SHOWN = 3
-"""How many places a warning names."""
+"""The number of places that a warning names."""
 
 _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What is to be said of a module whose 64-bit numbers become 32-bit."""
+    """The warnings about a module whose 64-bit numbers become 32-bit, and the limits of its inputs."""
 
     diagnostics: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
     """Finds the 64-bit numbers of a module that may change in 32 bits.
 
     Raises:
-        UnsupportedError: there are some, and they were asked to be errors; all of them listed.
+        UnsupportedError: there are such numbers, and the user chose errors; the message lists all of them.
     """
     if widths.int64 == widths.float64 == "keep":
         return Narrowed()

@@ -33,7 +33,7 @@ _DECISIONS = frozenset(
         "min.dim", "ne.Scalar", "ne.Tensor", "nonzero", "round", "sort", "sort.stable", "topk", "trunc",
     )
 )  # fmt: skip
-"""Ops whose results jump: a rounded operand may decide otherwise, an exact one does not."""
+"""Discontinuous ops: a rounded operand may change the result, an exact one does not."""
 
 _RELATIVE = frozenset(
     f"aten.{op}"
@@ -41,7 +41,7 @@ _RELATIVE = frozenset(
         "div.Scalar", "div.Tensor", "mul.Scalar", "mul.Tensor", "reciprocal", "rsqrt", "sqrt", "square",
     )
 )  # fmt: skip
-"""Ops that round once and keep the relative error of their operands, about."""
+"""Ops that round once and roughly keep the relative error of their operands."""
 
 _SUMS = frozenset(f"aten.{op}" for op in ("add.Scalar", "add.Tensor", "sub.Scalar", "sub.Tensor", "rsub.Scalar"))
 
@@ -53,11 +53,11 @@ _FUNCTIONS = frozenset(
         "tan", "tanh",
     )
 )  # fmt: skip
-"""Functions that round once; the error of a rounded operand may grow in them."""
+"""Functions that round once and may enlarge the error of a rounded operand."""
 
 
 _BORDERS = frozenset({"aten.complex", "aten.imag", "aten.real"})
-"""Complex numbers are taken apart at the borders of the program; the dialect has no wide ones."""
+"""Ops between complex numbers and their parts, at the inputs and outputs; the dialect has no complex128."""
 
 
 def rounded_beyond_result(

@@ -1,4 +1,4 @@
-"""What the use of a number as an index or a size tells: a program that runs has only valid ones."""
+"""Ranges of numbers that are used as indices or sizes: a program that runs has only valid ones."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _added(op: Operation, value: SSAValue) -> int | None:
 
 
 def _valid(op: Operation, value: SSAValue) -> Range | None:
-    """The valid indices or sizes of an op that a value has; None where it is something else of the op."""
+    """The valid range of a value that is an index or size argument of an op; None for other arguments."""
     if not isinstance(op, AtenOp):
         return None
     given = op.arguments_by_name()

@@ -1,4 +1,4 @@
-"""Ranges: the smallest and the largest number that each integer or float of a program can be.
+"""Ranges: the smallest and the largest possible value of each integer or float of a program.
 
 `TRANSFER` has a function for each op of the `aten` dialect: from the ranges of its arguments to those of its results.
 An op without a function has results of unknown range. To teach the analysis an op, add it to the list of a function
@@ -26,9 +26,9 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, TensorType
 
 LONGEST = 1 << 23
-"""A dynamic dimension is taken to be at most this long."""
+"""The assumed maximum of a dynamic dimension."""
 MOST_ELEMENTS = 1 << 30
-"""A product of several dynamic dimensions is taken to be at most this."""
+"""The assumed maximum of a product of several dynamic dimensions."""
 
 Number = int | float
 
@@ -42,7 +42,7 @@ class Range:
     rounded: bool = False
     """Numbers of float64 that float32 holds only rounded."""
     saturated: bool = False
-    """Integers cast from floats: after narrowing, those that do not fit are the nearest number that does."""
+    """Integers cast from floats: after narrowing, values that do not fit saturate."""
     size: bool = False
     """A dynamic dimension, or a product of some."""
 
@@ -56,7 +56,7 @@ class Range:
         return other.low <= self.low and self.high <= other.high
 
     def clipped(self, other: Range) -> Range:
-        """The numbers of this range that the other one has; the other one where there are none."""
+        """The intersection with the other range; the other range if it is empty."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         return replace(self, low=low, high=high) if low <= high else other
 

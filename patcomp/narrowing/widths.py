@@ -1,4 +1,4 @@
-"""What becomes of 64-bit numbers, of which the runtime has few kernels and its indices none."""
+"""How to treat 64-bit numbers (the runtime has few kernels for them, and its indices are always 32-bit)."""
 
 from __future__ import annotations
 

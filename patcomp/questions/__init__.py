@@ -1,1 +1,1 @@
-"""Answers for whoever debugs: which rules made an op, why a rule did not apply, whether it can apply at all."""
+"""Answers for debugging: which rules made an op, why a rule did not apply, whether it can apply at all."""

@@ -1,4 +1,4 @@
-"""The two questions of whoever debugs a conversion, answered for a whole program."""
+"""`explain` and `why_not` for a whole program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
         what: a value's name (`%linear`), an FX node or a place (`model.py:12`).
 
     Raises:
-        UnknownNameError: no op is known by that.
+        UnknownNameError: no op matches `what`.
     """
     found = ops.find(module.op, what) if what.strip("%") else []
     if not found:

@@ -36,7 +36,7 @@ def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
     Declarative rules rewrite in place first, so that a pattern of several ops is found before its ops are lowered.
 
     Args:
-        widths: what becomes of 64-bit numbers.
+        widths: how to lower 64-bit numbers.
 
     Raises:
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
@@ -171,7 +171,7 @@ class _Lowering:
         return self.stand_in(types, builder)
 
     def refuses(self, op: Operation) -> bool:
-        """Whether an op has numbers that cannot be lowered, which is reported."""
+        """Whether an op has numbers that cannot be lowered; reports them."""
         if op.name not in COMPLEX_PARTS and any(_is_complex(value.type) for value in (*op.operands, *op.results)):
             message = "complex numbers reached an op of the IR; only import takes them apart"
             if isinstance(op, CustomOp):
@@ -183,7 +183,7 @@ class _Lowering:
         return False
 
     def custom(self, op: CustomOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
-        """What the user's function makes of an op; its exceptions are the user's too."""
+        """Lower an op with the user's function, whose exceptions propagate."""
         name, types = op.target.data, [self.widths.of(result.type) for result in op.results]
         if self.refuses(op):
             return self.stand_in(types, builder)
@@ -213,12 +213,12 @@ class _Lowering:
         return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
 
     def stand_in(self, types: Sequence[Attribute], builder: Builder) -> Sequence[SSAValue]:
-        """Values for the results of an op that is refused, which let the next problems be found."""
+        """Placeholder values for the results of a refused op, so that further problems can be found."""
         return builder.insert(UnrealizedConversionCastOp.create(result_types=types)).results
 
 
 def _narrower(value: Value, wanted: Attribute) -> str:
-    """Why a value of known sizes cannot stand for a result whose sizes only the run tells; empty where none is so."""
+    """Why a value of static sizes cannot replace a result of dynamic sizes; empty if it can."""
     dims = zip(value.shape, shape_of(wanted), strict=True)
     if all(given is None or dim is not None for given, dim in dims):
         return ""
@@ -226,7 +226,7 @@ def _narrower(value: Value, wanted: Attribute) -> str:
 
 
 def _refined(value: Value, wanted: Attribute) -> SSAValue:
-    """The value in a type that may know more, or less, of its shape."""
+    """The value in a type whose shape may have more, or fewer, static dimensions."""
     if value.ssa.type == wanted:
         return value.ssa
     return coreai.cast(value, value.element_type, result_type=wanted).ssa

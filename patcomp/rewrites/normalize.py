@@ -18,7 +18,7 @@ from patcomp.patterns.statistics import Statistics
 
 
 def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statistics:
-    """Applies the normalize rules to every graph until nothing changes, and drops what became dead."""
+    """Apply the normalize rules to every graph until nothing changes, and drop dead ops."""
     statistics = Statistics()
     for graph in module.graphs:
         for op in list(graph.walk()):
@@ -37,7 +37,7 @@ def _is_empty(type_: Attribute) -> bool:
 
 
 def _make_empty(op: Operation, module: IRModule) -> None:
-    """Constants for results without elements: there is nothing to compute, and the runtime has no kernels for it."""
+    """Replace empty results by constants: there is nothing to compute, and the runtime has no kernels for them."""
     block = op.parent
     assert block is not None
     builder = Builder(block, before=op, blobs=module.blobs, location=fused("empty result", [op]))

@@ -25,11 +25,11 @@ _NOT_FOLDED = {
     "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
     "coreai.dequantize", "coreai.blockwise_shift_scale",
 }  # fmt: skip
-"""The runtime has no complex constants, and none that lie in a kernel's buffer; quantized weights are to stay so."""
+"""Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay quantized."""
 
 
 def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statistics:
-    """Cleans every graph of the module up."""
+    """Optimize every graph of the module."""
     statistics = Statistics()
     for graph in module.graphs:
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
@@ -48,7 +48,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
 
 
 def _removing(name: str, graph: Operation, statistics: Statistics, work: Callable[[Operation], object]) -> None:
-    """Does work that removes ops, and counts them."""
+    """Run a function that removes ops, and count them."""
     started, before = time.perf_counter(), _op_count(graph)
     work(graph)
     _record(statistics, name, before - _op_count(graph), started)
@@ -59,14 +59,14 @@ def _op_count(graph: Operation) -> int:
 
 
 def _record(statistics: Statistics, name: str, rewrites: int, started: float) -> None:
-    """Adds work that no rule did, if it changed something."""
+    """Record rewrites that no rule made, if there are any."""
     if rewrites:
         seconds = time.perf_counter() - started
         statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
 
 
 def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Computes ops on small constants with the reference evaluator; results stay small or a repeated value."""
+    """Fold ops on small constants with the reference evaluator; results must be small or splats."""
     started, count = time.perf_counter(), 0
     for op in list(graph.walk()):
         if foldable(op):
@@ -75,7 +75,7 @@ def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
 
 
 def _take_known_branches(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
-    """Replaces each `coreai.if` of a constant condition by the ops of its branch; the runtime dies of some."""
+    """Inline the taken branch of each `coreai.if` with a constant condition; the runtime aborts on some of these."""
     started, count = time.perf_counter(), 0
     for op in list(graph.walk()):
         condition = constant_values(op.operands[0], module.blobs) if op.name == "coreai.if" else None
@@ -100,7 +100,7 @@ def _small(type_: object, limit: int) -> bool:
 
 
 def foldable(op: Operation) -> bool:
-    """Whether an op can be computed now: its operands are small constants, and its results small or one value."""
+    """Whether an op can be folded: its operands are small constants, and its results are small or splats."""
     if (
         not isinstance(op, CoreaiOp)
         or op.name in _NOT_FOLDED
@@ -125,7 +125,7 @@ def foldable(op: Operation) -> bool:
 
 
 def fold(op: Operation, module: IRModule) -> list[SSAValue]:
-    """Replaces an op by the constants that it computes, which are returned; none where it is undefined."""
+    """Replace an op by its constant results, and return them; none if the result is undefined."""
     from patcomp.errors import EvaluationError
     from patcomp.ir.evaluate import evaluate_op
 

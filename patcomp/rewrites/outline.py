@@ -20,7 +20,7 @@ from patcomp.patterns.statistics import Statistics
 
 
 def outline(module: IRModule) -> Statistics:
-    """Outlines every region of the module, inner ones first; graphs stand before those that call them.
+    """Outline every region of the module, inner ones first; graphs come before their callers.
 
     Regions that share a graph are named after the first of them.
     """
@@ -35,14 +35,14 @@ def outline(module: IRModule) -> Statistics:
 
 
 class Symbols:
-    """The graphs that are made to be called, each with a symbol of its own."""
+    """The outlined graphs, each with its own symbol."""
 
     def __init__(self, module: IRModule):
         self._module = module
         self._known: dict[tuple[str, str], str] = {}
 
     def place(self, graph: Operation, stem: str, caller: Operation, *, public: bool) -> str:
-        """Puts a graph without a name before its caller, unless there is an equal one; gives the symbol."""
+        """Place an unnamed graph before its caller, unless an equal one exists; return the symbol."""
         content = to_text(graph, generic=True, names=False)
         # the runtime can call a public graph by its name, so only calls of the same module share one
         key = (content, stem if public else "")
@@ -113,7 +113,7 @@ def _graph_of(region: RegionOp) -> Operation:
     block.insert_op_after(output, terminator)
     block.erase_op(terminator)
     _order_constants(block)
-    # the loader cannot infer the open sizes that come out of a branch in a graph that it must not inline
+    # the loader cannot infer dynamic sizes that a branch returns in a graph that must not be inlined
     inlined = (
         region.public is not None and _has_branch(block) and not all(is_static(value.type) for value in output.operands)
     )

@@ -12,7 +12,7 @@ from patcomp.rewrites.pipeline import Options, Pass
 
 
 def stage_pass(stage: Pass, module: IRModule, rules: RuleSet) -> ModulePass:
-    """A stage as a pass over one module, to whose weights it adds.
+    """A stage as a pass over one module; new weights are added to the module's.
 
     Args:
         stage: the stage.

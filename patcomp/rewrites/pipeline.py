@@ -1,4 +1,4 @@
-"""The list of stages, and what runs them: verify, statistics and dumps after each."""
+"""The list of stages, and the driver that runs them, with verification, statistics and dumps after each."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from patcomp.rewrites.state import state
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose for a conversion."""
+    """The user's options for a conversion."""
 
     composites: Collection[str] | None = None
     """Names of the composites that may be recovered; all by default."""
     assume: Collection[str] = ()
     """Names of the assumptions under which rules that are not exact for every input may apply; none by default."""
     widths: Widths = field(default_factory=Widths)
-    """What becomes of 64-bit numbers; they are narrowed by default."""
+    """How to lower 64-bit numbers; they are narrowed by default."""
     strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
     """Whether an exception of a rule is an error in every stage; by default only in the lower stage, unless the
     environment variable PATCOMP_STRICT is set."""
@@ -44,7 +44,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a stage does to the module: its name, and a function of the module, the stage's rules and the options."""
+    """A stage: its name, and a function of the module, the stage's rules and the options."""
 
     name: str
     run: Callable[[IRModule, RuleSet, Options], Statistics]
@@ -66,12 +66,12 @@ STAGES: tuple[Pass, ...] = (
     Pass("state", lambda module, rules, options: state(module), True),
     Pass("optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True),
 )
-"""What happens between import and emission, in order."""
+"""The stages between import and emission, in order."""
 
 
 @dataclass(frozen=True)
 class StageReport:
-    """What one stage did."""
+    """The report of one stage."""
 
     name: str
     ops_before: int
@@ -113,7 +113,7 @@ class Compilation:
     module: IRModule
     reports: tuple[StageReport, ...]
     diagnostics: tuple[Problem, ...] = ()
-    """What the stages found that the user should know of."""
+    """The warnings of the stages."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How large the numbers of int64 inputs may be, by graph and run-time name, where less than 32 bits have."""
 
@@ -131,14 +131,14 @@ def run_pipeline(
     Args:
         module: what the frontend imported.
         rules: the rules of all stages.
-        options: what the user chose.
+        options: the user's options.
         after_stage: called with the name of each stage, `import` first, and the module after it.
         only_before: stop before the stage of this name.
 
     Raises:
-        UnsupportedError: the program holds ops that cannot be converted, or 64-bit numbers that may change where these
-            are errors; all of them listed.
-        StageError: a stage broke the IR, or a rule of it broke its promise.
+        UnsupportedError: ops cannot be converted, or narrowed numbers may change and the user chose errors; the message
+            lists all of them.
+        StageError: a stage produced invalid IR, or one of its rules has a defect.
     """
     reports: list[StageReport] = []
     call = after_stage or (lambda name, module: None)
@@ -171,7 +171,7 @@ def run_pipeline(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Without the cyclic garbage collector creating ops is twice as fast, and its cost does not grow."""
+    """Pause the cyclic garbage collector: creating ops is then twice as fast, at a constant cost per op."""
     enabled = gc.isenabled()
     gc.disable()
     try:

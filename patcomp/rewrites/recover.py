@@ -1,4 +1,4 @@
-"""Recover: composites out of the graph of an unmodified model, and out of ops that export preserves."""
+"""Recover: find composites in the graph of an unmodified model, and in ops that export preserves."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ def recover(
     Args:
         module: the normalized module.
         rules: the recover rules.
-        wanted: the composites that stay regions; of all others the ops are computed in place. They are
-            recovered first nevertheless, because for some ATen ops a composite's body is the only lowering.
-            All stay by default.
+        wanted: the composites that stay regions, all by default. Others are inlined after their recovery, because a
+            composite's body is the only lowering of some ATen ops.
         strict: whether an exception of a rule ends the stage, as in `patterns.run`.
         assumed: the names of the assumptions that hold.
     """
@@ -66,8 +65,8 @@ def chosen_assumptions(assume: Iterable[str], rules: RuleSet) -> frozenset[str]:
     """The assumptions that `assume=` names.
 
     Raises:
-        TypeError: a string, not a list of them.
-        ValueError: no rule knows one of them.
+        TypeError: the argument is a string instead of a list.
+        ValueError: no rule knows one of the assumptions.
     """
     if isinstance(assume, str):
         raise TypeError(f"assume must be a list of assumptions, got the string {assume!r}")
@@ -100,9 +99,8 @@ def _inline_others(graph: Operation, module: IRModule, wanted: Collection[str] |
 
 
 def _stays(region: RegionOp, wanted: Collection[str] | None) -> bool:
-    """Whether a recovered composite stays: it is wanted, by the modules around it that were externalized too, and none
-    of those is the same composite, which it would be the body of. In the body of another recovered composite, which
-    is what to compute without a kernel for it, there are none."""
+    """Keep this region if it was requested, every enclosing externalized module allows recovery, and it is not nested
+    in its own composite. Inside another recovered composite, always inline it."""
     name = _composite_name(region)
     if wanted is not None and name not in wanted:
         return False
@@ -123,7 +121,7 @@ def _composite_name(region: RegionOp) -> str | None:
 
 
 def _inline(region: RegionOp, module: IRModule) -> None:
-    """Puts the ops of a region in its place."""
+    """Inline a region."""
     body, parent = region.body.block, region.parent
     assert parent is not None
     for argument, operand in zip(body.args, region.operands, strict=True):
@@ -146,7 +144,7 @@ def _inline(region: RegionOp, module: IRModule) -> None:
 
 
 def _of_type(value: SSAValue, result: SSAValue) -> SSAValue:
-    """The value in the type that the region has: 64-bit elements are declared there until the lower stage."""
+    """Cast a value to the region's result type, which declares 64-bit elements until the lower stage."""
     if value.type == result.type:
         return value
     return coreai.cast(Value(value), Value(result).element_type, result_type=result.type).ssa

@@ -1,9 +1,9 @@
-"""Specialize: an entry point for fixed sizes, and what follows from them in every op, in nested regions and in calls.
+"""Specialize: fix sizes of an entry point, and propagate them through every op, nested region and call.
 
-The graph is built again with a map from old to new values: an op's result types are inferred from its new operands,
-shapes that are known by then become constants, and what can be computed from constants is. An op that does not fit
-operands with fewer `?` (the runtime wants one type for some) takes them as before, through a cast. Called graphs are
-specialised for each signature that they are called with; equal ones are one.
+The graph is rebuilt with a map from old to new values: an op's result types are inferred from its new operands, known
+shapes become constants, and constants are folded. If an op does not accept operands with fewer `?` (the runtime needs
+equal types for some), they are cast back to their old types. Called graphs are specialised for each signature of their
+calls; equal ones are shared.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Argument = Attribute | int
 def specialize(
     module: IRModule, rules: RuleSet, entry: str, variants: Mapping[str, Mapping[int, Argument]]
 ) -> IRModule:
-    """A module with variants in the place of an entry point; the given one stays as it is.
+    """A module in which variants replace an entry point; the given module does not change.
 
     Args:
         module: a program after the last stage.
-        rules: those of the optimize stage clean up.
+        rules: the rules of the optimize stage, for the clean-up.
         entry: the entry point.
-        variants: by the name of each, what its arguments are that differ, by their positions.
+        variants: for the name of each variant, its changed arguments by position.
 
     Raises:
         KeyError: there is no such entry point.
-        VerifyError: an op cannot have such sizes.
+        VerifyError: an op does not support these sizes.
     """
     module = module.clone()
     graph = module.graph(entry)
@@ -174,7 +174,7 @@ class _Specializer:
         return operands, [_merged(op, *pair) for pair in zip(old, inferred, strict=True)]
 
     def branches(self, op: Operation, values: Mapping[SSAValue, SSAValue]) -> tuple[list[Attribute], list[Region]]:
-        """The result types and regions of an `if`: its results have the sizes that both branches give."""
+        """The result types and regions of an `if`: a result has the static sizes on which both branches agree."""
         blocks = [self.block(region.block, {}, values) if region.blocks else None for region in op.regions]
         given = [_handed_on(block) for block in blocks if block is not None and block.last_op is not None]
         types = [_common(result.type, [branch[index] for branch in given]) for index, result in enumerate(op.results)]
@@ -188,7 +188,7 @@ class _Specializer:
     ) -> tuple[list[SSAValue], list[Attribute], list[Region]]:
         """The operands, result types and regions of a `while`.
 
-        What is carried has the sizes that it starts with, if the body hands on the same; else those of before.
+        A carried value has its initial sizes if the body yields the same sizes; otherwise the old sizes.
         """
         before, after = (region.block for region in op.regions)
         old = [argument.type for argument in before.args]
@@ -228,13 +228,13 @@ class _Specializer:
 
 
 def _handed_on(block: Block) -> list[Attribute]:
-    """The types that a block's terminator hands on."""
+    """The types of the values that a block's terminator yields."""
     assert block.last_op is not None
     return [operand.type for operand in block.last_op.operands]
 
 
 def _hand_on(block: Block, types: Sequence[Attribute]) -> None:
-    """Makes a block's terminator hand on values of given types."""
+    """Cast the values that a block's terminator yields to given types."""
     terminator = block.last_op
     assert terminator is not None
     with Builder(block, before=terminator, location=terminator.location):
@@ -243,7 +243,7 @@ def _hand_on(block: Block, types: Sequence[Attribute]) -> None:
 
 
 def _cast(value: SSAValue, type_: Attribute) -> SSAValue:
-    """A value as one of another type with other dimensions open."""
+    """Cast a value to a type with other dynamic dimensions."""
     if value.type == type_ or not isinstance(type_, TensorType):
         return value
     made: SSAValue = coreai.cast(Value(value), type_.element_type, result_type=type_).ssa
@@ -252,7 +252,7 @@ def _cast(value: SSAValue, type_: Attribute) -> SSAValue:
 
 
 def _alike(operands: list[SSAValue]) -> list[SSAValue]:
-    """The operands of a concat with the sizes of all outside its axis; they are equal by its meaning."""
+    """The operands of a concat with their common sizes outside its axis, which are equal by definition."""
     axis, *parts = operands
     position = constant_integers(axis)
     shapes = [shape_of(part.type) for part in parts]
@@ -268,7 +268,7 @@ def _alike(operands: list[SSAValue]) -> list[SSAValue]:
 
 
 def _merged(op: Operation, old: Attribute, new: Attribute) -> Attribute:
-    """A result type with the sizes of both."""
+    """A result type with the static sizes of both types."""
     if old == new or not isinstance(old, TensorType) or not isinstance(new, TensorType):
         return new
     if not compatible(shape_of(old), shape_of(new)):
@@ -277,7 +277,7 @@ def _merged(op: Operation, old: Attribute, new: Attribute) -> Attribute:
 
 
 def _common(old: Attribute, given: Sequence[Attribute]) -> Attribute:
-    """The type that values of given types have in common; the old one is it, perhaps with fewer sizes."""
+    """The common type of values: the old type, with the static sizes on which all of them agree."""
     if not isinstance(old, TensorType) or not given:
         return old
     dims = zip(*(shape_of(type_) for type_ in given), strict=True)

@@ -1,10 +1,10 @@
 """State: arguments that the program mutates become `!coreai.handle`s, read and written in token order.
 
-Import gives a state as a tensor argument marked with the name of the result that holds its new content. Here
+The import represents a state as a tensor argument, marked with the name of the result that has its new content. Here
 
     @main(%k: tensor<T> {MutableBuffers.buffer_mutation = "k"}) -> (tensor<T> {coreai.name = "k"}, ...)
 
-becomes a handle that is read at the top, written where the new content is made, and read again for what uses it:
+becomes a handle that is read at the top, written where the new content is computed, and read again for later uses:
 
     %token = coreai.create_token
     %k, %read = coreai.read_handle %k_handle, %token
@@ -46,7 +46,7 @@ def mark_mutated(graph: Operation, arguments: Collection[int]) -> None:
 
 
 def state(module: IRModule) -> Statistics:
-    """Makes handles of the marked arguments of all graphs."""
+    """Turn the marked arguments of all graphs into handles."""
     statistics = Statistics()
     for graph in module.graphs:
         started = time.perf_counter()
@@ -91,7 +91,7 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
 
 
 def _write(block: Block, handle: Value, content: SSAValue, token: Value, output: Operation) -> Value:
-    """Writes the new content of a state where it is made, and reads it again for other uses; returns the last token."""
+    """Write the new content of a state where it is computed, read it again for later uses; return the last token."""
     maker = content.owner
     made_here = isinstance(maker, Operation) and maker.name not in ("coreai.constant", "coreai.read_handle")
     source: Operation = maker if made_here else output  # type: ignore[assignment]

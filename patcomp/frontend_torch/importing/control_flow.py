@@ -1,11 +1,11 @@
 """PyTorch's control flow as `coreai.if` and `coreai.while`.
 
-The functions here have the signatures of PyTorch's higher-order operators. Where these take a nested graph, they take
-a function that imports the graph at the insertion point, called with what its placeholders stand for. So a graph may
-use values from outside (captured parameters are operands of the operator anyway), and nests as deep as it likes.
+The functions here have the signatures of PyTorch's higher-order operators. In place of a nested graph, they take a
+function that imports the graph at the insertion point, called with the values of its placeholders. So a graph may use
+values from outside (captured parameters are operands of the operator anyway), and may nest to any depth.
 
-`scan`, `map` and `associative_scan` are loops: a counter, the carried values, and the stacked results, of which each
-pass writes one row. What PyTorch exports for `dim=` and `reverse=` are permutations around the operator.
+`scan`, `map` and `associative_scan` are loops that carry a counter, the carried values and the stacked results; each
+iteration writes one row. PyTorch exports `dim=` and `reverse=` as permutations around the operator.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Graph = Callable[..., list[Any]]
 """Imports a nested graph: values and Python numbers to values and Python numbers."""
 
 Zeros = Sequence[Callable[[], Value]]
-"""For each result of an operator: builds zeros of its type and sizes at the insertion point."""
+"""For each result of an operator, a function that builds zeros of its type and sizes at the insertion point."""
 
 
 def cond(results: Zeros, predicate: Any, then: Graph, otherwise: Graph, operands: Sequence[Any]) -> list[Any]:
-    """`torch.cond`: one of two graphs; the chosen one alone where export knows the predicate.
+    """`torch.cond`: one of two graphs; only the chosen one is imported if export knows the predicate.
 
     Raises:
         TypeError: the results of the graphs have different types.
@@ -51,7 +51,7 @@ def while_loop(
     """`while_loop`: carried integers are 0-d values.
 
     Raises:
-        TypeError: a value is carried that is a Python bool, or whose type changes.
+        TypeError: a carried value is a Python bool, or its type changes.
     """
     if any(isinstance(value, bool) for value in carried):
         raise TypeError("a loop that carries a Python bool cannot be converted; carry a tensor, torch.tensor(True)")
@@ -77,7 +77,7 @@ def map_(results: Zeros, body: Graph, xs: Sequence[Value], additional: Sequence[
 
 
 def associative_scan(results: Zeros, combine: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
-    """`associative_scan`, row by row: the first rows stay, and each is combined with what came before it."""
+    """`associative_scan`, row by row: the first row stays, and each later row is combined with the result before it."""
 
     def step(before: list[Value], rows: list[Value]) -> list[Any]:
         after = combine(*before, *rows, *additional)
@@ -103,7 +103,7 @@ def _while(carried: Sequence[Value], condition: Callable[..., Value], body: Call
     """`coreai.while`.
 
     Raises:
-        TypeError: the body gives values of other types than it takes.
+        TypeError: the types of the body's results differ from the types of its arguments.
     """
     try:
         return coreai.while_(carried, condition, body)
@@ -145,7 +145,7 @@ def _position(number: int) -> Value:
 
 
 def _length(x: Value) -> Value:
-    """How many rows a tensor has."""
+    """The number of rows of a tensor."""
     if (known := x.shape[0]) is not None:
         return _position(known)
     size = aten.build("aten.sym_size.int", tensor((), "si64"), self=x, dim=0)

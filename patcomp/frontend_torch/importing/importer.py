@@ -56,11 +56,11 @@ def import_program(
 
     Args:
         names: of inputs, outputs and states at run time.
-        lowerings: what the user registered; its nodes become ops that it lowers.
+        lowerings: the registered lowerings; their nodes become `patcomp.custom` ops.
         expansions: graphs to import in place of some nodes, with a placeholder for each of their input nodes.
 
     Raises:
-        UnsupportedError: nodes that have no form in the IR, all of them listed.
+        UnsupportedError: some nodes cannot be imported; the message lists all of them.
     """
     _Importer(module, program, signature, lowerings, expansions or {}).run(name, names)
 
@@ -70,7 +70,7 @@ def _type_of(value: Any) -> TensorType:
 
 
 def _size_names(value: Any) -> list[str]:
-    """What export calls the dynamic dimensions of an argument, empty for the others."""
+    """Export's names of the dynamic dimensions of an argument; empty for static ones."""
     if not isinstance(value, torch.Tensor):
         return []
     return [str(size.node.expr) if isinstance(size, torch.SymInt) else "" for size in known_shape(value)]
@@ -159,7 +159,7 @@ class _Importer:
         self.module.op.body.block.add_op(graph)
 
     def _result(self, node: Node) -> Value | None:
-        """What the program returns for a node; None after a problem."""
+        """The program's result for a node; None after a problem."""
         try:
             return self.sizes.lifted(self._argument(node, None)) if is_size(node) else self._value(node)
         except SizeError as error:
@@ -183,7 +183,7 @@ class _Importer:
         set_name(stored.ssa, node.name)
 
     def _stored(self, name: str, value: torch.Tensor) -> Value:
-        """A constant; of a complex tensor the parts are stored, since the runtime has no complex constants."""
+        """A constant; a complex tensor is stored as two parts, because the runtime has no complex constants."""
         if value.is_complex():
             plain = value.detach().resolve_conj()
             parts = (self._stored(f"{name}.{part}", getattr(plain, part).contiguous()) for part in ("real", "imag"))
@@ -222,7 +222,7 @@ class _Importer:
         return results if isinstance(results, list) else [results]
 
     def _graph(self, inside: GraphModule, given: Sequence[Any]) -> Any:
-        """Imports a graph at the insertion point, with a value or number for each placeholder; gives its results."""
+        """Import a graph at the insertion point, with a value or number for each placeholder; return its results."""
         outer, self.builder = self.builder, Builder.current()
         sources, results = iter(given), None
         try:
@@ -249,7 +249,7 @@ class _Importer:
             set_name(value.ssa, self._name(node))
 
     def _captured(self, node: Node, value: torch.Tensor) -> None:
-        """A tensor that a decomposition makes of Python numbers."""
+        """A tensor that a decomposition creates from Python numbers."""
         known = value.constant if isinstance(value, FakeTensor) else value
         if known is None:
             raise TypeError("a decomposition makes a tensor of numbers that cannot be known")
@@ -260,7 +260,7 @@ class _Importer:
         self._told(value, node.meta["val"])
 
     def _told(self, value: Value, recorded: Any) -> None:
-        """Takes notice of the sizes that a value tells, which may be one itself."""
+        """Record the sizes that a value determines; the value may be a size itself."""
         if isinstance(recorded, SYMBOLIC):
             self.sizes.scalar(value, recorded)
         else:
@@ -300,7 +300,7 @@ class _Importer:
             self._problem(node, str(error))
 
     def _size(self, node: Node) -> None:
-        """Nodes that compute with sizes are built where they are used; `.item()` tells a new one."""
+        """Record a new size from `.item()`; nodes that compute sizes are built where they are used."""
         if operator_name(node) in ("aten._local_scalar_dense", "aten.item"):
             (source,) = node.all_input_nodes
             try:
@@ -326,7 +326,7 @@ class _Importer:
         (self.sizes.enter if node.target is BEGIN else self.sizes.leave)(tensors)
 
     def _parameter(self, names: Sequence[str]) -> Value | None:
-        """The value of a parameter or buffer, which the model has under any of some names; None if nothing uses it."""
+        """The value of a parameter or buffer, given all its names in the model; None if it is unused."""
         for name in names:
             path, _, own = name.rpartition(".")
             parts = f"{path}.parametrizations.{own}.".removeprefix(".")  # what export calls those of a subclass
@@ -378,9 +378,9 @@ class _Importer:
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
 
     def _without_elements(self, node: Node) -> list[Value] | None:
-        """Zeros for results without elements of a dynamic shape: the runtime may give them another shape, or abort.
+        """Zeros for empty results of a dynamic shape, because the runtime may give them another shape, or abort.
 
-        Results whose sizes are all known are replaced when they are normalized.
+        The normalize stage replaces empty results of a static shape.
         """
         result = node.meta["val"]
         results = result if isinstance(result, list | tuple) else [result]
@@ -396,7 +396,7 @@ class _Importer:
             return None  # the op itself finds its sizes in the data
 
     def _without_rest(self, node: Node, arguments: dict[str, Any]) -> None:
-        """Puts the size of the result in place of a -1, what the other sizes leave of a dynamic one."""
+        """Replace a -1 among dynamic sizes by the size of the result."""
         for name in {"size", "shape"} & arguments.keys():
             given = zip(arguments[name], node.meta["val"].shape, strict=True)
             arguments[name] = [self._argument(own, None) if size == -1 else size for size, own in given]
@@ -422,7 +422,7 @@ class _Importer:
         return [type_of(value) for value in results]
 
     def _results(self, node: Node, made: Sequence[Value]) -> None:
-        """Takes notice of the values that an op has for a node."""
+        """Record the values of a node."""
         result = node.meta["val"]
         several = isinstance(result, list | tuple)
         for index, value in enumerate(made):

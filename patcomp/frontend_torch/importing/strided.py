@@ -1,6 +1,6 @@
-"""`as_strided` reads memory, and values of the IR have none: it becomes a read of a flat tensor.
+"""`as_strided` reads memory, which values of the IR do not have: it becomes a read of a flat tensor.
 
-The order of the elements is that of the strides which export recorded.
+The strides that export recorded give the order of the elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def flatten_source(node: Node, arguments: dict[str, Any]) -> None:
     """Brings the input of a node into memory order and flattens it: `arguments` get the flat value and its offset.
 
     Raises:
-        TypeError: sizes that only the run tells, or memory that overlaps or has gaps.
+        TypeError: sizes are dynamic, or the memory overlaps or has gaps.
     """
     source = node.args[0]
     assert isinstance(source, Node)

@@ -1,4 +1,4 @@
-"""What is asked and built when the pattern of a reference function matches."""
+"""The conditions and the rewrite of a match of a reference function's pattern."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from patcomp.patterns.match import Match, same_literal
 
 @dataclass(frozen=True)
 class Recognition:
-    """Whether a match of a source's pattern is what the function computes, and with which attributes."""
+    """Checks that a match of a source's pattern computes the same as the function, and reads the attributes."""
 
     source: Source
     name: str
@@ -48,7 +48,7 @@ class Recognition:
         return compute(name, read)
 
     def is_outside(self, match: Match) -> bool:
-        """Whether a match is not in the body of the composite itself, which is the same ops."""
+        """Whether a match is outside the body of the composite itself, which consists of the same ops."""
         around = match.root.parent_op()
         while around is not None:
             declared = around.declaration if isinstance(around, RegionOp) else None
@@ -58,10 +58,10 @@ class Recognition:
         return True
 
     def agrees(self, match: Match) -> bool:
-        """Whether the function is the matched ops, for the types and attributes that were matched.
+        """Whether the function consists of the matched ops, for the matched types and attributes.
 
         Raises:
-            Undefined: it is not, and why.
+            Undefined: it does not; the message says why.
         """
         source = self.source
         types = {name: match[capture].type.attribute for name, capture in self.inputs.items()}

@@ -16,7 +16,7 @@ from patcomp.ir.types import TensorType, element_name, is_float, shape_of, tenso
 
 @dataclass(frozen=True)
 class Source:
-    """What a function computes in one form, as the source of a rule."""
+    """A trace of a function in one form, as the source of a rule."""
 
     tracer: Tracer
     form: str
@@ -24,7 +24,7 @@ class Source:
     attributes: Mapping[str, Any]
     trace: Trace
     varying: frozenset[Place]
-    """What depends on sizes or attributes, or may."""
+    """The literals that depend, or may depend, on sizes or attributes."""
     places: Mapping[str, tuple[Place, int | None]]
     """A literal in which each attribute can be read, and the position in its list."""
 
@@ -43,10 +43,10 @@ class Source:
 
 
 def sources(tracer: Tracer, examples: Sequence[dict[str, TensorType]], attributes: dict[str, Any]) -> Iterator[Source]:
-    """What the function computes in float32 and half precision and in every form, each once.
+    """The distinct traces of the function in float32, in half precision and in every form.
 
     Raises:
-        RuleError: it cannot be traced as the example is, or an attribute is not to be seen.
+        RuleError: the example cannot be traced, or an attribute does not occur in the ops.
     """
     found: list[Source] = []
     for inputs, element in product(examples, (None, "f32", "f16")):
@@ -95,7 +95,7 @@ def _source(tracer: Tracer, inputs: dict[str, TensorType], attributes: dict[str,
 
 
 def _like(trace: Trace, tracer: Tracer, inputs: Any, attributes: Any, form: str) -> Trace | None:
-    """The trace for other sizes or attributes, None where that fails or gives other ops."""
+    """The trace for other sizes or attributes; None if it fails or has other ops."""
     try:
         other = tracer(inputs, attributes, form)
     except RuleError:
@@ -104,7 +104,7 @@ def _like(trace: Trace, tracer: Tracer, inputs: Any, attributes: Any, form: str)
 
 
 def _is_of_shape_or_type(trace: Trace, place: Place) -> bool:
-    """Whether a literal is one of those that say axes, sizes or half precision types."""
+    """Whether a literal states an axis, a size or a half precision type."""
     op, argument, _ = place
     spec = aten_namespace.spec(trace.ops[op].name)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""What a PyTorch function computes for given types, as the list of ops that conversion makes of it after normalize."""
+"""Traces of a PyTorch function for given types: the list of its ops after import and normalize."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from patcomp.rewrites.state import MUTATION
 from patterns_catalog import default_rules
 
 FORMS = ("exported", "decomposed", "decomposed by PyTorch")
-"""The forms in which users export: as it is, with `get_decomp_table()`, and with PyTorch's default table."""
+"""The forms of an export: undecomposed, with `get_decomp_table()`, and with PyTorch's default table."""
 
 _LARGEST = 256
 """Constants with more elements than this are weights."""
@@ -78,12 +78,12 @@ class TracedOp:
 
 
 Place = tuple[int, str, int | None]
-"""Where a literal stands: the op, the argument, and the position in a list of tensors and numbers."""
+"""The place of a literal: the op, the argument, and the position in a list of tensors and numbers."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The ops of a function, in order, the one that gives its result last."""
+    """The ops of a function, in order; the last one produces its result."""
 
     ops: tuple[TracedOp, ...]
     result: Result
@@ -99,7 +99,7 @@ class Trace:
         return found
 
     def skeleton(self) -> Any:
-        """All that is not literal: the ops, their operands, and where which kind of literal is."""
+        """The trace without literal values: the ops, their operands, and the place and kind of each literal."""
         ops = [
             (op.name, [(name, [_kind(item) for _, item in _items(value)]) for name, value in op.arguments.items()])
             for op in self.ops
@@ -122,10 +122,10 @@ def _kind(item: Any) -> Any:
 
 
 class Tracer:
-    """Traces one function, and remembers the traces.
+    """Traces one function, and caches the traces.
 
     Args:
-        function: takes tensors and numbers by name, and gives a tensor.
+        function: takes tensors and numbers by name, and returns a tensor.
     """
 
     def __init__(self, function: Callable[..., Any]):
@@ -137,7 +137,7 @@ class Tracer:
         """What the function computes for inputs of static types and attributes of given values, in one of `FORMS`.
 
         Raises:
-            RuleError: it cannot be traced or imported, or is no function of its inputs that gives one tensor.
+            RuleError: it cannot be traced or imported, or is not a function of its inputs that returns one tensor.
         """
         key = (*_key(inputs, attributes), form)
         if key not in self._traces:
@@ -153,10 +153,10 @@ class Tracer:
         return found
 
     def forms(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> list[str]:
-        """The forms that may differ: without ops that a table takes apart there is one.
+        """The forms that may differ; there is only one if no table decomposes an op of the function.
 
         Raises:
-            RuleError: as when it is called.
+            RuleError: as `__call__`.
         """
         with _quiet():
             program = self._exported(inputs, attributes)
@@ -196,7 +196,7 @@ def _key(inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> tup
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what PyTorch logs of traces that fail, which may or whose error says it, and warns about its own code."""
+    """Hide PyTorch's warnings about its own code, and its logs of failed traces, whose error says enough."""
     logs = [logging.getLogger(name) for name in ("torch.export", "torch._subclasses.fake_tensor")]
     levels = [log.level for log in logs]
     with warnings.catch_warnings():
@@ -239,7 +239,7 @@ def _in_form(program: ExportedProgram, form: str) -> ExportedProgram:
 
 @cache
 def _converter() -> TorchConverter:
-    """One for all traces, without installed catalogs: one of them may just be loading, and declare a composite."""
+    """One converter for all traces, without installed catalogs, because the caller may be one that is being loaded."""
     return TorchConverter(installed_catalogs=False)
 
 

@@ -1,1 +1,1 @@
-"""What a program needs for the Core AI runtime and its toolchain alone: rewrites that keep them from wrong results."""
+"""Rewrites that only the Core AI runtime and its toolchain need, to avoid aborts and wrong results."""

@@ -1,4 +1,4 @@
-"""Keeps the toolchain from dropping casts that change numbers: a cast of such a cast reads a copy of it."""
+"""Keeps the toolchain from dropping casts that change numbers, by a copy between two such casts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Sizes that may be 0: which they are, broadcasts to them, and reshapes that leave one to the runtime.
+"""Sizes that may be 0: find them, and rewrite broadcasts and reshapes that the runtime cannot run with them.
 
-The runtime takes the larger of two sizes for that of a result, and aborts where an operand without elements meets one
-of size 1: for `x[mask] * 2` where the mask selects nothing. It does not where the operand is broadcast on its own.
-Of the other ops, `relu` alone has a constant that it broadcasts. And where a reshape gives a size as -1, the runtime
-refuses a tensor without elements.
+The runtime uses the larger of two broadcast sizes for a result. So it aborts if an empty operand is broadcast with one
+of size 1: `x[mask] * 2` if the mask selects nothing. It does not abort if the operand is broadcast by an op of its own.
+Of the other ops, only `relu` broadcasts a constant. The runtime also refuses a reshape of an empty tensor with a size
+of -1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BROADCASTING = "coreai.decomposable.broadcasting_"
 
 
 def allow_empty(module: IRModule, statistics: Statistics) -> None:
-    """Rewrites what the runtime cannot do where a size is 0, or may be since it depends on data."""
+    """Rewrite the ops that the runtime cannot run if a size is 0, or may be 0 because it depends on data."""
     unsure = _unsure(module)
     for op in list(module.op.walk()):
         change = _CHANGES.get("broadcasting" if op.name.startswith(_BROADCASTING) else op.name)
@@ -44,7 +44,7 @@ def allow_empty(module: IRModule, statistics: Statistics) -> None:
 
 
 def _is_empty_constant(op: Operation) -> bool:
-    """Whether a rule has left an op whose only result has no elements."""
+    """Whether an op's only result is an empty tensor."""
     types = [result.type for result in op.results]
     computed = op.has_trait(Pure) and op.name != "coreai.constant" and len(types) == 1
     return computed and isinstance(types[0], TensorType) and 0 in shape_of(types[0]) and None not in shape_of(types[0])
@@ -59,7 +59,7 @@ def _constant(op: Operation) -> bool:
 
 
 def _may_be_empty(op: Operation, unsure: set[SSAValue]) -> bool:
-    """Whether an operand or the result has a dynamic size, and may be without elements."""
+    """Whether an operand or the result has a dynamic size and may be empty."""
     for value in (*op.operands, *op.results):
         shape = shape_of(value.type) if isinstance(value.type, TensorType) else ()
         if None in shape and (0 in shape or value in unsure):
@@ -68,7 +68,7 @@ def _may_be_empty(op: Operation, unsure: set[SSAValue]) -> bool:
 
 
 def _reshape(op: Operation) -> bool:
-    """Computes the size that a reshape gives as -1 from the only dynamic one of its operand."""
+    """Replace the -1 of a reshape by a size computed from the only dynamic dimension of its operand."""
     x, wanted, shape = Value(op.operands[0]), constant_integers(op.operands[1]), shape_of(op.results[0].type)
     if wanted is None or -1 not in wanted or x.shape.count(None) != 1 or 0 in x.shape:
         return False
@@ -94,7 +94,7 @@ def _relu(op: Operation) -> bool:
 
 
 def _broadcast_operands(op: Operation) -> bool:
-    """Broadcasts the operands that have another size than the result where that is dynamic or 0."""
+    """Broadcast the operands whose size differs from a result dimension that is dynamic or 0."""
     values, shape, changed = [Value(operand) for operand in op.operands], shape_of(op.results[0].type), False
     for index, value in enumerate(values):
         if any(size == 1 != wanted for size, wanted in _aligned(value, shape) if wanted in (0, None)):
@@ -104,7 +104,7 @@ def _broadcast_operands(op: Operation) -> bool:
 
 
 def _aligned(value: Value, shape: tuple[int | None, ...]) -> Iterator[tuple[int | None, int | None]]:
-    """Each size of a value, 1 for those that it lacks, and that of a result."""
+    """Pairs of a value's size, 1 for missing dimensions, and the result's size."""
     missing = (1,) * (len(shape) - value.rank)
     return zip((*missing, *value.shape), shape, strict=True)
 
@@ -114,7 +114,7 @@ _CHANGES = {**CHANGES, "broadcasting": _broadcast_operands, "coreai.relu": _relu
 
 
 def _unsure(module: IRModule) -> set[SSAValue]:
-    """The values that may be without elements although no input is, and the numbers computed from their sizes."""
+    """The values that may be empty although no input is, and the numbers computed from their sizes."""
     marked = [graph for graph in module.graphs if graph.attributes.pop(MAY_BE_EMPTY, None) is not None]
     makers = _MAKE_SIZES if marked else {"coreai.non_zero"}
     ops = list(module.op.walk())

@@ -1,7 +1,7 @@
-"""What ops of the runtime cannot do with an operand that may have no elements.
+"""Rewrites of the ops that the runtime cannot run on empty operands.
 
-Reductions leave their result uninitialized. Sorting, arg max, padding and scanning abort where a dimension that they
-only go along is 0, and scatters where there is nothing to scatter.
+Reductions leave their result uninitialized. Sorting, arg max, padding and scanning abort if a dimension other than
+their axis is 0, and scatters abort if there is nothing to scatter.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from patcomp.ir.value import Value, set_name
 from patcomp.ir.xdsl import Operation
 
 _NEUTRAL = {"coreai.reduce_mean": math.nan, "coreai.reduce_product": 1, "coreai.reduce_sum": 0}
-"""The result of a reduction of nothing; that of a maximum is an error in PyTorch."""
+"""The result of a reduction over no elements; a maximum over no elements is an error in PyTorch."""
 
 _ALONG = ("coreai.argmax", "coreai.argsort", "coreai.scan", "coreai.sort")
-"""Ops that work along the axis of their second operand, and treat all other dimensions alike."""
+"""Ops that work along the axis in their second operand and treat all other dimensions as batch dimensions."""
 
 _NO_CHANGE = {"add": 0, "sub": 0, "mul": 1, "div": 1}
-"""What a scatter of each mode combines with a number to leave it as it is; other modes are given the number itself."""
+"""The neutral element of each scatter mode; other modes use the old number itself."""
 
 
 def sizes_of(shape: Sequence[int | None], values: Sequence[Value]) -> Iterator[int | Value]:

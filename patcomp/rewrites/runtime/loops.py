@@ -1,12 +1,12 @@
-"""Loops own what they carry, and branches what they result in.
+"""Copy loop-carried values and branch results that share memory with other values.
 
-The runtime carries values by reference and computes in place: what a loop starts from may change while it runs (a
-constant too, which other loops may share), and the result of a nested `if` or `while` is the same memory on every
-pass. So each value that a `coreai.while` starts from, and each that its body hands on, is to be one that an op
-computed for it alone; where it is not, a copy is made.
+The runtime carries values by reference and computes in place: the initial value of a loop may change while the loop
+runs (even a constant, which other loops may share), and the result of a nested `if` or `while` is the same memory in
+every iteration. So each initial value of a `coreai.while`, and each value that its body yields, must be the result of
+an op with no other use. All others are copied.
 
-What branches and bodies read of a state is a copy, too: the runtime aborts on a handle that is written while a nested
-block refers to its content.
+States that nested blocks read are copied, too. (The runtime aborts if a handle is written while a nested block still
+refers to its content.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def own_values(module: IRModule, statistics: Statistics) -> None:
 
 
 def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Inserts a copy of each value that a loop starts from, or hands on, and that is not its own."""
+    """Copy each initial or yielded value of a loop that has other uses."""
     body = loop.regions[1].block
     assert body.last_op is not None
     for holder in (loop, body.last_op):
@@ -47,9 +47,9 @@ def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistic
 
 
 def _own_branch_results(branches: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Inserts a copy where both branches hand on a value from outside, between which the runtime cannot choose.
+    """Insert a copy if both branches yield a value from outside, because the runtime cannot choose between these.
 
-    A copy of a constant would be folded, so one of two constants is chosen in a way that the runtime computes.
+    A copy of a constant would be folded, so the choice between two constants is computed by ops.
     """
     first, second = (region.block.last_op for region in branches.regions)
     assert first is not None
@@ -66,7 +66,7 @@ def _own_branch_results(branches: Operation, module: IRModule, statistics: Stati
 
 
 def _own_captured_states(op: Operation, users: Sequence[Operation], module: IRModule, statistics: Statistics) -> None:
-    """Inserts a copy, before an op, of each state from outside of it that ops in its blocks, or in a graph, read."""
+    """Insert copies before an op of the outside states that its nested blocks, or a called graph, read."""
     copies: dict[SSAValue, SSAValue] = {}
     for user in users:
         for index, operand in enumerate(user.operands):
@@ -99,12 +99,12 @@ def _is_inside(value: SSAValue, op: Operation) -> bool:
 
 
 def _is_made(value: SSAValue, holder: Operation) -> bool:
-    """Whether an op beside the holder computed a value."""
+    """Whether an op in the holder's block computed a value."""
     return isinstance(value, OpResult) and value.op.parent is holder.parent and value.op.name not in _SHARED
 
 
 def _is_own(value: SSAValue, holder: Operation) -> bool:
-    """Whether an op beside the holder computed a value for nothing else."""
+    """Whether an op in the holder's block computed a value that has no other use."""
     if not isinstance(value, OpResult) or not _is_made(value, holder):
         return False
     return not value.op.regions and len(list(value.uses)) == 1
@@ -113,7 +113,7 @@ def _is_own(value: SSAValue, holder: Operation) -> bool:
 _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")
 _VIEW_OPS = {f"coreai.{name}" for name in _VIEWS}
 _SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
-"""Ops whose results may be memory that others read."""
+"""Ops whose results may share memory with other values."""
 
 
 def _chosen(condition: SSAValue, constant: SSAValue, other: SSAValue, holder: Operation, module: IRModule) -> SSAValue:

@@ -1,8 +1,8 @@
 """Numbers computed from sizes that the ops of a called graph take as data.
 
-Of two calls, one of which depends on the other, the runtime stops with "Expected operands to be tensors" where both
-graphs compute a number from a dynamic size, `n - 1`, give it to an op on data, and need the size for a shape as well.
-It keeps such numbers apart from tensors, and loses them between the calls. The only element of a range is a tensor.
+The runtime fails with "Expected operands to be tensors" for two dependent calls if both graphs compute a number from a
+dynamic size (`n - 1`), use it as data, and use the size for a shape as well: it handles such numbers separately from
+tensors, and loses them between the calls. The element of a one-element range is a tensor, so it avoids this.
 """
 
 from __future__ import annotations

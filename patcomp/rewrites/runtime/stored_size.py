@@ -1,4 +1,4 @@
-"""Weights that take more bytes in an asset than in the program, because of what the toolchain does when it saves."""
+"""Weights that take more bytes in an asset than in the program, because the toolchain folds casts when it saves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FOLDED = frozenset({"i1", "si8", "ui8", "si16", "ui16", "si32", "ui32", "f16", 
 """The element types between which the toolchain computes casts of constants. It leaves bfloat16 and float8 alone."""
 
 _WORTH_SAYING = 64 * 1024
-"""The bytes that a weight has to grow by; less is not worth a warning."""
+"""The smallest growth of a weight in bytes that causes a warning."""
 
 _SHOWN = 10
 
