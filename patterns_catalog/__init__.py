@@ -7,11 +7,13 @@ from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import rules_of
 from patterns_catalog import composites, decompositions, lowering, normalize, optimize
 
+# made when the catalog is imported, because that declares the composites that patterns may name
+_RULES = rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(optimize)
 
-@cache
+
 def default_rules() -> RuleSet:
     """Every rule that rewrites the IR: those of all files of a stage, by the names of the files, in declared order."""
-    return rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(optimize)
+    return _RULES
 
 
 @cache
