@@ -271,7 +271,7 @@ def test_catalog_show_and_check(patcomp: Command, tmp_path: Path) -> None:
         "@rule(name='double sine', example={'x': '2xf32'})\n"
         "def double(a, c, x):\n"
         "    'sin(x) twice'\n"
-        "    return Rewrite(a.sin(a.sin(x)), to=c.silu(x), where=[x.rank == 2])\n"
+        "    return Rewrite(a.sin(a.sin(x)), to=c.hard_sigmoid(x), where=[x.rank == 2])\n"
     )
     assert "double sine" in patcomp("catalog", "list", "--stage", "recover", "--catalog", "mine.py").out
     done = patcomp("catalog", "check", "--catalog", "mine.py")
@@ -285,7 +285,7 @@ UNREACHABLE = """
 from patcomp.patterns import Rewrite, decomposition, example, lowering, optimization, rule
 
 @rule(stage="optimize", example={"x": "2xf32"})
-def aten_in_optimize(a, c, x): return Rewrite(a.sin(x), to=c.silu(x))
+def aten_in_optimize(a, c, x): return Rewrite(a.sin(x), to=c.hard_sigmoid(x))
 
 @lowering("coreai.sin", examples=[example("2xf32")])
 def coreai_in_lower(op, c): "x"

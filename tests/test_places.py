@@ -63,7 +63,7 @@ def shift(call: Call, x: torch.Tensor) -> torch.Tensor:
 """,
 }
 OPTIMIZATION = {
-    "patterns_catalog/optimize/shapes.py": """
+    "patterns_catalog/optimize/algebra.py": """
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Rewrite, rule
 

@@ -19,6 +19,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.module import IRModule, create_graph, function_type
 from patcomp.ir.namespaces import aten_namespace
+from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value, set_name
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import SSAValue, dead_code
@@ -148,6 +149,11 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     except EvaluationError:
         return None
     graph.properties["function_type"] = function_type(block)
+    if any(isinstance(op, RegionOp) for op in block.ops):
+        try:
+            verify(source, runtime=False)
+        except VerifyError:
+            return None  # the composite takes no such element types together
     tolerance = tolerance_of(block)
     if drawing.rule.stage == "recover":
         # recover rules may count on promotions that are explicit

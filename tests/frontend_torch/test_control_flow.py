@@ -324,7 +324,7 @@ def test_unsupported_ops_of_all_graphs_are_reported_with_their_places() -> None:
     found = {problem.op: problem for problem in raised.value.problems}
     assert found["aten.poisson"].node == "true_graph_0_true_graph_0_poisson"
     assert found["aten.multinomial"].node == "false_graph_0_multinomial"
-    assert all(re.search(r"test_control_flow\.py:\d+$", problem.source) for problem in found.values())
+    assert all(re.search(r"branches\.py:\d+$", problem.source) for problem in found.values())
     assert {problem.module_path for problem in found.values()} == {"0"}
 
 
@@ -345,7 +345,7 @@ def test_explain_and_why_not_see_nested_graphs() -> None:
     _, _, program = converted("cond of composites")
     text = program.explain("false_graph_0_mul_1")
     assert "made by rule rms_norm" in text
-    assert "test_control_flow.py:" in text
+    assert "branches.py:" in text
     assert "it matches at" in program.why_not("rms_norm")
 
 

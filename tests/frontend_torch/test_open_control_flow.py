@@ -137,4 +137,4 @@ def test_refusals_tell_place_and_way_out(name: str) -> None:
         TorchConverter().add_exported_program(exported).to_coreai()
     problem = raised.value.problems[0]
     assert (problem.op, problem.node) == (op, op)
-    assert re.search(r"test_control_flow\.py:\d+$", problem.source)  # where `Captures` calls the function
+    assert re.search(r"branches\.py:\d+$", problem.source)  # where `Captures` calls the function

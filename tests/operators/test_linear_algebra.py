@@ -61,8 +61,8 @@ def test_values_without_vectors() -> None:
     [
         (torch.linalg.eigh, 3, "vectors_of_undetermined_sign"),
         (torch.linalg.svd, 3, "vectors_of_undetermined_sign"),
-        (torch.linalg.inv, 33, "at most 32"),
-        (torch.linalg.svdvals, 17, "at most 16"),
+        (torch.linalg.inv, 33, "the limit is 32"),
+        (torch.linalg.svdvals, 17, "more than 16 columns"),
     ],
 )
 def test_refused(function: Callable[[torch.Tensor], Any], size: int, reason: str) -> None:

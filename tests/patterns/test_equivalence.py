@@ -46,8 +46,8 @@ def eps_outside_the_root(a: AtenSource, c: Composites, x: Any, w: Any, eps: Cons
     return Rewrite(x / (root + eps) * w, to=c.rms_norm(x, w, eps=eps.value, axes=-1), where=[axis == x.rank - 1])
 
 
-@rule(example={"x": "2x5xf32", "factor": 1.0})
-def any_factor(a: AtenSource, c: Targets, x: Any, factor: Const) -> Rewrite:
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "factor": 1.0})
+def any_factor(a: AtenSource, c: AtenTarget, x: Any, factor: Const) -> Rewrite:
     return Rewrite(x * a.sigmoid(x * factor), to=c.silu(x))
 
 
