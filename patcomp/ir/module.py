@@ -98,6 +98,14 @@ class IRModule:
             calls.add_edges_from((graph_name(graph), callee(op)) for op in invokes)
         return calls
 
+    def invokes(self) -> dict[str, list[Operation]]:
+        """The `coreai.invoke` ops of each graph that is called, by symbol."""
+        found: dict[str, list[Operation]] = {}
+        for op in self.op.walk():
+            if op.name == "coreai.invoke":
+                found.setdefault(callee(op), []).append(op)
+        return found
+
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""
         return sum(1 for graph in self.graphs for _ in graph.walk()) - sum(1 for _ in self.graphs)

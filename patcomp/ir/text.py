@@ -224,9 +224,3 @@ def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:
         raise ParseError(f"{name}: {error}") from error
     assert isinstance(module, ModuleOp)
     return module
-
-
-def dense_shape(attribute: DenseIntOrFPElementsAttr | DenseResourceAttr) -> tuple[int, ...]:
-    """The static shape of a constant's attribute."""
-    assert isinstance(attribute.type, TensorType)
-    return shape_of(attribute.type)  # type: ignore[return-value]

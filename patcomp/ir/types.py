@@ -164,6 +164,11 @@ def shape_of(type_: Attribute) -> Shape:
     return shape
 
 
+def is_empty(type_: Attribute) -> bool:
+    """Whether all values of a type are tensors without elements, of one shape."""
+    return isinstance(type_, TensorType) and None not in shape_of(type_) and 0 in shape_of(type_)
+
+
 def static_shape(type_: Attribute) -> tuple[int, ...]:
     """The shape of a tensor type without dynamic dimensions.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from patcomp.ir.constants import constant_values
 from patcomp.ir.types import Shape, element_name, shape_of, static_shape
-from patcomp.ir.xdsl import Attribute, SSAValue, TensorType
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
 
 
 class TypeView:
@@ -111,6 +112,15 @@ def set_name(value: SSAValue, name: str | None) -> None:
     if name is not None and not SSAValue.is_valid_name(name):
         name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
     value._name = name
+
+
+def replace_op(op: Operation, values: Sequence[SSAValue]) -> None:
+    """Put values in the place of an op's results, under their names, and erase the op."""
+    for result, value in zip(op.results, values, strict=True):
+        set_name(value, result.name_hint)
+        result.replace_all_uses_with(value)
+    op.detach()
+    op.erase()
 
 
 def ssa(value: Any) -> SSAValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -120,8 +120,12 @@ def children(node: Any) -> Iterator[Any]:
         yield from node
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """Every pattern node and attribute capture below a node, itself included, each once."""
+def walk(node: Any, parts: Callable[[Any], Iterable[Any]] = children) -> Iterator[Any]:
+    """Every pattern node and attribute capture below a node, itself included, each once.
+
+    Args:
+        parts: what counts as directly below a node.
+    """
     seen: set[int] = set()
     stack = [node]
     while stack:
@@ -131,7 +135,7 @@ def walk(node: Any) -> Iterator[Any]:
         if isinstance(item, PatternNode | Attr):
             seen.add(id(item))
             yield item
-        stack.extend(reversed(list(children(item))))
+        stack.extend(reversed(list(parts(item))))
 
 
 def largest(node: Any) -> dict[int, OpNode]:

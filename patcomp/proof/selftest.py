@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -183,17 +183,11 @@ def _swappable(node: OpNode) -> bool:
 
 def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
     """The nodes of a pattern that the chosen alternatives leave, each once."""
-    seen: set[int] = set()
-    stack = [node]
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        if isinstance(item, PatternNode | Attr):
-            seen.add(id(item))
-            yield item
-        parts = [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else list(children(item))
-        stack.extend(reversed(parts))
+
+    def parts(item: Any) -> Iterable[Any]:
+        return [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else children(item)
+
+    return walk(node, parts)
 
 
 def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:

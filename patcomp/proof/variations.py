@@ -19,7 +19,6 @@ from patcomp.patterns.rule import Rule
 from patcomp.proof.drawing import AXES, resized, resizing, sizes_in
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
-_MOST_AXES = 6
 
 
 @dataclass(frozen=True)

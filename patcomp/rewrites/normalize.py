@@ -10,9 +10,9 @@ from patcomp.ir.constants import to_numpy
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
-from patcomp.ir.types import TensorType, shape_of, static_shape
-from patcomp.ir.value import set_name
-from patcomp.ir.xdsl import Attribute, Operation, dead_code
+from patcomp.ir.types import TensorType, is_empty, static_shape
+from patcomp.ir.value import replace_op
+from patcomp.ir.xdsl import Operation, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 
@@ -24,7 +24,7 @@ def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Stati
         for op in list(graph.walk()):
             if not isinstance(op, aten.AtenOp | CustomOp) or not op.results or op.name == "aten.complex":
                 continue  # the runtime has no complex constants; the parts of an empty value become some
-            if all(_is_empty(result.type) for result in op.results):
+            if all(is_empty(result.type) for result in op.results):
                 _make_empty(op, module)
                 statistics.record("empty result", True, 0.0)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=aten, strict=strict))
@@ -32,20 +32,14 @@ def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Stati
     return statistics
 
 
-def _is_empty(type_: Attribute) -> bool:
-    return isinstance(type_, TensorType) and None not in shape_of(type_) and 0 in shape_of(type_)
-
-
 def _make_empty(op: Operation, module: IRModule) -> None:
     """Replace empty results by constants: there is nothing to compute, and the runtime has no kernels for them."""
     block = op.parent
     assert block is not None
     builder = Builder(block, before=op, blobs=module.blobs, location=fused("empty result", [op]))
+    made = []
     for result in op.results:
         assert isinstance(result.type, TensorType)
         values, element = to_numpy(np.empty(static_shape(result.type), np.bool_), result.type.element_type)
-        made = builder.constant(values, element).ssa
-        set_name(made, result.name_hint)
-        result.replace_all_uses_with(made)
-    op.detach()
-    op.erase()
+        made.append(builder.constant(values, element).ssa)
+    replace_op(op, made)

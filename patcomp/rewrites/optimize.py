@@ -13,7 +13,7 @@ from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
-from patcomp.ir.value import set_name
+from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
@@ -140,10 +140,7 @@ def fold(op: Operation, module: IRModule) -> list[SSAValue]:
     for result, array in zip(op.results, arrays, strict=True):
         assert isinstance(result.type, TensorType)
         attribute = constant_attribute(array, result.type.element_type, module.blobs)
-        made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
-        set_name(made, result.name_hint)
-        result.replace_all_uses_with(made)
-        constants.append(made)
-    op.detach()
-    op.erase()
+        made = create_op("coreai.constant", (), [result.type], {"value": attribute})
+        constants.append(builder.insert(made).results[0])
+    replace_op(op, constants)
     return constants

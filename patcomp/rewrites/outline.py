@@ -14,7 +14,7 @@ from patcomp.ir.module import IRModule, create_graph, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.text import to_text
 from patcomp.ir.types import is_static
-from patcomp.ir.value import set_name
+from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import Block, Operation, StringAttr
 from patcomp.patterns.statistics import Statistics
 
@@ -79,11 +79,7 @@ def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
     parent = region.parent
     assert parent is not None
     parent.insert_op_before(invoke, region)
-    for old, new in zip(region.results, invoke.results, strict=True):
-        set_name(new, old.name_hint)
-        old.replace_all_uses_with(new)
-    region.detach()
-    region.erase()
+    replace_op(region, invoke.results)
 
 
 def _order_constants(block: Block) -> None:

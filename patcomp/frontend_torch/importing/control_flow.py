@@ -21,7 +21,6 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
-from patcomp.pytorch import HigherOrderOperator
 
 Graph = Callable[..., list[Any]]
 """Imports a nested graph: values and Python numbers to values and Python numbers."""
@@ -86,8 +85,6 @@ def associative_scan(results: Zeros, combine: Graph, xs: Sequence[Value], additi
     first = [_row(x, _position(0)) for x in xs]
     return _loop(1, first, xs, xs, step)[len(xs) :]
 
-
-HigherOrder = HigherOrderOperator
 
 CONTROL_FLOW: dict[Any, Callable[..., list[Any]]] = {
     torch.ops.higher_order.cond: cond,

@@ -6,9 +6,9 @@ import math
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Block, Operation, Pure, SSAValue
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.value import Value, replace_op
+from patcomp.ir.xdsl import Block, Pure, SSAValue
 from patcomp.patterns.statistics import Statistics
 
 
@@ -23,10 +23,7 @@ def expand_constant_gelu(module: IRModule, statistics: Statistics) -> None:
         with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
             x, approximate = Value(op.operands[0]), getattr(op.properties.get("approximate"), "data", "none")
             made = coreai.cast(_formula(coreai.cast(x, "f32"), approximate), x.element_type)
-        set_name(made.ssa, op.results[0].name_hint)
-        op.results[0].replace_all_uses_with(made.ssa)
-        op.detach()
-        op.erase()
+        replace_op(op, [made.ssa])
         statistics.record("formula of a constant gelu", True, 0.0)
 
 
@@ -46,10 +43,7 @@ class _Known:
 
     def __init__(self, module: IRModule):
         self._answers: dict[SSAValue, bool] = {}
-        self._calls: dict[str, list[Operation]] = {}
-        for op in module.op.walk():
-            if op.name == "coreai.invoke":
-                self._calls.setdefault(callee(op), []).append(op)
+        self._calls = module.invokes()
 
     def __call__(self, value: SSAValue) -> bool:
         waiting = [value]

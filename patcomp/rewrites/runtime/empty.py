@@ -18,11 +18,11 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.extents import MAY_BE_EMPTY
 from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.types import is_integer, shape_of, static_shape
-from patcomp.ir.value import Value
+from patcomp.ir.types import is_empty, is_integer, shape_of, static_shape
+from patcomp.ir.value import Value, replace_op
 from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.empty_operands import CHANGES, size_of, sizes_of, take_place
+from patcomp.rewrites.runtime.empty_operands import CHANGES, size_of, sizes_of
 
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 
@@ -45,16 +45,15 @@ def allow_empty(module: IRModule, statistics: Statistics) -> None:
 
 def _is_empty_constant(op: Operation) -> bool:
     """Whether an op's only result is an empty tensor."""
-    types = [result.type for result in op.results]
-    computed = op.has_trait(Pure) and op.name != "coreai.constant" and len(types) == 1
-    return computed and isinstance(types[0], TensorType) and 0 in shape_of(types[0]) and None not in shape_of(types[0])
+    computed = op.has_trait(Pure) and op.name != "coreai.constant" and len(op.results) == 1
+    return computed and is_empty(op.results[0].type)
 
 
 def _constant(op: Operation) -> bool:
     x = Value(op.results[0])
     if isinstance(x.element_type, ComplexType):
         return False  # the runtime has no complex constants
-    take_place(op, coreai.constant(np.zeros(static_shape(x.ssa.type)), x.element_type))
+    replace_op(op, [coreai.constant(np.zeros(static_shape(x.ssa.type)), x.element_type).ssa])
     return True
 
 
@@ -80,7 +79,7 @@ def _reshape(op: Operation) -> bool:
         size = coreai.broadcasting_floor_divide(size, after // common)
     sizes = [size if number == -1 else int(number) for number in wanted]
     made = coreai.reshape(x, sizes, result_type=op.results[0].type)
-    take_place(op, made)
+    replace_op(op, [made.ssa])
     return True
 
 
@@ -89,7 +88,7 @@ def _relu(op: Operation) -> bool:
     x = Value(op.operands[0])
     zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(sizes_of(x.shape, [x])))
     chosen = coreai.broadcasting_where(coreai.broadcasting_greater(zero, x), zero, x, result_type=op.results[0].type)
-    take_place(op, chosen)
+    replace_op(op, [chosen.ssa])
     return True
 
 
@@ -118,10 +117,7 @@ def _unsure(module: IRModule) -> set[SSAValue]:
     marked = [graph for graph in module.graphs if graph.attributes.pop(MAY_BE_EMPTY, None) is not None]
     makers = _MAKE_SIZES if marked else {"coreai.non_zero"}
     ops = list(module.op.walk())
-    callers: dict[str, list[Operation]] = {}
-    for op in ops:
-        if op.name == "coreai.invoke":
-            callers.setdefault(callee(op), []).append(op)
+    callers = module.invokes()
     found: set[SSAValue] = set()
     made = [op.results[0] for op in ops if op.name in makers]
     waiting: list[SSAValue] = [value for value in made if None in shape_of(value.type)]

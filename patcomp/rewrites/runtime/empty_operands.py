@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.value import Value, set_name
+from patcomp.ir.value import Value, replace_op
 from patcomp.ir.xdsl import Operation
 
 _NEUTRAL = {"coreai.reduce_mean": math.nan, "coreai.reduce_product": 1, "coreai.reduce_sum": 0}
@@ -41,15 +40,6 @@ def size_of(x: Value, axis: int) -> Value:
     return coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
 
 
-def take_place(op: Operation, *made: Value) -> None:
-    """Replaces the results of an op."""
-    for result, value in zip(op.results, made, strict=True):
-        set_name(value.ssa, result.name_hint)
-        result.replace_all_uses_with(value.ssa)
-    op.detach()
-    op.erase()
-
-
 def reduce_nothing(op: Operation) -> bool:
     """Chooses the neutral number where one of the reduced sizes is 0."""
     x, axes = Value(op.operands[0]), constant_integers(op.operands[1])
@@ -59,11 +49,12 @@ def reduce_nothing(op: Operation) -> bool:
     count = size_of(x, reduced[0])
     for axis in reduced[1:]:
         count = coreai.broadcasting_mul(count, size_of(x, axis))
-    result = _again(op, [x], [op.results[0].type])[0]
+    result = _again(op, [x])
     sizes = list(sizes_of(result.shape, [result]))
     nothing = coreai.broadcast_to(coreai.broadcasting_equal(count, 0), sizes)
     neutral = coreai.broadcast_to(coreai.constant(_NEUTRAL[op.name], x.element_type), sizes)
-    take_place(op, coreai.broadcasting_where(nothing, neutral, result, result_type=op.results[0].type))
+    chosen = coreai.broadcasting_where(nothing, neutral, result, result_type=op.results[0].type)
+    replace_op(op, [chosen.ssa])
     return True
 
 
@@ -82,8 +73,8 @@ def go_along_one_more(op: Operation) -> bool:
         sizes = [1 if other == axis else size for other, size in enumerate(sizes_of(x.shape, [x]))]
         x = coreai.concat(axis, [x, coreai.broadcast_to(coreai.constant(0, x.element_type), sizes)])
     (result,) = op.results
-    (longer,) = _again(op, [x], [result.type])
-    take_place(op, coreai.slice_(longer, [0] * x.rank, ends, [1] * x.rank, result_type=result.type))
+    longer = _again(op, [x])
+    replace_op(op, [coreai.slice_(longer, [0] * x.rank, ends, [1] * x.rank, result_type=result.type).ssa])
     return True
 
 
@@ -105,16 +96,17 @@ def scatter_one_more(op: Operation) -> bool:
     else:
         same = coreai.gather_along_axis(x, first, Value(op.operands[3]))
     operands = [x, coreai.concat(0, [first, indices]), coreai.concat(0, [same, updates])]
-    take_place(op, *_again(op, operands, [op.results[0].type]))
+    replace_op(op, [_again(op, operands).ssa])
     return True
 
 
-def _again(op: Operation, operands: Sequence[Value], types: Sequence[Any]) -> list[Value]:
+def _again(op: Operation, operands: Sequence[Value]) -> Value:
     """The same op with other first operands."""
     values = [*(value.ssa for value in operands), *op.operands[len(operands) :]]
     regions = [region.clone() for region in op.regions]
+    types = [result.type for result in op.results]
     made = type(op).create(operands=values, result_types=types, properties=dict(op.properties), regions=regions)
-    return [Value(result) for result in Builder.current().insert(made).results]
+    return Value(Builder.current().insert(made).results[0])
 
 
 CHANGES = {
