@@ -141,7 +141,8 @@ def mask(g: Draw, query: Value, key: str) -> str:
 @TEMPLATES.register()
 def attention(g: Draw) -> None:
     q, k, v, query, width = heads(g)
-    factor = varied(g, f"* {width**-0.5}", f"/ {width**0.5}", "* 0.5", "* -1.0", "")
+    root = max(width, 1) ** 0.5
+    factor = varied(g, f"* {1 / root}", f"/ {root}", "* 0.5", "* -1.0", "")
     if g.chance(0.15):
         q = str(g.add(f"{q} {factor or '* 2'}"))
         factor = ""
