@@ -33,13 +33,13 @@ def check_complete(program: ExportedProgram) -> None:
             used.insert(0, node)
     origins = origins_of(program.graph)
     problems = [
-        Problem(
-            "the node has no meta['val'], which tells the shape and element type of its result",
-            operator_name(node), origins[node].node, origins[node].module_path, origins[node].source,
+        origins[node].problem(
+            operator_name(node),
+            "the node has no meta['val'], which records the shape and element type of its result",
             "let the graph pass that made it set node.meta['val'], or export the model again after the change",
         )
         for node in used
-    ]  # fmt: skip
+    ]
     problems += _without_values(program)
     if problems:
         raise UnsupportedError("the exported program is incomplete:", problems)

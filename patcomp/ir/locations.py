@@ -39,6 +39,10 @@ class Origin:
     def source(self) -> str:
         return f"{self.file}:{self.line}" if self.file else ""
 
+    def problem(self, op: str, message: str, advice: str = "") -> Problem:
+        """A problem with an op from this place."""
+        return Problem(message, op, self.node, self.module_path, self.source, advice)
+
     def __str__(self) -> str:
         parts = [f"%{self.node}", self.module_path and f"in {self.module_path}", self.source and f"at {self.source}"]
         return " ".join(part for part in parts if part)
@@ -122,8 +126,7 @@ def _walk(location: LocationAttr, found: dict[Origin, None], names: list[str]) -
 
 def problem_at(op: Operation, message: str, advice: str = "", *, name: str | None = None) -> Problem:
     """A problem with an op and the place in the user's program that it came from; `name` defaults to the op's."""
-    origin = next(iter(origins(op.location)), Origin(""))
-    return Problem(message, name or op.name, origin.node, origin.module_path, origin.source, advice)
+    return next(iter(origins(op.location)), Origin("")).problem(name or op.name, message, advice)
 
 
 def describe(op: Operation) -> str:

@@ -168,9 +168,9 @@ def test_dead_nodes_without_a_type_are_left_out() -> None:
 
 def test_used_nodes_without_a_type_are_named() -> None:
     text = refusal(with_untyped_nodes(used=True))
-    assert "1. the node has no meta['val'], which tells the shape and element type of its result (op aten.neg, " in text
+    assert "1. the node has no meta['val'], which records the shape and element type of its result (op aten.neg" in text
     assert (
-        "2. the node has no meta['val'], which tells the shape and element type of its result (op aten.squeeze.dims, "
+        "2. the node has no meta['val'], which records the shape and element type of its result (op aten.squeeze.dims, "
     )
     assert "node %squeeze" in text
 

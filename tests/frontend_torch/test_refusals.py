@@ -69,7 +69,7 @@ def test_writes_to_expanded_tensors_are_refused() -> None:
             torch.export.export(Function(fills), (torch.zeros(3, 4), torch.ones(1, 3)))
         )
     (problem,) = raised.value.problems
-    assert (problem.op, problem.message) == ("aten.fill_.Scalar", "it writes to an expanded tensor")
+    assert (problem.op, problem.message) == ("aten.fill_.Scalar", "the op writes to an expanded tensor")
 
 
 def test_ops_that_a_rule_rejects_are_all_reported() -> None:

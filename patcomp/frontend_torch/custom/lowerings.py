@@ -19,7 +19,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from patcomp.frontend_torch.fx.nodes import ASSERTIONS, operator_name
+from patcomp.frontend_torch.fx.nodes import ASSERTIONS, arguments_of, operator_name
 from patcomp.ir import coreai
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value
@@ -154,12 +154,10 @@ def get_operands(
 
 def argument_of(node: Node, index: int) -> Any:
     """The argument of a node at a position of its op's schema."""
-    if index < len(node.args):
-        return node.args[index]
-    schema = schema_of_overload(node.target).arguments  # type: ignore[union-attr]
+    schema = schema_of_overload(node.target).arguments
     if not 0 <= index < len(schema):
         raise IndexError(f"{node.target} has {len(schema)} arguments, asked for {index}")
-    return node.kwargs.get(schema[index].name, schema[index].default_value)
+    return arguments_of(node).get(schema[index].name, schema[index].default_value)
 
 
 def _operand(values_map: Mapping[str, Value], argument: Any, loc: LocationAttr | None) -> Any:

@@ -26,6 +26,7 @@ from patcomp.frontend_torch.custom.metal_source import (
     problem_of,
 )
 from patcomp.frontend_torch.fx.dtypes import type_of
+from patcomp.frontend_torch.fx.nodes import recorded_results
 from patcomp.ir import coreai
 from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.types import element_name, runtime_type, tensor
@@ -301,8 +302,7 @@ class TorchMetalKernel:
             operands.append(coreai.cast(value, inputs[-1].element, loc=loc))
         fakes = [source.meta["val"] for source in node.args[:count] if isinstance(source, Node)]
         dtypes = [fake.dtype for fake in fakes if isinstance(fake, torch.Tensor)]
-        made = node.meta["val"]
-        types = [TypeView(widths.of(type_of(fake))) for fake in (made if isinstance(made, list | tuple) else [made])]
+        types = [TypeView(widths.of(type_of(fake))) for fake in recorded_results(node)]
         results = [
             Buffer(name, _stored(type_), type_.rank) for name, type_ in zip(self.result_names, types, strict=True)
         ]

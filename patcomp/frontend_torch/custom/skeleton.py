@@ -13,7 +13,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import argument_of
 from patcomp.frontend_torch.custom.metal_kernel import NAMESPACE as METAL_KERNELS
 from patcomp.frontend_torch.fx.dtypes import type_of
-from patcomp.frontend_torch.fx.nodes import draws_random_numbers
+from patcomp.frontend_torch.fx.nodes import draws_random_numbers, recorded_results
 from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 _OF_PYTORCH = ("aten", "prims")
@@ -62,10 +62,9 @@ def skeleton(node: Node) -> str:
     ]
     for index, argument in enumerate(schema.arguments):
         lines.append(f"    {_spelled(argument.name)} = {_read(argument, index)}  # {_shown(argument_of(node, index))}")
-    value = node.meta["val"]
-    several = isinstance(value, list | tuple)
-    names = [f"result_{index}" for index in range(len(value))] if several else ["result"]
-    for name, result in zip(names, value if several else [value], strict=True):
+    several, results = isinstance(node.meta["val"], list | tuple), recorded_results(node)
+    names = [f"result_{index}" for index in range(len(results))] if several else ["result"]
+    for name, result in zip(names, results, strict=True):
         lines.append(
             f"    {name} = ...  # {_shown(result)}: build it with coreai.broadcasting_add(..., loc=loc) and so on"
         )

@@ -96,12 +96,11 @@ def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
         strides = zip(value.shape, value.stride(), strict=True)
         shared = [size for size, stride in strides if isinstance(stride, int) and stride == 0]
         if any(not isinstance(size, int) or size > 1 for size in shared):
-            origin = origins[node]
-            yield Problem(
-                "it writes to an expanded tensor",
-                operator_name(node), origin.node, origin.module_path, origin.source,
+            yield origins[node].problem(
+                operator_name(node),
+                "the op writes to an expanded tensor",
                 "write to the tensor before it is expanded, or to a clone() of the expanded one",
-            )  # fmt: skip
+            )
 
 
 def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
@@ -118,8 +117,7 @@ def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
         return Problem(message)
     if len(nodes) > 1:
         message += f"; this is the first of {len(nodes)} ops that it may be about"
-    origin = origins[nodes[0]]
-    return Problem(message, operator_name(nodes[0]), origin.node, origin.module_path, origin.source)
+    return origins[nodes[0]].problem(operator_name(nodes[0]), message)
 
 
 def _is_left_to_pytorch(node: Node) -> bool:
@@ -196,7 +194,7 @@ class Decomposer:
             if draws_random_numbers(node):
                 reason = "unsupported op, which draws random numbers"
             op = operator_name(node)
-            problem = Problem(reason, op, origin.node, origin.module_path, origin.source, advice_for(node))
+            problem = origin.problem(op, reason, advice_for(node))
             if op in shown and is_of_custom_op(problem):
                 problem = replace(problem, advice="as above")
             shown.add(op)

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
+from patcomp.frontend_torch.fx.nodes import arguments_of, graphs_of
 from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, strings
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, BoolAttr, Operation, StringAttr
-from patcomp.pytorch import OpOverload, schema_of_overload
 
 _LIBRARY = torch.library.Library("patcomp", "FRAGMENT")
 _LIBRARY.define("region_begin(Tensor[] inputs, str[] names, str[] scalars, str region) -> ()")
@@ -60,7 +60,7 @@ class MarkedModule:
     @classmethod
     def of(cls, node: Node) -> MarkedModule:
         """The module that a marker node describes."""
-        return cls(**json.loads(_arguments(node)["region"]))
+        return cls(**json.loads(arguments_of(node)["region"]))
 
 
 def is_marker(node: Node) -> bool:
@@ -70,9 +70,8 @@ def is_marker(node: Node) -> bool:
 
 def marked_modules(program: ExportedProgram) -> Iterator[MarkedModule]:
     """The module of each marked call of a program, those in branches and loop bodies included."""
-    for graph in program.graph_module.modules():
-        if isinstance(graph, GraphModule):
-            yield from (MarkedModule.of(node) for node in graph.graph.nodes if node.target is BEGIN)
+    for graph in graphs_of(program):
+        yield from (MarkedModule.of(node) for node in graph.nodes if node.target is BEGIN)
 
 
 def marker_op(
@@ -89,7 +88,7 @@ def marker_op(
         TypeError: an argument of a composite's call can be neither an input nor an attribute, or a parameter of the
             composite is a tensor subclass.
     """
-    module, arguments = MarkedModule.of(node), _arguments(node)
+    module, arguments = MarkedModule.of(node), arguments_of(node)
     symbol = StringAttr(module.path)
     if node.target is END:
         outputs = [value_of(output).ssa for output in arguments["outputs"]]
@@ -115,12 +114,6 @@ def marker_op(
             module.composite, input_names=(), output_names=(), attributes=attributes, version=version
         )
     return RegionBeginOp.create(operands=[value.ssa for value in inputs], properties=properties)
-
-
-def _arguments(node: Node) -> dict[str, Any]:
-    assert isinstance(node.target, OpOverload)
-    names = [argument.name for argument in schema_of_overload(node.target).arguments]
-    return dict(zip(names, node.args, strict=False)) | node.kwargs
 
 
 def scalar_text(name: str, value: Any) -> str:

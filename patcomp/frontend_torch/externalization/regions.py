@@ -16,7 +16,7 @@ from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
 from patcomp.ir.dialect import create_op
-from patcomp.ir.locations import origins
+from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
 from patcomp.ir.value import set_name
@@ -55,17 +55,12 @@ def _form_in(block: Block, problems: list[Problem]) -> None:
 
 def _unpaired(op: RegionBeginOp | RegionEndOp) -> UnsupportedError:
     missing = "end" if isinstance(op, RegionBeginOp) else "begin"
-    problem = _problem(
+    problem = problem_at(
         op,
         f"a call of the externalized module {op.symbol.data!r} has no {missing} in the same graph",
         "a pass that ran on the exported program removed or moved a marker of the call",
     )
     return UnsupportedError("externalized modules cannot be told from the rest of the program:", [problem])
-
-
-def _problem(op: RegionBeginOp | RegionEndOp, message: str, advice: str) -> Problem:
-    node = next((origin.node for origin in origins(op.location)), "")
-    return Problem(message, op.name, node, op.symbol.data, "", advice)
 
 
 def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> None:
@@ -79,7 +74,7 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
     copied = [value for value in read if _is_known(value) and value not in given]
     if (unused := _names(begin.unused_names)) and any(map(is_dequantized, copied)):
         lost = ", ".join(unused)
-        problems.append(_problem(
+        problems.append(problem_at(
             begin,
             f"the externalized composite {begin.symbol.data!r} reads quantized weights in place of its inputs {lost}",
             "leave the composite's own parameters out of the quantization, or externalize it as a plain graph",

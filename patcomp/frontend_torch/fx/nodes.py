@@ -1,9 +1,12 @@
-"""Questions about FX nodes: their op's name, and whether there is anything to compute."""
+"""Questions about FX nodes: their op, its arguments and results, and whether there is anything to compute."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch.fx import Node
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
 
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir import aten
@@ -59,3 +62,21 @@ def operator_name(node: Node) -> str:
     if isinstance(node.target, OpOverload):
         return aten.op_name(node.target.name())
     return getattr(node.target, "__name__", str(node.target))
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """The arguments that a node gives its operator, by name, in the order of the schema."""
+    names = [argument.name for argument in schema_of_overload(node.target).arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return {name: given[name] for name in names if name in given}
+
+
+def recorded_results(node: Node) -> list[Any]:
+    """The results that export recorded for a node, as a list also if there is only one."""
+    result = node.meta["val"]
+    return list(result) if isinstance(result, list | tuple) else [result]
+
+
+def graphs_of(program: ExportedProgram) -> list[Graph]:
+    """The graph of a program, then the graphs of its branches and loop bodies."""
+    return [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]

@@ -116,21 +116,21 @@ class Sizes:
         self._made: dict[Any, Value] = {}
         self._outer: list[tuple[dict[sympy.Symbol, Callable[[], Any]], dict[Any, Value]]] = []
 
-    def enter(self, tensors: Iterable[tuple[Value, Any]]) -> None:
-        """Enter a region with these operands; sizes inside are built inside, from these tensors where possible."""
+    def enter(self, operands: Iterable[tuple[Value, Any]]) -> None:
+        """Enter a region with these operands; sizes inside are built inside, from the operands where possible."""
         outer = self._symbols
         self._outer.append((outer, self._made))
         self._symbols, self._made = {}, {}
-        for value, fake in tensors:
-            self.tensor(value, fake)
+        for value, recorded in operands:
+            self.record(value, recorded)
         self._symbols = outer | self._symbols
 
-    def leave(self, tensors: Iterable[tuple[Value, Any]]) -> None:
-        """Leave the innermost region, which returns these tensors; values built inside are no longer used."""
+    def leave(self, results: Iterable[tuple[Value, Any]]) -> None:
+        """Leave the innermost region, which returns these results; values built inside are no longer used."""
         inner = self._symbols
         self._symbols, self._made = self._outer.pop()
-        for value, fake in tensors:
-            self.tensor(value, fake)
+        for value, recorded in results:
+            self.record(value, recorded)
         self._symbols = inner | self._symbols
 
     @contextmanager
@@ -142,28 +142,27 @@ class Sizes:
         finally:
             self._symbols, self._made = symbols, made
 
-    def tensor(self, value: Value, fake: Any) -> None:
-        """Record a tensor, whose dimensions determine the symbols in its shape."""
-        if not isinstance(fake, torch.Tensor):
-            return
-        for axis, size in enumerate(known_shape(fake)):
-            if isinstance(size, torch.SymInt):
-                self._told(size.node.expr, partial(self._dimension, value, axis))
+    def record(self, value: Value, recorded: Any) -> None:
+        """Record what a value says about sizes.
 
-    def scalar(self, value: Value, size: Any) -> None:
-        """Record a 0-d tensor that holds a size: an input, or the result of `.item()`."""
-        if not isinstance(known(size), SYMBOLIC):
-            return
-        expression = size.node.expr
-        if isinstance(expression, sympy.Eq) and expression.rhs == 1:  # a bool's, which is a number that is equal to 1
-            self._told(expression.lhs, lambda: self._converted(value, "si64"))
-        elif isinstance(expression, sympy.Expr):
-            self._told(expression, lambda: value)
+        Args:
+            value: a tensor, whose dimensions determine the symbols in its shape, or a 0-d tensor that holds a size: an
+                input, or the result of `.item()`.
+            recorded: what export recorded for the value.
+        """
+        if isinstance(recorded, torch.Tensor):
+            for axis, size in enumerate(known_shape(recorded)):
+                if isinstance(size, torch.SymInt):
+                    dimension = partial(self._op, "aten.sym_size.int", _INTEGER, self=value, dim=axis)
+                    self._solve(size.node.expr, dimension)
+        elif isinstance(known(recorded), SYMBOLIC):
+            expression = recorded.node.expr
+            if isinstance(expression, sympy.Eq) and expression.rhs == 1:  # export writes a bool as `symbol == 1`
+                self._solve(expression.lhs, lambda: self._converted(value, "si64"))
+            elif isinstance(expression, sympy.Expr):
+                self._solve(expression, lambda: value)
 
-    def _dimension(self, value: Value, axis: int) -> Value:
-        return self._op("aten.sym_size.int", _INTEGER, self=value, dim=axis)
-
-    def _told(self, expression: sympy.Expr, size: Callable[[], Value]) -> None:
+    def _solve(self, expression: sympy.Expr, size: Callable[[], Value]) -> None:
         """Record where the value of an expression is available, and solve for its symbol if possible."""
         free = [symbol for symbol in expression.free_symbols if symbol not in self._symbols]
         if len(free) != 1:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,7 +16,14 @@ from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.markers import BEGIN, is_marker, marker_op
 from patcomp.frontend_torch.fx.dtypes import element_of, storage_array, type_of
-from patcomp.frontend_torch.fx.nodes import is_assertion, is_size, is_untyped, operator_name
+from patcomp.frontend_torch.fx.nodes import (
+    arguments_of,
+    is_assertion,
+    is_size,
+    is_untyped,
+    operator_name,
+    recorded_results,
+)
 from patcomp.frontend_torch.fx.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
@@ -117,21 +125,16 @@ class _Importer:
         placeholders = {name: node for name, node in named.items() if node.op == "placeholder"}
         self.numbers.update((placeholders[name], value) for name, value in self.signature.fixed_inputs.items())
         for input_name in self.signature.arguments:
-            try:
-                type_ = _type_of(placeholders[input_name].meta["val"])
-            except TypeError as error:
-                self._problem(placeholders[input_name], str(error))
-                continue
-            argument = self.block.insert_arg(type_, len(self.block.args))
-            set_name(argument, input_name)
-            self._defined(placeholders[input_name], Value(argument))
+            node = placeholders[input_name]
+            with self._reporting(node):
+                argument = self.block.insert_arg(_type_of(node.meta["val"]), len(self.block.args))
+                set_name(argument, input_name)
+                self._given(node, Value(argument))
         with self.builder:
-            for node_name in placeholders:
-                if node_name in self.signature.constants and placeholders[node_name].users:
-                    try:
-                        self._constant(placeholders[node_name])
-                    except TypeError as error:
-                        self._problem(placeholders[node_name], str(error))
+            for node in placeholders.values():
+                if node.name in self.signature.constants and node.users:
+                    with self._reporting(node):
+                        self._constant(node)
             for node in nodes:
                 if node.op == "call_function":
                     self._call(node)
@@ -160,12 +163,8 @@ class _Importer:
 
     def _result(self, node: Node) -> Value | None:
         """The program's result for a node; None after a problem."""
-        try:
+        with self._reporting(node):
             return self.sizes.lifted(self._argument(node, None)) if is_size(node) else self._value(node)
-        except SizeError as error:
-            self._problem(node, str(error))
-        except _NotImportedError:
-            assert self.problems  # what it depends on has been reported
         return None
 
     def _value(self, node: Node) -> Value:
@@ -194,11 +193,18 @@ class _Importer:
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
         return Value(op.results[0])
 
-    def _problem(self, node: Node, message: str, advice: str = "") -> None:
-        origin = self._origin(node)
-        self.problems.append(
-            Problem(message, operator_name(node), origin.node, origin.module_path, origin.source, advice)
-        )
+    @contextmanager
+    def _reporting(self, node: Node) -> Iterator[None]:
+        """Record the error of a block as a problem with a node; go on after it, to find all problems."""
+        try:
+            yield
+        except _NotImportedError:
+            assert self.problems  # what the node depends on has been reported
+        except (TypeError, KeyError, OverflowError, InferenceError) as error:
+            self._problem(node, str(error))
+
+    def _problem(self, node: Node, message: str) -> None:
+        self.problems.append(self._origin(node).problem(operator_name(node), message))
 
     def _origin(self, node: Node) -> Origin:
         return self.origins[self.expanded or node]
@@ -244,7 +250,7 @@ class _Importer:
             self.numbers[node] = value
             return
         self.values[node] = value
-        self._told(value, node.meta["val"])
+        self.sizes.record(value, node.meta["val"])
         if value.ssa.name_hint is None:
             set_name(value.ssa, self._name(node))
 
@@ -255,74 +261,52 @@ class _Importer:
             raise TypeError("a decomposition makes a tensor of numbers that cannot be known")
         self.values[node] = self._stored(self._name(node), known)
 
-    def _defined(self, node: Node, value: Value) -> None:
-        self.values[node] = value
-        self._told(value, node.meta["val"])
-
-    def _told(self, value: Value, recorded: Any) -> None:
-        """Record the sizes that a value determines; the value may be a size itself."""
-        if isinstance(recorded, SYMBOLIC):
-            self.sizes.scalar(value, recorded)
-        else:
-            self.sizes.tensor(value, recorded)
-
     def _call(self, node: Node) -> None:
         if is_assertion(node) or (is_untyped(node) and not is_marker(node)):
             return  # `check_complete` made sure that a node without a type is dead
+        with self._reporting(node):
+            self._import(node)
+
+    def _import(self, node: Node) -> None:
         if is_size(node):
             self._size(node)
-            return
-        if node.target is operator.getitem:
+        elif node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, Node)
             assert isinstance(index, int)
             results = self.values.get(source)
             if isinstance(results, list):
                 self.values[node] = results[index]
-            return
-        if is_marker(node):
+        elif is_marker(node):
             self._marker(node)
-            return
-        try:
-            if (lower := self.lowerings.of(node)) is not None:
-                self._custom(node, lower)
-            elif node in self.expansions:
-                self._expand(node, self.expansions[node])
-            elif node.target in CONTROL_FLOW:
-                self._control_flow(node, CONTROL_FLOW[node.target])
-            elif isinstance(node.target, OpOverload):
-                self._operator(node, node.target)
-            else:
-                raise TypeError("it is not an operator that can be converted")
-        except _NotImportedError:
-            return  # what it depends on has been reported
-        except (TypeError, KeyError, OverflowError, InferenceError) as error:
-            self._problem(node, str(error))
+        elif (lower := self.lowerings.of(node)) is not None:
+            self._custom(node, lower)
+        elif node in self.expansions:
+            self._expand(node, self.expansions[node])
+        elif node.target in CONTROL_FLOW:
+            self._control_flow(node, CONTROL_FLOW[node.target])
+        elif isinstance(node.target, OpOverload):
+            self._operator(node, node.target)
+        else:
+            raise TypeError("the node calls no operator that can be converted")
 
     def _size(self, node: Node) -> None:
         """Record a new size from `.item()`; nodes that compute sizes are built where they are used."""
         if operator_name(node) in ("aten._local_scalar_dense", "aten.item"):
             (source,) = node.all_input_nodes
-            try:
-                value = self._value(source)
-            except _NotImportedError:
-                return
+            value = self._value(source)
             if value.rank:  # a tensor of one element has an item too
                 self.builder.location = origin_location(self._origin(node))
                 value = aten.build("aten.view", tensor((), value.element_type), self=value, size=[])
-            self.sizes.scalar(value, node.meta["val"])
+            self.sizes.record(value, node.meta["val"])
 
     def _marker(self, node: Node) -> None:
         """The begin or end of an externalized module's call."""
         self.builder.location = origin_location(self._origin(node))
         tensors: list[tuple[Value, Any]] = []
-        try:
+        with self._reporting(node):
             self.builder.insert(marker_op(node, self._value, self._parameter))
             tensors = [(self._value(tensor), tensor.meta["val"]) for tensor in node.all_input_nodes]
-        except _NotImportedError:
-            pass  # what it depends on has been reported
-        except (TypeError, OverflowError) as error:
-            self._problem(node, str(error))
         (self.sizes.enter if node.target is BEGIN else self.sizes.leave)(tensors)
 
     def _parameter(self, names: Sequence[str]) -> Value | None:
@@ -347,15 +331,14 @@ class _Importer:
 
     def _control_flow(self, node: Node, function: Callable[..., list[Any]]) -> None:
         self.builder.location = origin_location(self._origin(node))
-        types = [_type_of(value) for value in node.meta["val"]]
-        zeros = [partial(self._zeros, value) for value in node.meta["val"]]
+        zeros = [partial(self._zeros, recorded) for recorded in node.meta["val"]]
         results = function(zeros, *self._argument(node.args, None), **node.kwargs)
-        for index, (value, type_) in enumerate(zip(results, types, strict=True)):
-            if value.ssa.type != type_:
+        for index, (value, recorded) in enumerate(zip(results, node.meta["val"], strict=True)):
+            if value.ssa.type != (type_ := _type_of(recorded)):
                 raise TypeError(f"result {index} is {value.type}, but export recorded {type_}")
             if value.ssa.name_hint is None:
                 set_name(value.ssa, f"{self._name(node)}_{index}")
-            self._told(value, node.meta["val"][index])
+            self.sizes.record(value, recorded)
         self.values[node] = results
 
     def _zeros(self, like: torch.Tensor) -> Value:
@@ -370,7 +353,7 @@ class _Importer:
             self._results(node, empty)
             return
         schema = aten.define(str(schema_of_overload(target)))
-        arguments = self._arguments(node, target)
+        arguments = self._arguments(node)
         if schema.name == "aten.as_strided":
             flatten_source(node, arguments)
         if schema.name in _VIEWS:
@@ -382,8 +365,7 @@ class _Importer:
 
         The normalize stage replaces empty results of a static shape.
         """
-        result = node.meta["val"]
-        results = result if isinstance(result, list | tuple) else [result]
+        results = recorded_results(node)
         shapes = [known_shape(value) if isinstance(value, torch.Tensor) else [] for value in results]
         # comparing a dynamic size with 0 would be a guard
         if not shapes or not all(any(isinstance(size, int) and size == 0 for size in shape) for shape in shapes):
@@ -415,37 +397,28 @@ class _Importer:
         self._results(node, [Value(result) for result in op.results])
 
     def _types(self, node: Node) -> list[Attribute]:
-        result = node.meta["val"]
-        results = result if isinstance(result, list | tuple) else [result]
+        results = recorded_results(node)
         if unknown := [value for value in results if not isinstance(value, torch.Tensor)]:
             raise TypeError(f"a result {unknown[0]!r} cannot be converted; only tensors can")
         return [type_of(value) for value in results]
 
     def _results(self, node: Node, made: Sequence[Value]) -> None:
         """Record the values of a node."""
-        result = node.meta["val"]
-        several = isinstance(result, list | tuple)
-        for index, value in enumerate(made):
+        several = isinstance(node.meta["val"], list | tuple)
+        for index, (value, recorded) in enumerate(zip(made, recorded_results(node), strict=True)):
             set_name(value.ssa, f"{self._name(node)}_{index}" if several else self._name(node))
-            fake = result[index] if several else result
-            self.sizes.tensor(value, fake)
-            self.dynamic |= {size.node.expr: size for size in known_shape(fake) if isinstance(size, torch.SymInt)}
+            self.sizes.record(value, recorded)
+            self.dynamic |= {size.node.expr: size for size in known_shape(recorded) if isinstance(size, torch.SymInt)}
         self.values[node] = list(made) if several else made[0]
 
-    def _arguments(self, node: Node, target: OpOverload) -> dict[str, Any]:
+    def _arguments(self, node: Node) -> dict[str, Any]:
+        lengths = {argument.name: argument.N for argument in schema_of_overload(node.target).arguments}
         given: dict[str, Any] = {}
-        for index, argument in enumerate(schema_of_overload(target).arguments):
-            if argument.name in node.kwargs:
-                value = node.kwargs[argument.name]
-            elif index < len(node.args) and not argument.kwarg_only:
-                value = node.args[index]
-            else:
-                continue
-            if argument.name in aten.MEMORY_ARGUMENTS:
-                if isinstance(value, torch.layout) and value is not torch.strided:
-                    raise TypeError(f"tensors of layout {value} cannot be converted")
-                continue
-            given[argument.name] = self._argument(value, argument.N)  # type: ignore[attr-defined]
+        for name, value in arguments_of(node).items():
+            if name not in aten.MEMORY_ARGUMENTS:
+                given[name] = self._argument(value, lengths[name])
+            elif isinstance(value, torch.layout) and value is not torch.strided:
+                raise TypeError(f"tensors of layout {value} cannot be converted")
         return given
 
     def _argument(self, value: Any, length: int | None) -> Any:

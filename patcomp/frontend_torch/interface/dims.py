@@ -157,13 +157,9 @@ def _small_sizes(
 
     def problem(failure: Failure, consequence: str, advice: str) -> Problem:
         where = " and ".join(f"{called[symbol]} is {size}" for symbol, size in failure.sizes)
-        origin = origins[failure.node]
-        return Problem(
-            f"export recorded another shape than the model has where {where}; {consequence}",
+        return origins[failure.node].problem(
             operator_name(failure.node),
-            origin.node,
-            origin.module_path,
-            origin.source,
+            f"export recorded another shape than the model has where {where}; {consequence}",
             f"begin the range of the dimension at 2, Dim('name', min=2), or {advice}",
         )
 

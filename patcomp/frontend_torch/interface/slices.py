@@ -19,9 +19,9 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.fx.nodes import is_assertion, operator_name
+from patcomp.frontend_torch.fx.nodes import arguments_of, graphs_of, is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
-from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree, schema_of_overload
+from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree
 
 Case = Mapping[sympy.Symbol, int]
 """A size for each symbol."""
@@ -73,7 +73,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
         if (length := _wrong_length(node, cases, lengths)) is not None:
             same = (symbol for symbol, other in lengths.items() if other == length)
             symbol = next(same, sympy.Symbol(f"u_{node.name}", integer=True))
-            axis = _arguments(node).get("dim", 0)
+            axis = arguments_of(node).get("dim", 0)
             lengths[symbol], recorded[symbol] = length, node.meta["val"].shape[axis]
             result = _of_length(node, axis, symbol, _range(length, cases, lengths, recorded[symbol]))
             slices.add(node)
@@ -90,8 +90,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
             node.meta = node.meta | {"val": result}
             dynamic.add(node)
     states = {spec.arg.name for spec in program.graph_signature.output_specs if spec.kind != OutputKind.USER_OUTPUT}
-    nested = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)][1:]
-    others = [node for each in (graph, *(module.graph for module in nested)) for node in each.nodes]
+    others = [node for each in (graph, *graphs_of(program)[1:]) for node in each.nodes]
     others = [node for node in others if node not in slices and node.target is not operator.getitem]
     numbers = {number for node in others for number in _numbers(node)}
     if not lengths or any(node.name in states for node in dynamic) or not numbers.isdisjoint(recorded.values()):
@@ -101,15 +100,9 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
     return changed, lengths
 
 
-def _arguments(node: Node) -> dict[str, Any]:
-    """The arguments of an operator by their names."""
-    names = [argument.name for argument in schema_of_overload(node.target).arguments]  # type: ignore[union-attr]
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-
-
 def _numbers(node: Node) -> Iterator[Any]:
     """The numbers in the arguments of a node; those that count dimensions are no sizes."""
-    given = _arguments(node) if isinstance(node.target, OpOverload) else {"": (node.args, node.kwargs)}
+    given = arguments_of(node) if isinstance(node.target, OpOverload) else {"": (node.args, node.kwargs)}
     for name, value in given.items():
         if not name.startswith("dim"):
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, int | float))
@@ -125,7 +118,7 @@ def _wrong_length(node: Node, cases: Sequence[Case], lengths: Lengths) -> Length
     """The length of a slice for which export recorded a number that is wrong at some sizes."""
     if operator_name(node) != "aten.slice.Tensor":
         return None
-    given = _arguments(node)
+    given = arguments_of(node)
     axis, bounds = given.get("dim", 0), (given.get("start"), given.get("end"), given.get("step", 1))
     size, result = (known(value.meta["val"].shape[axis]) for value in (given["self"], node))
     if not isinstance(size, torch.SymInt) or not isinstance(result, int):

@@ -17,11 +17,11 @@ import sympy
 import torch
 from sympy.logic.boolalg import BooleanAtom
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.emit.dims import Range
-from patcomp.frontend_torch.fx.nodes import is_assertion, is_size
+from patcomp.frontend_torch.fx.nodes import graphs_of, is_assertion, is_size
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
@@ -115,10 +115,9 @@ def _cases(ranges: Mapping[sympy.Symbol, Range]) -> Iterator[Case]:
 
 
 def _nodes(program: ExportedProgram) -> Iterator[Node]:
-    for module in program.graph_module.modules():
-        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
-            if isinstance(node.target, OpOverload) and not is_assertion(node) and not is_size(node):
-                yield node
+    for node in (node for graph in graphs_of(program) for node in graph.nodes):
+        if isinstance(node.target, OpOverload) and not is_assertion(node) and not is_size(node):
+            yield node
 
 
 def _shapes(node: Node) -> list[tuple[Any, ...]]:
