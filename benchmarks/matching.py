@@ -24,7 +24,7 @@ from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import FunctionTable, Index, Rewrite, Rule, RuleSet, rule, run
-from patcomp.patterns.driver import walk
+from patcomp.patterns.driver import ops_inside
 
 UNARY = ("relu", "sigmoid", "tanh", "exp", "rsqrt", "neg", "abs", "sin", "cos", "erf")
 MATRIX = tensor((16, 64), "f32")
@@ -124,7 +124,7 @@ def catalog_rules() -> None:
 
     exported = exported_llama(16, get_decomp_table())
     program = TorchConverter().add_exported_program(exported).to_coreai()
-    ops = list(walk(parse_module(program.stages["normalize"])))
+    ops = list(ops_inside(parse_module(program.stages["normalize"])))
     rules = list(default_rules())
     # declarative rules first, which are the ones with patterns to match
     rules.sort(key=lambda each: not each.is_declarative)
@@ -155,7 +155,7 @@ def main() -> None:
         started = time.perf_counter()
         index = Index(misses)
         building = (time.perf_counter() - started) * 1e3
-        sweep_ops = list(walk(block))
+        sweep_ops = list(ops_inside(block))
 
         def states(index: Index = index, sweep_ops: list[Any] = sweep_ops) -> None:
             sweep = index.sweep()

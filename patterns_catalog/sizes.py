@@ -13,7 +13,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import Shape, tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 
 Size = int | Value
 
@@ -57,7 +57,7 @@ def broadcast_sizes(c: Coreai, values: Sequence[Value]) -> list[Size]:
     return sizes
 
 
-def unread(c: Coreai, type_: TypeView) -> Value:
+def unread(c: Coreai, type_: ValueType) -> Value:
     """Stands in for a result that nobody reads."""
     zero = c.broadcast_to(c.constant(0, type_.element_type), [1 if size is None else size for size in type_.shape])
     return c.cast(zero, type_.element_type, result_type=type_.attribute)

@@ -54,12 +54,12 @@ OP = {
     "patcomp/ir/evaluate/elementwise.py": """
 import torch
 
-from patcomp.ir.evaluate.registry import Call, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, implements
 
 
 @implements("coreai.shift")
-def shift(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return x + (1 if call.attribute("direction") == "up" else -1)
+def shift(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return x + (1 if op.attribute("direction") == "up" else -1)
 """,
 }
 OPTIMIZATION = {

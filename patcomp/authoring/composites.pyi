@@ -8,7 +8,7 @@ import numpy as np
 
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.coreai import Branch
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any

@@ -8,14 +8,14 @@ import numpy as np
 
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.coreai import Branch
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult
 
 Location = LocationAttr | None
-Type = TypeView | Attribute
+Type = ValueType | Attribute
 Values = list[Value]
 Operand = Value | SSAValue | float | Sequence[Any] | np.ndarray
 Operands = Sequence[Operand]

@@ -37,7 +37,7 @@ import numpy as np
 
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.coreai import Branch
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute, LocationAttr, SSAValue
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any
@@ -66,7 +66,7 @@ Dtype = str | Attribute | Expression
 List = Sequence[Any] | Expression
 """
 _ATEN = """\
-Type = TypeView | Attribute
+Type = ValueType | Attribute
 Values = list[Value]
 Operand = Value
 Operands = Sequence[Value | None]
@@ -79,7 +79,7 @@ List = Sequence[Any]
 """
 _COREAI = """\
 Location = LocationAttr | None
-Type = TypeView | Attribute
+Type = ValueType | Attribute
 Values = list[Value]
 Operand = Value | SSAValue | float | Sequence[Any] | np.ndarray
 Operands = Sequence[Operand]

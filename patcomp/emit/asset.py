@@ -376,7 +376,7 @@ def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> i
     attached: dict[tuple[str, str], Any] = {}
     ours = resource_attributes(module)
     resource = tools.ir.DenseResourceElementsAttr
-    for op in _walk(program.operation):
+    for op in _inner_operations(program.operation):
         if op.name != "coreai.constant" or not resource.isinstance(op.attributes["value"]):
             continue
         key = same[next(ours).resource_handle.data]
@@ -390,12 +390,12 @@ def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> i
     return size
 
 
-def _walk(op: Any) -> Iterator[Any]:
+def _inner_operations(op: Any) -> Iterator[Any]:
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
                 yield inner.operation
-                yield from _walk(inner.operation)
+                yield from _inner_operations(inner.operation)
 
 
 def parse_with_toolchain(module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from importlib.resources import files
 from typing import Any, ClassVar
 
 from patcomp.ir.builder import Builder
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import (
     AnyAttr,
     ArrayAttr,
@@ -422,11 +422,11 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
     return op
 
 
-def build(name: str, result_types: Attribute | TypeView | Sequence[Attribute | TypeView], **arguments: Any) -> Any:
+def build(name: str, result_types: Attribute | ValueType | Sequence[Attribute | ValueType], **arguments: Any) -> Any:
     """Add an op at the active insertion point; return its `Value`, or the list of `Value`s of several results."""
-    several = not isinstance(result_types, Attribute | TypeView)
-    listed = [result_types] if isinstance(result_types, Attribute | TypeView) else result_types
-    types = [item.attribute if isinstance(item, TypeView) else item for item in listed]
+    several = not isinstance(result_types, Attribute | ValueType)
+    listed = [result_types] if isinstance(result_types, Attribute | ValueType) else result_types
+    types = [item.attribute if isinstance(item, ValueType) else item for item in listed]
     results = [Value(result) for result in Builder.current().insert(create(name, arguments, types)).results]
     return results if several else results[0]
 

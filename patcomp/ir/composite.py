@@ -21,7 +21,7 @@ from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr, composite_declaration, composite_value
 from patcomp.ir.graphs import call_region
 from patcomp.ir.region import RegionOp
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import ArrayAttr, Attribute, DictionaryAttr, Operation, StringAttr, UnitAttr
 
 
@@ -39,7 +39,7 @@ class Composite:
     version: int = 1
 
     def __call__(
-        self, *operands: Value, result_types: Sequence[Attribute | TypeView] | None = None, **given: Any
+        self, *operands: Value, result_types: Sequence[Attribute | ValueType] | None = None, **given: Any
     ) -> Any:
         """Adds the composite at the insertion point and returns its value, or the list of its values.
 
@@ -56,7 +56,7 @@ class Composite:
         missing = [name for name in self.attributes if name not in given]
         if missing or len(operands) > len(self.inputs):
             raise TypeError(f"composite {self.name} takes {self.inputs} and {self.attributes}; missing {missing}")
-        types = [item.attribute if isinstance(item, TypeView) else item for item in result_types or ()]
+        types = [item.attribute if isinstance(item, ValueType) else item for item in result_types or ()]
         declaration = composite_declaration(
             self.name,
             input_names=[name for name, _ in present],

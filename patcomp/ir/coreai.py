@@ -27,7 +27,7 @@ from patcomp.ir.graphs import graph as graph
 from patcomp.ir.infer import InferenceError, infer_types
 from patcomp.ir.rows import Row, Slot
 from patcomp.ir.types import ELEMENT_OF_TORCH, ELEMENT_TYPES, FAMILIES, TensorType, element_name, element_type, tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute, LocationAttr, Region, SSAValue, StringAttr
 
 Branch = Callable[..., Value | Sequence[Value]]
@@ -309,7 +309,7 @@ def _result_types(
 ) -> list[Attribute]:
     if wanted is not None:
         listed = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-        wanted = [item.attribute if isinstance(item, TypeView) else item for item in listed]
+        wanted = [item.attribute if isinstance(item, ValueType) else item for item in listed]
         count = len(wanted) if row.results and row.results[-1].variadic else len(row.results)
         if [isinstance(item, Attribute) for item in wanted] != [True] * count:
             raise TypeError(f"{row.op_name}: result_type= takes a type such as x.type for each result, got {listed}")

@@ -96,26 +96,26 @@ def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
 def origins(location: LocationAttr) -> tuple[Origin, ...]:
     """Every place of the user's program that a location leads back to, in order."""
     found: dict[Origin, None] = {}
-    _walk(location, found, [])
+    _collect(location, found, [])
     return tuple(found)
 
 
 def rules(location: LocationAttr) -> tuple[str, ...]:
     """The names of the rules that made an op, the last one first."""
     names: list[str] = []
-    _walk(location, {}, names)
+    _collect(location, {}, names)
     return tuple(dict.fromkeys(names))
 
 
-def _walk(location: LocationAttr, found: dict[Origin, None], names: list[str]) -> None:
+def _collect(location: LocationAttr, found: dict[Origin, None], names: list[str]) -> None:
     if isinstance(location, FusedLoc):
         for part in _parts(location):
-            _walk(part, found, names)
+            _collect(part, found, names)
     elif isinstance(location, NameLoc):
         child = location.location
         if isinstance(child, FusedLoc):
             names.append(location.desc.data)
-            _walk(child, found, names)
+            _collect(child, found, names)
         else:
             node, _, path = location.desc.data.partition("@")
             file, line = "", 0

@@ -1,6 +1,6 @@
 """The two dialects as the pattern language sees them: their ops, and how to read and build one.
 
-The pattern language knows no op by name. It only needs a `DialectView` of each dialect: op descriptions
+The pattern language knows no op by name. It only needs a `DialectInterface` of each dialect: op descriptions
 by name, the arguments of an op by name, the values of a constant, and a way to build an op.
 """
 
@@ -90,7 +90,7 @@ Sugar = tuple[str, Mapping[str, Any]]
 """The op of a Python operator, and the arguments that the operator fixes."""
 
 
-class DialectView(ABC):
+class DialectInterface(ABC):
     """The interface of a dialect for the pattern language."""
 
     name: str
@@ -260,7 +260,7 @@ def _overloads() -> Mapping[str, tuple[str, ...]]:
     return {base: tuple(names) for base, names in found.items()}
 
 
-class AtenView(DialectView):
+class AtenInterface(DialectInterface):
     """The `aten` dialect. Scalars become 0-d constants if an overload takes a tensor."""
 
     name = "aten"
@@ -415,7 +415,7 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
 # ---- coreai ---------------------------------------------------------------------------------------
 
 
-class CoreaiView(DialectView):
+class CoreaiInterface(DialectInterface):
     """The `coreai` dialect. Axes, shapes and scalars are operands, so a literal matches a constant."""
 
     name = "coreai"
@@ -505,5 +505,5 @@ def _coreai_spec(row: Row) -> OpSpec:
     return OpSpec(row.op_name, (*operands, *attributes), results, pair)
 
 
-aten_namespace = AtenView()
-coreai_namespace = CoreaiView()
+aten_namespace = AtenInterface()
+coreai_namespace = CoreaiInterface()

@@ -13,7 +13,7 @@ from patcomp.ir.types import Shape, element_name, shape_of, static_shape
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
 
 
-class TypeView:
+class ValueType:
     """A tensor type with `shape` as a tuple (None for dynamic) and `element_type`; `.attribute` is xDSL's."""
 
     __slots__ = ("attribute",)
@@ -40,7 +40,7 @@ class TypeView:
         return self.attribute.element_type
 
     def __eq__(self, other: object) -> bool:
-        return self.attribute == (other.attribute if isinstance(other, TypeView) else other)
+        return self.attribute == (other.attribute if isinstance(other, ValueType) else other)
 
     def __hash__(self) -> int:
         return hash(self.attribute)
@@ -60,8 +60,8 @@ class Value:
         self.ssa = ssa
 
     @property
-    def type(self) -> TypeView:
-        return TypeView(self.ssa.type)
+    def type(self) -> ValueType:
+        return ValueType(self.ssa.type)
 
     @property
     def shape(self) -> Shape:

@@ -28,7 +28,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue
 from patcomp.narrowing.float_rounding import rounded_beyond_result
 from patcomp.narrowing.index_uses import POSITIONS, bound_by_use, holds
-from patcomp.narrowing.ranges import TRANSFER, Call, Range, Transfer, converted, hull, number, range_of_type
+from patcomp.narrowing.ranges import TRANSFER, Range, RangedOp, Transfer, converted, hull, number, range_of_type
 from patcomp.narrowing.widths import Widths
 
 NOMINAL = 1 << 30
@@ -242,7 +242,7 @@ class Ranges:
                         self.known[result] = self.facts.nominal(result)
 
     def _aten(self, op: AtenOp, step: Step) -> None:
-        found = step.function(Call(op.name, step.given, step.results, self.range)) if step.function else ()
+        found = step.function(RangedOp(op.name, step.given, step.results, self.range)) if step.function else ()
         ranges = [found] if isinstance(found, Range) else found
         for index, result in enumerate(step.results):
             each = ranges[index] if index < len(ranges) else self.facts.kind(result.ssa).range

@@ -5,8 +5,8 @@ An op without a function has results of unknown range. To teach the analysis an 
 that fits, or write one:
 
     @transfer("abs")
-    def _abs(call: Call) -> Range:
-        x = call.range("self")
+    def _abs(op: RangedOp) -> Range:
+        x = op.range("self")
         ...
 
 Ranges of floats hold for finite values only: a cast of infinities and NaN to integers is undefined in PyTorch.
@@ -105,10 +105,10 @@ def range_of_type(type_: Attribute) -> Range:
 
 
 @dataclass(frozen=True)
-class Call:
+class RangedOp:
     """An op as a transfer function sees it: its arguments by name, and their ranges."""
 
-    op: str
+    name: str
     given: Mapping[str, Any]
     results: Sequence[Value]
     ranges: Callable[[Value], Range]
@@ -141,7 +141,7 @@ class Call:
         return max(1, known * (1 if not dynamic else LONGEST if dynamic == 1 else MOST_ELEMENTS))
 
 
-Transfer = Callable[[Call], Range | Sequence[Range]]
+Transfer = Callable[[RangedOp], Range | Sequence[Range]]
 
 TRANSFER: dict[str, Transfer] = {}
 """The ranges of an op's results, by the op's name."""

@@ -15,9 +15,9 @@ from patcomp.narrowing.ranges import (
     MOST_ELEMENTS,
     TRUE,
     UNKNOWN,
-    Call,
     Number,
     Range,
+    RangedOp,
     Transfer,
     bits,
     converted,
@@ -43,209 +43,209 @@ from patcomp.narrowing.ranges import (
     "squeeze.dim", "squeeze.dims", "t", "transpose.int", "unfold", "unsqueeze", "view", "_unsafe_view",
     "amax", "amin", "max", "min", "mean", "mean.dim",
 )  # fmt: skip
-def _moved(call: Call) -> Range:
-    return call.range("self")
+def _moved(op: RangedOp) -> Range:
+    return op.range("self")
 
 
 @transfer("split_with_sizes", "split.Tensor", "unbind.int")
-def _split(call: Call) -> Sequence[Range]:
-    return [call.range("self")] * len(call.results)
+def _split(op: RangedOp) -> Sequence[Range]:
+    return [op.range("self")] * len(op.results)
 
 
 @transfer("cat", "stack")
-def _joined(call: Call) -> Range:
-    return call.range("tensors")
+def _joined(op: RangedOp) -> Range:
+    return op.range("tensors")
 
 
 @transfer("copy")
-def _copied(call: Call) -> Range:
-    return call.range("src")
+def _copied(op: RangedOp) -> Range:
+    return op.range("src")
 
 
 @transfer("embedding")
-def _embedded(call: Call) -> Range:
-    return call.range("weight")
+def _embedded(op: RangedOp) -> Range:
+    return op.range("weight")
 
 
 @transfer("constant_pad_nd")
-def _padded(call: Call) -> Range:
-    return hull([call.range("self"), call.range("value")])
+def _padded(op: RangedOp) -> Range:
+    return hull([op.range("self"), op.range("value")])
 
 
 @transfer("scatter.src", "select_scatter", "slice_scatter")
-def _written(call: Call) -> Range:
-    return hull([call.range("self"), call.range("src")])
+def _written(op: RangedOp) -> Range:
+    return hull([op.range("self"), op.range("src")])
 
 
 @transfer("scatter.value")
-def _filled(call: Call) -> Range:
-    return hull([call.range("self"), call.range("value")])
+def _filled(op: RangedOp) -> Range:
+    return hull([op.range("self"), op.range("value")])
 
 
 @transfer("masked_scatter")
-def _scattered(call: Call) -> Range:
-    return hull([call.range("self"), call.range("source")])
+def _scattered(op: RangedOp) -> Range:
+    return hull([op.range("self"), op.range("source")])
 
 
 @transfer("index_put", "_index_put_impl", "_unsafe_index_put")
-def _put(call: Call) -> Range:
-    old, new = call.range("self"), call.range("values")
-    return total(old, _several(new, call.length(None, "values"))) if call.given["accumulate"] else hull([old, new])
+def _put(op: RangedOp) -> Range:
+    old, new = op.range("self"), op.range("values")
+    return total(old, _several(new, op.length(None, "values"))) if op.given["accumulate"] else hull([old, new])
 
 
 @transfer("scatter_add")
-def _added(call: Call) -> Range:
-    return total(call.range("self"), _several(call.range("src"), call.length(None, "src")))
+def _added(op: RangedOp) -> Range:
+    return total(op.range("self"), _several(op.range("src"), op.length(None, "src")))
 
 
 @transfer("scatter_reduce.two", "scatter.reduce")
-def _reduced(call: Call) -> Range:
-    kind, old, new = call.given["reduce"], call.range("self"), call.range("src")
+def _reduced(op: RangedOp) -> Range:
+    kind, old, new = op.given["reduce"], op.range("self"), op.range("src")
     if kind in ("amax", "amin", "mean"):
         return hull([old, new])
-    return total(old, _several(new, call.length(None, "src"))) if kind in ("sum", "add") else UNKNOWN
+    return total(old, _several(new, op.length(None, "src"))) if kind in ("sum", "add") else UNKNOWN
 
 
 @transfer("where.self", "where.Scalar", "where.ScalarSelf", "where.ScalarOther")
-def _chosen(call: Call) -> Range:
-    condition = call.range("condition")
+def _chosen(op: RangedOp) -> Range:
+    condition = op.range("condition")
     chosen = {0: ["other"], 1: ["self"]}.get(condition.point, ["self", "other"])  # type: ignore[arg-type]
-    return hull(map(call.range, chosen))
+    return hull(map(op.range, chosen))
 
 
 # ---- new tensors ---------------------------------------------------------------------------------
 
 
 @transfer("full", "full_like")
-def _full(call: Call) -> Range:
-    value = call.range("fill_value")
-    return value if call.of_floats else _whole(value)
+def _full(op: RangedOp) -> Range:
+    value = op.range("fill_value")
+    return value if op.of_floats else _whole(value)
 
 
 @transfer("empty_permuted")
-def _uninitialized(call: Call) -> Range:
+def _uninitialized(op: RangedOp) -> Range:
     return FALSE  # zeros, after lowering
 
 
 @transfer("scalar_tensor")
-def _scalar(call: Call) -> Range:
-    value = call.range("s")
-    return value if call.of_floats else _whole(value)
+def _scalar(op: RangedOp) -> Range:
+    value = op.range("s")
+    return value if op.of_floats else _whole(value)
 
 
 @transfer("arange.start_step")
-def _counted(call: Call) -> Range:
-    start, end, step = call.range("start"), call.range("end"), call.range("step")
-    count = call.results[0].shape[0]
+def _counted(op: RangedOp) -> Range:
+    start, end, step = op.range("start"), op.range("end"), op.range("step")
+    count = op.results[0].shape[0]
     last = (LONGEST if count is None else max(1, count)) - 1
     if not last:
         return start
     bounds = hull([start, total(start, product(step, number(last)))])
-    if call.of_floats or step.low <= 0 or end.size:
+    if op.of_floats or step.low <= 0 or end.size:
         return bounds
     return bounds.clipped(Range(start.low, max(start.low, end.high - 1)))
 
 
 @transfer("tril_indices", "triu_indices")
-def _of_triangle(call: Call) -> Range:
-    sizes = hull([call.range("row"), call.range("col")])
+def _of_triangle(op: RangedOp) -> Range:
+    sizes = hull([op.range("row"), op.range("col")])
     return Range(0, max(0, sizes.high - 1))
 
 
 @transfer("sym_size.int")
-def _size(call: Call) -> Range:
-    x = call.given["self"]
-    known = x.shape[call.given["dim"] % x.rank]
+def _size(op: RangedOp) -> Range:
+    x = op.given["self"]
+    known = x.shape[op.given["dim"] % x.rank]
     return Range(0, LONGEST, size=True) if known is None else number(known)
 
 
 # ---- positions -----------------------------------------------------------------------------------
 
 
-def _position(call: Call, dim: Any) -> Range:
-    return Range(0, call.length(dim) - 1)
+def _position(op: RangedOp, dim: Any) -> Range:
+    return Range(0, op.length(dim) - 1)
 
 
 @transfer("argmax", "argmin")
-def _where_extreme(call: Call) -> Range:
-    return _position(call, call.given["dim"])
+def _where_extreme(op: RangedOp) -> Range:
+    return _position(op, op.given["dim"])
 
 
 @transfer("nonzero")
-def _where_not_zero(call: Call) -> Range:
-    sizes = [LONGEST if size is None else size for size in call.given["self"].shape]
+def _where_not_zero(op: RangedOp) -> Range:
+    sizes = [LONGEST if size is None else size for size in op.given["self"].shape]
     return Range(0, max([1, *sizes]) - 1)
 
 
 @transfer("max.dim", "min.dim", "sort", "sort.stable", "topk", "cummax", "cummin")
-def _with_positions(call: Call) -> Sequence[Range]:
-    return [call.range("self"), _position(call, call.given["dim"])]
+def _with_positions(op: RangedOp) -> Sequence[Range]:
+    return [op.range("self"), _position(op, op.given["dim"])]
 
 
 @transfer("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def _pooled(call: Call) -> Sequence[Range]:
-    axes = range(-3 if "3d" in call.op else -2, 0)
-    return [call.range("self"), _position(call, list(axes))]
+def _pooled(op: RangedOp) -> Sequence[Range]:
+    axes = range(-3 if "3d" in op.name else -2, 0)
+    return [op.range("self"), _position(op, list(axes))]
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------
 
 
-def _scaled(call: Call, name: str) -> Range:
+def _scaled(op: RangedOp, name: str) -> Range:
     """An operand times `alpha`."""
-    return product(call.range(name), call.range(call.given.get("alpha", 1)))
+    return product(op.range(name), op.range(op.given.get("alpha", 1)))
 
 
 @transfer("add.Tensor", "add.Scalar")
-def _add(call: Call) -> Range:
-    return total(call.range("self"), _scaled(call, "other"))
+def _add(op: RangedOp) -> Range:
+    return total(op.range("self"), _scaled(op, "other"))
 
 
 @transfer("sub.Tensor", "sub.Scalar")
-def _sub(call: Call) -> Range:
-    return total(call.range("self"), negative(_scaled(call, "other")))
+def _sub(op: RangedOp) -> Range:
+    return total(op.range("self"), negative(_scaled(op, "other")))
 
 
 @transfer("rsub.Scalar", "rsub.Tensor")
-def _rsub(call: Call) -> Range:
-    return total(call.range("other"), negative(_scaled(call, "self")))
+def _rsub(op: RangedOp) -> Range:
+    return total(op.range("other"), negative(_scaled(op, "self")))
 
 
 @transfer("mul.Tensor", "mul.Scalar")
-def _mul(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _mul(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     if a.size and b.size:
         return Range(0, MOST_ELEMENTS, size=True)
-    if _same(call, "self", "other"):
+    if _same(op, "self", "other"):
         square = product(magnitude(a), magnitude(a))
         return replace(square, rounded=a.rounded)
     return product(a, b)
 
 
-def _same(call: Call, *names: str) -> bool:
-    first, second = (call.given[name] for name in names)
+def _same(op: RangedOp, *names: str) -> bool:
+    first, second = (op.given[name] for name in names)
     return isinstance(first, Value) and first == second
 
 
 @transfer("neg")
-def _neg(call: Call) -> Range:
-    return negative(call.range("self"))
+def _neg(op: RangedOp) -> Range:
+    return negative(op.range("self"))
 
 
 @transfer("abs")
-def _abs(call: Call) -> Range:
-    return magnitude(call.range("self"))
+def _abs(op: RangedOp) -> Range:
+    return magnitude(op.range("self"))
 
 
 @transfer("sign")
-def _sign(call: Call) -> Range:
-    x = call.range("self")
+def _sign(op: RangedOp) -> Range:
+    x = op.range("self")
     return Range(-1 if x.low < 0 else 0 if x.low == 0 else 1, 1 if x.high > 0 else 0 if x.high == 0 else -1)
 
 
 @transfer("div.Tensor", "div.Scalar")
-def _div(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _div(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     if b.low <= 0 <= b.high:
         return replace(UNKNOWN, rounded=a.rounded or b.rounded)
     return span((_over(x, y) for x in (a.low, a.high) for y in (b.low, b.high)), (a, b))
@@ -256,11 +256,11 @@ def _over(a: Number, b: Number) -> Number:
 
 
 @transfer("div.Tensor_mode", "div.Scalar_mode")
-def _rounded_div(call: Call) -> Range:
-    if call.of_floats:
-        return replace(UNKNOWN, rounded=hull([call.range("self"), call.range("other")]).rounded)
-    a, b = call.range("self"), call.range("other")
-    floor = call.given["rounding_mode"] == "floor"
+def _rounded_div(op: RangedOp) -> Range:
+    if op.of_floats:
+        return replace(UNKNOWN, rounded=hull([op.range("self"), op.range("other")]).rounded)
+    a, b = op.range("self"), op.range("other")
+    floor = op.given["rounding_mode"] == "floor"
     if b.low <= 0 <= b.high or not all(map(math.isfinite, (a.low, a.high, b.low, b.high))):
         largest = magnitude(a).high
         return Range(-largest, largest)
@@ -273,24 +273,24 @@ def _truncated(a: int, b: int) -> int:
 
 
 @transfer("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-def _remainder(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
-    if call.of_floats:
+def _remainder(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
+    if op.of_floats:
         return Range(min(0, b.low), max(0, b.high), a.rounded or b.rounded)
     low, high = min(0, b.low + 1), max(0, b.high - 1)
     return Range(0, min(high, a.high)) if a.low >= 0 and b.low > 0 else Range(low, high)
 
 
 @transfer("fmod.Tensor", "fmod.Scalar")
-def _fmod(call: Call) -> Range:
-    a, b = call.range("self"), magnitude(call.range("other"))
-    largest = b.high if call.of_floats else max(0, b.high - 1)
+def _fmod(op: RangedOp) -> Range:
+    a, b = op.range("self"), magnitude(op.range("other"))
+    largest = b.high if op.of_floats else max(0, b.high - 1)
     return Range(max(min(a.low, 0), -largest), min(max(a.high, 0), largest), a.rounded or b.rounded)
 
 
 @transfer("gcd")
-def _gcd(call: Call) -> Range:
-    return Range(0, max(magnitude(call.range("self")).high, magnitude(call.range("other")).high))
+def _gcd(op: RangedOp) -> Range:
+    return Range(0, max(magnitude(op.range("self")).high, magnitude(op.range("other")).high))
 
 
 _LARGEST_POWER = 64
@@ -298,11 +298,11 @@ _LARGEST_POWER = 64
 
 
 @transfer("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
-def _pow(call: Call) -> Range:
-    x, exponent = call.range("self"), call.range("exponent")
+def _pow(op: RangedOp) -> Range:
+    x, exponent = op.range("self"), op.range("exponent")
     even = exponent.point is not None and exponent.point % 2 == 0
     positive = even or x.low >= 0
-    if call.of_floats:
+    if op.of_floats:
         return Range(0 if positive else -math.inf, math.inf, x.rounded or exponent.rounded)
     largest, power = magnitude(x).high, max(0, exponent.high)  # negative powers are -1, 0 or 1
     high: Number = math.inf
@@ -320,38 +320,38 @@ def _several(x: Range, count: int) -> Range:
 
 
 @transfer("sum.dim_IntList", "sum")
-def _sum(call: Call) -> Range:
-    return _several(call.range("self"), call.length(call.given.get("dim")))
+def _sum(op: RangedOp) -> Range:
+    return _several(op.range("self"), op.length(op.given.get("dim")))
 
 
 @transfer("cumsum")
-def _cumsum(call: Call) -> Range:
-    return repeated(call.range("self"), call.length(call.given["dim"]))
+def _cumsum(op: RangedOp) -> Range:
+    return repeated(op.range("self"), op.length(op.given["dim"]))
 
 
 @transfer("prod", "prod.dim_int", "cumprod")
-def _prod(call: Call) -> Range:
-    x, count = call.range("self"), call.length(call.given.get("dim"))
+def _prod(op: RangedOp) -> Range:
+    x, count = op.range("self"), op.length(op.given.get("dim"))
     largest = magnitude(x).high
     high: Number = 1 if largest <= 1 else math.inf
-    if largest > 1 and count <= _LARGEST_POWER and math.isfinite(largest) and not call.of_floats:
+    if largest > 1 and count <= _LARGEST_POWER and math.isfinite(largest) and not op.of_floats:
         high = largest**count
     return Range(0 if x.low >= 0 else -high, high, x.rounded)
 
 
 @transfer("mm", "bmm", "matmul", "_int_mm")
-def _matrix_product(call: Call) -> Range:
-    left, right = [value for value in call.given.values() if isinstance(value, Value)][:2]
+def _matrix_product(op: RangedOp) -> Range:
+    left, right = [value for value in op.given.values() if isinstance(value, Value)][:2]
     inner = left.shape[-1]
-    return _several(product(call.range(left), call.range(right)), LONGEST if inner is None else max(1, inner))
+    return _several(product(op.range(left), op.range(right)), LONGEST if inner is None else max(1, inner))
 
 
 # ---- bits and truth ------------------------------------------------------------------------------
 
 
 @transfer("bitwise_and.Tensor", "bitwise_and.Scalar")
-def _and(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _and(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     if a.point is not None and b.point is not None:
         return number(int(a.point) & int(b.point))
     if a.low >= 0 or b.low >= 0:
@@ -360,59 +360,59 @@ def _and(call: Call) -> Range:
 
 
 @transfer("bitwise_or.Tensor", "bitwise_or.Scalar", "bitwise_xor.Tensor", "bitwise_xor.Scalar")
-def _or(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _or(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     largest = max(bits(a), bits(b))
     return Range(0 if a.low >= 0 and b.low >= 0 else -largest, largest - 1)
 
 
 @transfer("bitwise_not")
-def _not(call: Call) -> Range:
-    x = call.range("self")
-    return Range(1 - x.high, 1 - x.low) if call.results[0].dtype == "i1" else Range(-1 - x.high, -1 - x.low)
+def _not(op: RangedOp) -> Range:
+    x = op.range("self")
+    return Range(1 - x.high, 1 - x.low) if op.results[0].dtype == "i1" else Range(-1 - x.high, -1 - x.low)
 
 
 @transfer("logical_not")
-def _logical_not(call: Call) -> Range:
-    x = converted(call.range("self"), "i1", "i1")
+def _logical_not(op: RangedOp) -> Range:
+    x = converted(op.range("self"), "i1", "i1")
     return Range(1 - x.high, 1 - x.low)
 
 
 @transfer("lt.Tensor", "lt.Scalar")
-def _lt(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _lt(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     return TRUE if a.high < b.low else FALSE if a.low >= b.high else BOOL
 
 
 @transfer("le.Tensor", "le.Scalar")
-def _le(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _le(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     return TRUE if a.high <= b.low else FALSE if a.low > b.high else BOOL
 
 
 @transfer("gt.Tensor", "gt.Scalar")
-def _gt(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _gt(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     return TRUE if a.low > b.high else FALSE if a.high <= b.low else BOOL
 
 
 @transfer("ge.Tensor", "ge.Scalar")
-def _ge(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _ge(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     return TRUE if a.low >= b.high else FALSE if a.high < b.low else BOOL
 
 
 @transfer("eq.Tensor", "eq.Scalar")
-def _eq(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _eq(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     if a.high < b.low or b.high < a.low:
         return FALSE
     return TRUE if a.point is not None and a.point == b.point else BOOL
 
 
 @transfer("ne.Tensor", "ne.Scalar")
-def _ne(call: Call) -> Range:
-    a, b = call.range("self"), call.range("other")
+def _ne(op: RangedOp) -> Range:
+    a, b = op.range("self"), op.range("other")
     if a.high < b.low or b.high < a.low:
         return TRUE
     return FALSE if a.point is not None and a.point == b.point else BOOL
@@ -422,15 +422,15 @@ def _ne(call: Call) -> Range:
 
 
 @transfer("clamp", "hardtanh")
-def _clamp(call: Call) -> Range:
-    x = call.range("self")
+def _clamp(op: RangedOp) -> Range:
+    x = op.range("self")
     for name, bound in (("min", "low"), ("max", "high")):
-        limit = call.given.get(name, call.given.get(f"{name}_val"))
+        limit = op.given.get(name, op.given.get(f"{name}_val"))
         if limit is None:
             continue
-        given = call.range(limit)
+        given = op.range(limit)
         x = _larger(x, given) if bound == "low" else _smaller(x, given)
-    return x if call.of_floats else _whole(x)
+    return x if op.of_floats else _whole(x)
 
 
 def _larger(a: Range, b: Range) -> Range:
@@ -442,23 +442,23 @@ def _smaller(a: Range, b: Range) -> Range:
 
 
 @transfer("maximum")
-def _maximum(call: Call) -> Range:
-    return _larger(call.range("self"), call.range("other"))
+def _maximum(op: RangedOp) -> Range:
+    return _larger(op.range("self"), op.range("other"))
 
 
 @transfer("minimum")
-def _minimum(call: Call) -> Range:
-    return _smaller(call.range("self"), call.range("other"))
+def _minimum(op: RangedOp) -> Range:
+    return _smaller(op.range("self"), op.range("other"))
 
 
 @transfer("relu")
-def _relu(call: Call) -> Range:
-    return _larger(call.range("self"), FALSE)
+def _relu(op: RangedOp) -> Range:
+    return _larger(op.range("self"), FALSE)
 
 
 @transfer("floor", "ceil", "round", "trunc")
-def _to_whole(call: Call) -> Range:
-    x = call.range("self")
+def _to_whole(op: RangedOp) -> Range:
+    x = op.range("self")
     low = math.floor(x.low) if math.isfinite(x.low) else x.low
     return replace(x, low=low, high=math.ceil(x.high) if math.isfinite(x.high) else x.high)
 
@@ -470,9 +470,9 @@ def _whole(x: Range) -> Range:
 
 
 @transfer("_to_copy")
-def _cast(call: Call) -> Range:
-    source, target = call.given["self"].dtype, call.results[0].dtype
-    return converted(call.range("self"), source, target)
+def _cast(op: RangedOp) -> Range:
+    source, target = op.given["self"].dtype, op.results[0].dtype
+    return converted(op.range("self"), source, target)
 
 
 # ---- functions of floats -------------------------------------------------------------------------
@@ -488,8 +488,8 @@ _BOUNDED = {
 
 
 def _bounded(low: Number, high: Number) -> Transfer:
-    def function(call: Call) -> Range:
-        x = call.range(next(value for value in call.given.values() if isinstance(value, Value)))
+    def function(op: RangedOp) -> Range:
+        x = op.range(next(value for value in op.given.values() if isinstance(value, Value)))
         return Range(low, high, x.rounded)
 
     return function
@@ -503,8 +503,8 @@ _SMALLEST = {"f64": 2.0**-1074, "f16": 2.0**-24}
 
 
 def _logarithm(base: float) -> Transfer:
-    def function(call: Call) -> Range:
-        x, smallest = call.range("self"), _SMALLEST.get(call.results[0].dtype, 2.0**-149)
+    def function(op: RangedOp) -> Range:
+        x, smallest = op.range("self"), _SMALLEST.get(op.results[0].dtype, 2.0**-149)
         low, high = (
             math.inf if bound == math.inf else math.log(max(bound, smallest), base) for bound in (x.low, x.high)
         )
@@ -518,17 +518,17 @@ for _name, _base in {"log": math.e, "log2": 2.0, "log10": 10.0}.items():
 
 
 @transfer("sqrt")
-def _sqrt(call: Call) -> Range:
-    x = call.range("self")
+def _sqrt(op: RangedOp) -> Range:
+    x = op.range("self")
     return Range(math.sqrt(max(x.low, 0)), math.sqrt(max(x.high, 0)), x.rounded)
 
 
 @transfer("rsqrt", "reciprocal")
-def _inverse(call: Call) -> Range:
-    x = call.range("self")
+def _inverse(op: RangedOp) -> Range:
+    x = op.range("self")
     return Range(0, math.inf, x.rounded) if x.low >= 0 else replace(UNKNOWN, rounded=x.rounded)
 
 
 @transfer("logical_and", "logical_or", "any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
-def _truth(call: Call) -> Range:
+def _truth(op: RangedOp) -> Range:
     return BOOL

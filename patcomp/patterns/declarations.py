@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, overload
 
 from patcomp.errors import RuleError
-from patcomp.ir.namespaces import DialectView, aten_namespace
+from patcomp.ir.namespaces import DialectInterface, aten_namespace
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.fragment import Fragment
@@ -26,7 +26,7 @@ from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import Pattern, captures_of, place_of
 from patcomp.patterns.rule import Rule, RuleFunction
 from patcomp.patterns.stage import Stage
-from patcomp.patterns.targets import TargetNamespace, TargetView, composites, target_parts
+from patcomp.patterns.targets import TargetBuilder, TargetNamespace, composites, target_parts
 
 
 class Rewrite:
@@ -63,8 +63,8 @@ def rule(function: Callable[..., Rewrite], /) -> Rule: ...
 def rule(
     *,
     stage: str = ...,
-    source: DialectView = ...,
-    target: TargetView = ...,
+    source: DialectInterface = ...,
+    target: TargetBuilder = ...,
     example: Mapping[str, Any] | None = ...,
     priority: int = ...,
     name: str | None = ...,
@@ -77,8 +77,8 @@ def rule(
     /,
     *,
     stage: str = Stage.RECOVER,
-    source: DialectView = aten_namespace,
-    target: TargetView = composites,
+    source: DialectInterface = aten_namespace,
+    target: TargetBuilder = composites,
     example: Mapping[str, Any] | None = None,
     priority: int = 0,
     name: str | None = None,

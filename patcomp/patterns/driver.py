@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +64,7 @@ def run(
     driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed)
     limit = max_rewrites
     while True:
-        ops = list(walk(scope))
+        ops = list(ops_inside(scope))
         if limit is None:
             limit = 1000 + 20 * len(ops)
         if not driver.sweep(ops, limit):
@@ -73,19 +73,12 @@ def run(
             raise driver.endless(f"after {max_sweeps} sweeps over the module the rules still rewrite it")
 
 
-def walk(scope: Scope) -> Iterator[Operation]:
+def ops_inside(scope: Scope) -> Iterator[Operation]:
     """The ops inside a scope in order, regions after the op that has them; an op itself is not included."""
-    blocks: Iterable[Block] = [scope] if isinstance(scope, Block) else ()
-    regions: Iterable[Region] = [scope] if isinstance(scope, Region) else ()
+    ops = iter(scope.walk())
     if isinstance(scope, Operation):
-        regions = scope.regions
-    for region in regions:
-        blocks = [*blocks, *region.blocks]
-    for block in blocks:
-        for op in block.ops:
-            yield op
-            if op.regions:
-                yield from walk(op)
+        next(ops)
+    return ops
 
 
 class _Driver:
@@ -136,7 +129,7 @@ class _Driver:
             for new in created:
                 pending.append((new, self.states.visit(new)))
                 if new.regions:
-                    pending.extend((inner, self.states.visit(inner)) for inner in walk(new))
+                    pending.extend((inner, self.states.visit(inner)) for inner in ops_inside(new))
             pending.extend((user, self.states.visit(user)) for user in users if user not in created)
 
     def _first(self, op: Operation, rules: Sequence[Rule]) -> tuple[list[Operation], list[SSAValue]] | None:

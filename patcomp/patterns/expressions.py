@@ -137,7 +137,7 @@ class Expression:
         return Unary("-", operator.neg, 8, self)
 
     def __abs__(self) -> Expression:
-        return Call("abs", abs, self)
+        return FunctionCall("abs", abs, self)
 
     def __and__(self, other: object) -> Expression:
         return Both(self, other)
@@ -361,7 +361,7 @@ class Item(_Compound):
         yield self
 
 
-class Call(_Compound):
+class FunctionCall(_Compound):
     """A function of the values of expressions."""
 
     def __init__(self, name: str, function: Callable[..., Any], *parts: Any):
@@ -457,7 +457,7 @@ def tag(name: str) -> Expression:
 
 def call(function: Callable[..., Any], *arguments: Any) -> Expression:
     """The result of a function of the values of expressions: `call(sorted, p.values) == p.values`."""
-    return Call(function.__name__.strip("_"), function, *arguments)
+    return FunctionCall(function.__name__.strip("_"), function, *arguments)
 
 
 def check(text: str, function: Callable[[Any], Any]) -> Expression:

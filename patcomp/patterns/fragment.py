@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.ir.namespaces import DialectView, aten_namespace
+from patcomp.ir.namespaces import DialectInterface, aten_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import OpResult
 from patcomp.patterns.language import SourceNamespace
@@ -39,7 +39,7 @@ class Fragment:
         return match if match is not None and value.ssa in match.replaced else None
 
 
-def fragment(function: Callable[..., Any], *, source: DialectView = aten_namespace) -> Fragment:
+def fragment(function: Callable[..., Any], *, source: DialectInterface = aten_namespace) -> Fragment:
     """Declares a fragment: a function of the source namespace and the captures that returns a pattern and a list of
     conditions.
 

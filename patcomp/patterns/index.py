@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from patcomp.ir.constants import is_constant
-from patcomp.ir.namespaces import DialectView
+from patcomp.ir.namespaces import DialectInterface
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
@@ -54,7 +54,7 @@ class _Plan:
     """Other properties in which operands may stand: only how many counts."""
     rules: list[Rule] = field(default_factory=list)
     """Rules that take every op of the name."""
-    view: DialectView | None = None
+    dialect: DialectInterface | None = None
 
 
 class Index:
@@ -68,12 +68,12 @@ class Index:
         self._literals: dict[Any, Any] = {}
         self._accepts: dict[int, list[Rule]] = {}
         self._order: dict[int, tuple[int, int, int]] = {}
-        self._constant_view: DialectView | None = None
+        self._constant_dialect: DialectInterface | None = None
         self._numbers = 0
         for position, rule in enumerate(rule for rule in rules if rule.stage is not Stage.IMPORT):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
             pattern = rule.pattern
-            for test in self._alternatives(self._test(pattern.root, pattern.view)) if pattern else ():
+            for test in self._alternatives(self._test(pattern.root, pattern.dialect)) if pattern else ():
                 self._accepts.setdefault(test[1], []).append(rule)
             for name in rule.ops if pattern is None else ():
                 self._plans.setdefault(name, _Plan()).rules.append(rule)
@@ -85,29 +85,29 @@ class Index:
 
     # ---- rules to tests --------------------------------------------------------------------------
 
-    def _test(self, pattern: Any, view: DialectView) -> Any:
+    def _test(self, pattern: Any, dialect: DialectInterface) -> Any:
         if not isinstance(pattern, OpNode | AnyOf):
-            return self._new_test(pattern, view)
+            return self._new_test(pattern, dialect)
         # nodes are shared: a pattern with many alternatives has far more paths than nodes
         if id(pattern) not in self._tests:
-            self._tests[id(pattern)] = (pattern, self._new_test(pattern, view))
+            self._tests[id(pattern)] = (pattern, self._new_test(pattern, dialect))
         return self._tests[id(pattern)][1]
 
-    def _new_test(self, pattern: Any, view: DialectView) -> Any:
+    def _new_test(self, pattern: Any, dialect: DialectInterface) -> Any:
         if isinstance(pattern, OpNode | ResultNode):
             node, index = (pattern, 0) if isinstance(pattern, OpNode) else (pattern.node, pattern.index)
-            return ("op", self._op_test(node, view), index)
+            return ("op", self._op_test(node, dialect), index)
         if isinstance(pattern, AnyOf):
-            tests = tuple(dict.fromkeys(self._test(alternative, view) for alternative in pattern.alternatives))
+            tests = tuple(dict.fromkeys(self._test(alternative, dialect) for alternative in pattern.alternatives))
             return WILD if WILD in tests else tests[0] if len(tests) == 1 else ("or", tests)
         if isinstance(pattern, Const | Number):
-            self._constant_view = view
+            self._constant_dialect = dialect
             literal = pattern.literal if isinstance(pattern, Number) else ANY
             key = (type(literal).__name__, repr(literal))
             self._literals[key] = literal
             return ("constant", self._constant_tests.setdefault(key, self._next(key, self._constant_tests)))
         if isinstance(pattern, list):
-            return ("list", tuple(self._test(item, view) for item in pattern))
+            return ("list", tuple(self._test(item, dialect) for item in pattern))
         if pattern is ANY or pattern is LAST or isinstance(pattern, PatternNode | Attr):
             return WILD
         key = (type(pattern).__name__, repr(pattern))
@@ -119,16 +119,16 @@ class Index:
             self._numbers += 1
         return self._numbers
 
-    def _op_test(self, node: OpNode, view: DialectView) -> int:
+    def _op_test(self, node: OpNode, dialect: DialectInterface) -> int:
         arguments = tuple(
-            (name, WILD if node.spec.argument(name).kind == "element type" else self._test(pattern, view))
+            (name, WILD if node.spec.argument(name).kind == "element type" else self._test(pattern, dialect))
             for name, pattern in node.arguments.items()
         )
-        key = (view.name, node.spec.name, arguments)
+        key = (dialect.name, node.spec.name, arguments)
         if key not in self._op_tests:
             self._op_tests[key] = self._next(key, self._op_tests)
             plan = self._plans.setdefault(node.spec.op_name, _Plan())
-            plan.view = view
+            plan.dialect = dialect
             plan.tests.append(_OpTest(self._op_tests[key], node, arguments))
             if node.spec.composite is not None:
                 plan.tested |= dict.fromkeys(("declaration", "options", "recover"))
@@ -178,25 +178,25 @@ class Index:
         attribute = op.properties["value"]
         state = self._by_constant.get(attribute)
         if state is None:
-            view, value = self._constant_view, op.results[0]
-            assert view is not None
-            if view.constant_values(value) is None:
+            dialect, value = self._constant_dialect, op.results[0]
+            assert dialect is not None
+            if dialect.constant_values(value) is None:
                 return self._none  # a weight: no rule looks at its values
             tests = frozenset(
                 number
                 for key, number in self._constant_tests.items()
-                if self._literals[key] is ANY or view.constant_equals(value, self._literals[key])
+                if self._literals[key] is ANY or dialect.constant_equals(value, self._literals[key])
             )
             state = self._by_constant[attribute] = self._state(tests, op.name)
         return state
 
     def _compute(self, op: Operation, plan: _Plan, sweep: Sweep) -> _State:
         """The state of an op, by trying every test of its name."""
-        if plan.view is None:
+        if plan.dialect is None:
             return self._state(frozenset(), op.name)
         # ops of one name have one description, but for the calls of composites
         specs = {id(spec): spec for spec in (test.node.spec for test in plan.tests)}
-        arguments = {key: plan.view.arguments_of(op, spec) for key, spec in specs.items() if spec.describes(op)}
+        arguments = {key: plan.dialect.arguments_of(op, spec) for key, spec in specs.items() if spec.describes(op)}
         held = frozenset(
             test.number
             for test in plan.tests
@@ -251,7 +251,7 @@ class Sweep:
     def _below(self, op: Operation) -> _State | None:
         """The state of the op that makes an operand; a constant gets its own when a rule first looks at a user."""
         state = self._states.get(id(op))
-        if state is None and is_constant(op) and self._index._constant_view is not None:
+        if state is None and is_constant(op) and self._index._constant_dialect is not None:
             state = self._states[id(op)] = self._constant(op)
         return state
 
@@ -308,6 +308,6 @@ class Sweep:
     def _structure(self, attribute: Attribute, plan: _Plan) -> int:
         known = self._structures.get(id(attribute))
         if known is None:
-            assert plan.view is not None
-            known = self._structures[id(attribute)] = (attribute, plan.view.operands_in(attribute))
+            assert plan.dialect is not None
+            known = self._structures[id(attribute)] = (attribute, plan.dialect.operands_in(attribute))
         return known[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
-from patcomp.ir.namespaces import ArgumentSpec, DialectView, OpSpec, composite_spec
+from patcomp.ir.namespaces import ArgumentSpec, DialectInterface, OpSpec, composite_spec
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.expressions import Expression, Property
 
@@ -311,28 +311,30 @@ class SourceNamespace:
     """The first parameter of a rule: every attribute is an op of the source dialect, or a composite.
 
     Args:
-        view: the source dialect.
+        dialect: the source dialect.
         composites: the composites by name. One stands for its calls that earlier rules have recovered, with its
             inputs, attributes and options by name. Where the dialect has an op of the same name that takes
             the arguments as they are given, that op is meant; `a.op("composite.NAME", ...)` names the composite.
     """
 
-    def __init__(self, view: DialectView, composites: Callable[[str], Any] = lambda name: None):
-        self._view, self._composites = view, composites
+    def __init__(self, dialect: DialectInterface, composites: Callable[[str], Any] = lambda name: None):
+        self._dialect, self._composites = dialect, composites
 
     @property
-    def dialect_view(self) -> DialectView:
-        return self._view
+    def dialect(self) -> DialectInterface:
+        return self._dialect
 
     def __getattr__(self, name: str) -> Callable[..., OpNode]:
         if name.startswith("__"):
             raise AttributeError(name)
-        specs = [*self._view.candidates(name), *self._recovered(name)]
+        specs = [*self._dialect.candidates(name), *self._recovered(name)]
         if not specs:
-            raise RuleError(f"{self._view.name} has no op {name!r}")
+            raise RuleError(f"{self._dialect.name} has no op {name!r}")
 
         def make(*positional: Any, **keywords: Any) -> OpNode:
-            return self._node(_choose(f"{self._view.name}.{name}", specs, positional, keywords), positional, keywords)
+            return self._node(
+                _choose(f"{self._dialect.name}.{name}", specs, positional, keywords), positional, keywords
+            )
 
         return make
 
@@ -343,9 +345,9 @@ class SourceNamespace:
             RuleError: there is none, or an argument is wrong or not mentioned.
         """
         recovered = self._recovered(name.removeprefix("composite.")) if name.startswith("composite.") else []
-        spec = recovered[0] if recovered else self._view.spec(name)
+        spec = recovered[0] if recovered else self._dialect.spec(name)
         if spec is None:
-            raise RuleError(f"{self._view.name} has no op {name!r}")
+            raise RuleError(f"{self._dialect.name} has no op {name!r}")
         complaint = _mismatch(spec, positional, keywords)
         if complaint:
             raise RuleError(complaint)
@@ -368,9 +370,9 @@ class SourceNamespace:
         Raises:
             RuleError: the dialect has no op for it.
         """
-        sugar = self._view.operators.get(operator)
+        sugar = self._dialect.operators.get(operator)
         if sugar is None:
-            raise RuleError(f"{self._view.name} has no operator {operator}; name the op instead")
+            raise RuleError(f"{self._dialect.name} has no operator {operator}; name the op instead")
         return self.op(sugar[0], *arguments, **sugar[1])
 
     def _node(self, spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> OpNode:

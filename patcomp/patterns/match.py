@@ -129,7 +129,7 @@ class Matcher:
         assumed: Collection[str] = (),
     ):
         self.match = Match(pattern, root, assumed)
-        self.pattern, self.root, self.view = pattern, root, pattern.view
+        self.pattern, self.root, self.dialect = pattern, root, pattern.dialect
         self.fuel, self.trace = fuel, trace
         self.failure: Failure | None = None
         self.exhausted = False
@@ -203,7 +203,7 @@ class Matcher:
             return self._solve(goals) if bound is op else self._fail(op, lambda: "it is not the same op as before")
         if not node.spec.describes(op):
             return self._fail(op, lambda: f"it is {op.name}, not {node.spec.name}")
-        actuals = self.view.arguments_of(op, node.spec)
+        actuals = self.dialect.arguments_of(op, node.spec)
         for order in orders(node.spec, actuals):
             mark = len(self._trail)
             self._bind(self.match.nodes, id(node), op)
@@ -271,7 +271,7 @@ class Matcher:
         if isinstance(pattern, Capture):
             return self._capture(pattern, actual, op, name)
         if isinstance(pattern, Number):
-            good = isinstance(actual, Value) and self.view.constant_equals(actual.ssa, pattern.literal)
+            good = isinstance(actual, Value) and self.dialect.constant_equals(actual.ssa, pattern.literal)
             return good or self._argument_fails(op, name, actual, pattern)
         if isinstance(pattern, Attr):
             if id(pattern) in self.match.attributes:
@@ -286,11 +286,11 @@ class Matcher:
             return self._argument_fails(op, name, actual, pattern)
         bound = self.match.values.get(id(pattern))
         if isinstance(pattern, Const):
-            values = self.view.constant_values(actual.ssa)
+            values = self.dialect.constant_values(actual.ssa)
             if values is None:
                 return self._fail(op, lambda: f"{pattern} is {_described(actual)}, not an inline constant")
             if bound is not None and bound is not actual.ssa:
-                before = self.view.constant_values(bound)
+                before = self.dialect.constant_values(bound)
                 same = bound.type == actual.ssa.type and before is not None and before.tobytes() == values.tobytes()
                 return same or self._fail(op, lambda: f"{pattern} is two different constants")
         if bound is None:

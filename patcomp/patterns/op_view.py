@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute, Operation
 
 
@@ -49,7 +49,7 @@ class Rejected(Exception):  # noqa: N818  (not an error: the rule does not apply
 class OpView:
     """An op as a procedural rule sees it: arguments by schema name, each read recorded.
 
-    Attributes that are not arguments: `results` (the `TypeView` of each result), `result` (the only or
+    Attributes that are not arguments: `results` (the `ValueType` of each result), `result` (the only or
     first one), `name` of the op is `op_name`, and `operation`, the op itself.
 
     A rule that matches more than its op names the other ops with `cover`, and the results of theirs that
@@ -63,7 +63,7 @@ class OpView:
         self._arguments = dict(arguments)
         self._unread = set(arguments)
         types = result_types if result_types is not None else [result.type for result in operation.results]
-        self.results = [TypeView(type_) for type_ in types]
+        self.results = [ValueType(type_) for type_ in types]
         self.matched = [operation]
         """The ops that the rewrite stands for: locations are fused from theirs, and dead ones are erased."""
         self.replaced: list[tuple[Value, Value]] = []
@@ -85,7 +85,7 @@ class OpView:
         return self[name]
 
     def __getitem__(self, name: str) -> Any:
-        """The argument of a name, also where the name collides with a method of the view."""
+        """The argument of a name, also where the name collides with a method of `OpView`."""
         try:
             value = self._arguments[name]
         except KeyError:
@@ -98,7 +98,7 @@ class OpView:
         return self.operation.name
 
     @property
-    def result(self) -> TypeView:
+    def result(self) -> ValueType:
         return self.results[0]
 
     def ignore(self, *names: str, because: str) -> None:

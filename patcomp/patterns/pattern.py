@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.ir.namespaces import DialectView
+from patcomp.ir.namespaces import DialectInterface
 from patcomp.patterns.expressions import Expression, Tag, lift
 from patcomp.patterns.language import (
     AnyOf,
@@ -29,7 +29,7 @@ from patcomp.patterns.language import (
 class Pattern:
     """A graph of ops to be matched, and the conditions under which it matches."""
 
-    view: DialectView
+    dialect: DialectInterface
     """The dialect of its ops."""
     root: PatternNode
     captures: Mapping[str, Any]
@@ -37,7 +37,9 @@ class Pattern:
     conditions: tuple[Expression, ...] = ()
 
     @classmethod
-    def declared(cls, view: DialectView, root: Any, captures: Mapping[str, Any], conditions: Any = ()) -> Pattern:
+    def declared(
+        cls, dialect: DialectInterface, root: Any, captures: Mapping[str, Any], conditions: Any = ()
+    ) -> Pattern:
         """A pattern out of what a declaration gives, checked.
 
         Raises:
@@ -47,14 +49,14 @@ class Pattern:
         for condition in listed:
             if not isinstance(condition, Expression):
                 raise RuleError(f"where= holds {condition!r}, which is no condition on the match")
-        pattern = cls(view, root, captures, tuple(map(lift, listed)))
+        pattern = cls(dialect, root, captures, tuple(map(lift, listed)))
         pattern._check()
         return pattern
 
     @cached_property
     def nodes(self) -> tuple[Any, ...]:
         """Every pattern node and attribute capture, each once."""
-        return tuple(walk(self.root))
+        return tuple(pattern_nodes(self.root))
 
     @cached_property
     def size(self) -> int:
@@ -91,10 +93,10 @@ class Pattern:
     def _check(self) -> None:
         root = self.root
         if not isinstance(root, OpNode | ResultNode | AnyOf):
-            raise RuleError(f"the source is {root!r}, not an op of {self.view.name}")
+            raise RuleError(f"the source is {root!r}, not an op of {self.dialect.name}")
         for node in self.nodes:
-            if isinstance(node, OpNode) and node.source is not None and node.source.dialect_view is not self.view:
-                raise RuleError(f"{node.spec.name} is not an op of {self.view.name}, the source dialect")
+            if isinstance(node, OpNode) and node.source is not None and node.source.dialect is not self.dialect:
+                raise RuleError(f"{node.spec.name} is not an op of {self.dialect.name}, the source dialect")
         for alternative in root.alternatives if isinstance(root, AnyOf) else ():
             if isinstance(alternative, Capture | AnyValue):
                 raise RuleError("an alternative of the root is not an op: it would match every value")
@@ -120,7 +122,7 @@ def children(node: Any) -> Iterator[Any]:
         yield from node
 
 
-def walk(node: Any, parts: Callable[[Any], Iterable[Any]] = children) -> Iterator[Any]:
+def pattern_nodes(node: Any, parts: Callable[[Any], Iterable[Any]] = children) -> Iterator[Any]:
     """Every pattern node and attribute capture below a node, itself included, each once.
 
     Args:

@@ -73,8 +73,8 @@ class Rule:
             RuleError: one does not.
         """
         for call in self.target_calls():
-            if call.view.spec(call.name) is None and not call.view.candidates(call.name):
-                raise RuleError(f"rule {self.name} ({self.source}): {call.view.name} has no op {call.name!r}")
+            if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):
+                raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}")
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""

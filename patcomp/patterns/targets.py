@@ -11,7 +11,7 @@ from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.language import shown
 
 
-class TargetView(Protocol):
+class TargetBuilder(Protocol):
     """What can build the target of a rule: a dialect, or a table of composites."""
 
     name: str
@@ -28,15 +28,15 @@ class TargetView(Protocol):
 class TargetCall:
     """An op of the target, to be built when the rule matches."""
 
-    def __init__(self, view: TargetView, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]):
-        self.view, self.name, self.arguments, self.keywords = view, name, tuple(arguments), dict(keywords)
+    def __init__(self, builder: TargetBuilder, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]):
+        self.builder, self.name, self.arguments, self.keywords = builder, name, tuple(arguments), dict(keywords)
 
     def __getitem__(self, index: int) -> TargetResult:
         return TargetResult(self, index)
 
     def __str__(self) -> str:
         parts = [*map(shown, self.arguments), *(f"{name}={shown(value)}" for name, value in self.keywords.items())]
-        return f"{self.view.name}.{self.name}({', '.join(parts)})"
+        return f"{self.builder.name}.{self.name}({', '.join(parts)})"
 
 
 class TargetResult:
@@ -65,8 +65,8 @@ def target_parts(target: Any) -> Iterator[Any]:
 class TargetNamespace:
     """The second parameter of a rule: every attribute describes an op of the target, built later."""
 
-    def __init__(self, view: TargetView):
-        self._view = view
+    def __init__(self, builder: TargetBuilder):
+        self._builder = builder
 
     def __getattr__(self, name: str) -> Callable[..., TargetCall]:
         if name.startswith("__"):
@@ -75,8 +75,8 @@ class TargetNamespace:
 
     def op(self, name: str, *arguments: Any, **keywords: Any) -> TargetCall:
         """The op of an exact name."""
-        view = self._view.of(name) if isinstance(self._view, FunctionTable) else self._view
-        return TargetCall(view, name, arguments, keywords)
+        builder = self._builder.of(name) if isinstance(self._builder, FunctionTable) else self._builder
+        return TargetCall(builder, name, arguments, keywords)
 
 
 class FunctionTable:

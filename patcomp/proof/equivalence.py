@@ -128,7 +128,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
 
     try:
         source, captures = _program(drawing)
-        if drawing.rule.graph.view is not aten_namespace:  # eager PyTorch refuses the others
+        if drawing.rule.graph.dialect is not aten_namespace:  # eager PyTorch refuses the others
             verify(source, runtime=False)
     except (InferenceError, VerifyError):
         return None  # sizes or element types that do not fit each other
@@ -142,7 +142,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
             made, () if limits else drawing.special, seed + argument.index
         )
     try:
-        if drawing.rule.graph.view is aten_namespace:
+        if drawing.rule.graph.dialect is aten_namespace:
             results = run_eagerly(block, list(inputs.values()), source.blobs)
         else:
             results = list(evaluate(source, dict(inputs)).values())

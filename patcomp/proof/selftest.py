@@ -40,7 +40,7 @@ from patcomp.patterns.language import (
     ResultNode,
 )
 from patcomp.patterns.match import Match, Matcher, commutes
-from patcomp.patterns.pattern import children, walk
+from patcomp.patterns.pattern import children, pattern_nodes
 
 KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
 """The three kinds of checks."""
@@ -123,7 +123,7 @@ def _escaping(rule: Rule, variant: Variant, node: OpNode) -> Callable[[], None]:
 def variants(rule: Rule) -> list[Variant]:
     """Every alternative and operand order of a rule's source; where there are more than `VARIANTS`, every
     single choice, and a fixed selection of their combinations."""
-    alternatives = [node for node in walk(rule.graph.root) if isinstance(node, AnyOf)]
+    alternatives = [node for node in rule.graph.nodes if isinstance(node, AnyOf)]
     found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
     for picks in _selection([len(node.alternatives) for node in alternatives]):
         choices = {id(node): pick for node, pick in zip(alternatives, picks, strict=True)}
@@ -162,7 +162,7 @@ def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
 
 def node_name(rule: Rule, node: OpNode) -> str:
     """The op of a node, numbered where the rule has several of it."""
-    same = [other for other in walk(rule.graph.root) if isinstance(other, OpNode) and other.spec is node.spec]
+    same = [other for other in rule.graph.nodes if isinstance(other, OpNode) and other.spec is node.spec]
     return node.spec.name + (f" #{same.index(node) + 1}" if len(same) > 1 else "")
 
 
@@ -187,7 +187,7 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
     def parts(item: Any) -> Iterable[Any]:
         return [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else children(item)
 
-    return walk(node, parts)
+    return pattern_nodes(node, parts)
 
 
 def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
@@ -230,7 +230,7 @@ class _Building:
         fraction = isinstance(literal, float) and not literal.is_integer()
         integers = self.like is not None and is_integer(Value(self.like).element_type)
         like = None if fraction and integers else self.like
-        return self.rule.graph.view.constant(literal, like, argument)
+        return self.rule.graph.dialect.constant(literal, like, argument)
 
     def _input(self, text: str) -> SSAValue:
         return self.block.insert_arg(parse_type(text), len(self.block.args))
@@ -261,7 +261,7 @@ class _Building:
     def _result_count(self, node: OpNode) -> int:
         if node.spec.results is not None:
             return node.spec.results
-        used = [n.index for n in walk(self.rule.graph.root) if isinstance(n, ResultNode) and n.node is node]
+        used = [n.index for n in self.rule.graph.nodes if isinstance(n, ResultNode) and n.node is node]
         return max(used, default=0) + 1
 
     def _op(self, node: OpNode, results: int) -> Operation:
@@ -270,7 +270,7 @@ class _Building:
             built = {name: self._argument(node, name, pattern) for name, pattern in node.arguments.items()}
             if pair is not None:
                 built[pair[0]], built[pair[1]] = built[pair[1]], built[pair[0]]
-            self.nodes[id(node)] = self.rule.graph.view.create_any(node.spec, built, results)
+            self.nodes[id(node)] = self.rule.graph.dialect.create_any(node.spec, built, results)
         return self.nodes[id(node)]
 
     def _argument(self, node: OpNode, name: str, pattern: Any) -> Any:

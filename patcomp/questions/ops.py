@@ -11,7 +11,7 @@ from patcomp.ir.locations import describe, origins, rules
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import Rule
 from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
-from patcomp.patterns.driver import Scope, walk
+from patcomp.patterns.driver import Scope, ops_inside
 from patcomp.patterns.match import Failure
 
 
@@ -47,7 +47,7 @@ def explain(op: Operation, catalog: Iterable[Rule] = ()) -> str:
 def find(scope: Scope, what: str) -> list[Operation]:
     """The ops inside a scope that a user means by a name (`"%mul_3"`), an FX node or a line (`"model.py:12"`)."""
     wanted = what.removeprefix("%")
-    return [op for op in walk(scope) if wanted in _known_as(op)]
+    return [op for op in ops_inside(scope) if wanted in _known_as(op)]
 
 
 def _known_as(op: Operation) -> set[str]:
@@ -68,7 +68,7 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
     """
     best: tuple[Operation, Failure] | None = None
     reasons: dict[str, None] = {}
-    for op in walk(scope):
+    for op in ops_inside(scope):
         if op.name not in rule.ops or op.parent is None:
             continue
         builder = Builder(op.parent, before=op)

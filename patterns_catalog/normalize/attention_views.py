@@ -8,7 +8,7 @@ from patcomp.authoring import AtenSource, AtenTarget, Targets, aten, coreai
 from patcomp.ir.extents import elements, extent, extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Attr, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
@@ -234,7 +234,7 @@ def softmax_of_half_scores(
     scores = viewed(aten.add.Tensor(product.type, product, bias), size)
     if mask is not None:
         scores = aten.add.Tensor(scores.type, scores, mask)
-    result = TypeView(result_types[0])
+    result = ValueType(result_types[0])
     if result.element_type != element:
         wide = tensor(scores.shape, result.element_type)
         scores = aten._to_copy(wide, scores, dtype=result.element_type)

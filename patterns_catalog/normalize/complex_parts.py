@@ -10,7 +10,7 @@ from typing import Any
 from patcomp.authoring import Aten
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.types import tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import OpView, example, normalization, op_rule
 
 _PARTS = ("real", "imag")
@@ -22,7 +22,7 @@ def _maker(x: Value, name: str) -> AtenOp | None:
     return owner if isinstance(owner, AtenOp) and owner.name == name else None
 
 
-def _part(aten: Aten, z: Value, index: int, result: TypeView) -> Value:
+def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
     """The real (0) or imaginary (1) part of a complex value."""
     made = _maker(z, "aten.complex")
     if made is None:
@@ -54,7 +54,7 @@ def view_as_real(op: OpView, aten: Aten) -> Value:
     "the parts of z side by side"
     z = op["self"]
     element = op.result.element_type
-    parts = [_part(aten, z, index, TypeView(tensor(z.shape, element))) for index in (0, 1)]
+    parts = [_part(aten, z, index, ValueType(tensor(z.shape, element))) for index in (0, 1)]
     columns = [
         aten.unsqueeze(tensor((*z.shape, 1), element), part, dim=z.rank) for part in parts
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from patcomp.authoring import Aten, AtenSource, Targets, aten
 from patcomp.ir.types import tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, LAST, Attr, FunctionTable, OpView, Rewrite, any_of, example, normalization, rule, tag
 
@@ -45,7 +45,7 @@ def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
     )  # fmt: skip
 
 
-def _applied(x: Value, factor: Value | None, op: str, place: int | None, result: TypeView) -> Value:
+def _applied(x: Value, factor: Value | None, op: str, place: int | None, result: ValueType) -> Value:
     """The op on what is repeated."""
     width = x.shape[-1]
     arguments: dict[str, Any] = {"self": x}
@@ -61,7 +61,7 @@ def _applied(x: Value, factor: Value | None, op: str, place: int | None, result:
 @_TABLE.define
 def in_halves(x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]) -> Value:
     """`cat([op(x), op(x)], -1)`"""
-    result = TypeView(result_types[0])
+    result = ValueType(result_types[0])
     made = _applied(x, factor, op, place, result)
     return aten.cat(result, [made, made], dim=-1)
 
@@ -69,7 +69,7 @@ def in_halves(x: Value, factor: Value | None, *, op: str, place: int | None, res
 @_TABLE.define
 def in_pairs(x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]) -> Value:
     """`repeat_interleave(op(x), 2, -1)`"""
-    result = TypeView(result_types[0])
+    result = ValueType(result_types[0])
     made = _applied(x, factor, op, place, result)
     size = [*made.shape, 2]
     column = aten.unsqueeze(tensor((*made.shape, 1), made.element_type), made, dim=made.rank)

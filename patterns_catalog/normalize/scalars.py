@@ -6,7 +6,7 @@ import math
 
 from patcomp.authoring import Aten, AtenSource, Targets, coreai
 from patcomp.ir.types import is_float, is_integer
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import ANY, Const, FunctionTable, OpView, Rewrite, example, normalization, rule
 from patterns_catalog.numbers import exact_fill
@@ -66,7 +66,7 @@ def root_of_number(a: AtenSource, c: Targets, x: Const) -> Rewrite:
 def converted(x: Value, *, result_types: list[Attribute]) -> Value:
     """A constant in another float type."""
     assert x.constant is not None
-    return coreai.constant(float(x.constant), TypeView(result_types[0]).element_type)
+    return coreai.constant(float(x.constant), ValueType(result_types[0]).element_type)
 
 
 @rule(stage="normalize", target=_TABLE, example={"x": 64.0})

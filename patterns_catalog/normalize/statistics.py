@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcomp.authoring import Aten
 from patcomp.ir.types import element_type, tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import FurtherResults, OpView, example, normalization
 
 
@@ -14,7 +14,7 @@ def _dims(op: OpView) -> list[int]:
     return sorted(dim % rank for dim in op.dim) if op.dim and rank else list(range(rank))
 
 
-def _variance(op: OpView, aten: Aten, x: Value, result: TypeView) -> Value:
+def _variance(op: OpView, aten: Aten, x: Value, result: ValueType) -> Value:
     correction = 1 if op.correction is None else op.correction
     return aten.var.correction(result, x, dim=_dims(op), correction=correction, keepdim=op.keepdim)
 
@@ -32,7 +32,7 @@ def std(op: OpView, aten: Aten) -> Value:
     "sqrt(var), in float32 for half precision, which PyTorch rounds once"
     x, element = op["self"], op.result.element_type
     half = x.dtype in ("f16", "bf16")
-    result = TypeView(tensor(op.result.shape, element_type("f32") if half else element))
+    result = ValueType(tensor(op.result.shape, element_type("f32") if half else element))
     if half:
         x = aten._to_copy(tensor(x.shape, result.element_type), x, dtype=result.element_type)
     root = aten.sqrt(result, _variance(op, aten, x, result))

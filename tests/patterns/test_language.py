@@ -184,7 +184,7 @@ def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
 
     first, old = declared(2)
     second, new = declared(3)
-    assert [old.target.view.spec("scaled"), new.target.view.spec("scaled")] == [first, second]
+    assert [old.target.builder.spec("scaled"), new.target.builder.spec("scaled")] == [first, second]
     assert table.spec("scaled") is second
 
 

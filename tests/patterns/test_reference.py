@@ -15,7 +15,7 @@ from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, Attr, Const, Index, Rewrite, Rule, RuleSet, Stage, any_of, run
 from patcomp.patterns.language import AnyOf, AnyValue, Capture, Number, OpNode, ResultNode, SourceNamespace
 from patcomp.patterns.match import Matcher
-from patcomp.patterns.pattern import Pattern, walk
+from patcomp.patterns.pattern import Pattern, pattern_nodes
 from tests.helpers.thorough import examples
 from tests.patterns.graphs import MATRIX, Graph, declare
 
@@ -24,8 +24,9 @@ from tests.patterns.graphs import MATRIX, Graph, declare
 
 def naive_match(rule: Rule, root: Operation) -> bool:
     """Whether a rule matches, by brute force."""
-    choices = [node for node in walk(rule.graph.root) if isinstance(node, AnyOf)]
-    commutative = [node for node in walk(rule.graph.root) if isinstance(node, OpNode) and node.spec.commutative]
+    nodes = rule.graph.nodes
+    choices = [node for node in nodes if isinstance(node, AnyOf)]
+    commutative = [node for node in nodes if isinstance(node, OpNode) and node.spec.commutative]
     for picks in itertools.product(*(range(len(node.alternatives)) for node in choices)):
         taken = {id(node): pick for node, pick in zip(choices, picks, strict=True)}
         for swaps in itertools.product((False, True), repeat=len(commutative)):
@@ -172,7 +173,7 @@ def _declared_with_what_it_uses(build: Any) -> Rule:
     a = SourceNamespace(aten_namespace)
     captures = {"x": Capture("x", a), "y": Capture("y", a), "k": Const("k", a), "d": Attr("d")}
     root = build(a, None, **captures).source
-    used = {id(node) for node in walk(root)}
+    used = {id(node) for node in pattern_nodes(root)}
     kept = {name: capture for name, capture in captures.items() if id(capture) in used}
     pattern = Pattern(aten_namespace, root, kept)
     target = next(iter(kept.values()))

@@ -30,7 +30,7 @@ from patcomp.frontend_torch.fx.nodes import recorded_results
 from patcomp.ir import coreai
 from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.types import element_name, runtime_type, tensor
-from patcomp.ir.value import TypeView, Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import LocationAttr, StringAttr
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected
@@ -259,13 +259,13 @@ class TorchMetalKernel:
         """The Metal source that a call with these inputs gets."""
         values = self.reference.values(args)
         inputs = [
-            Buffer(name, _stored(TypeView(runtime_type(type_of(value)))), value.dim())
+            Buffer(name, _stored(ValueType(runtime_type(type_of(value)))), value.dim())
             if isinstance(value, torch.Tensor)
             else _number(name, kind, value)
             for name, kind, value in zip(self.input_names, self.reference.kinds, values, strict=True)
         ]
         results = [
-            Buffer(name, _stored(TypeView(runtime_type(type_of(result)))), result.dim())
+            Buffer(name, _stored(ValueType(runtime_type(type_of(result)))), result.dim())
             for name, result in zip(self.result_names, self.reference(values), strict=True)
         ]
         if problem := problem_of(inputs, results):
@@ -302,7 +302,7 @@ class TorchMetalKernel:
             operands.append(coreai.cast(value, inputs[-1].element, loc=loc))
         fakes = [source.meta["val"] for source in node.args[:count] if isinstance(source, Node)]
         dtypes = [fake.dtype for fake in fakes if isinstance(fake, torch.Tensor)]
-        types = [TypeView(widths.of(type_of(fake))) for fake in recorded_results(node)]
+        types = [ValueType(widths.of(type_of(fake))) for fake in recorded_results(node)]
         results = [
             Buffer(name, _stored(type_), type_.rank) for name, type_ in zip(self.result_names, types, strict=True)
         ]
@@ -350,7 +350,7 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
 
 
-def _stored(type_: TypeView) -> str:
+def _stored(type_: ValueType) -> str:
     """The element type in which a kernel has a tensor: its runtime type, and bytes for booleans."""
     name = element_name(type_.element_type)
     return "ui8" if name == "i1" else name

@@ -5,7 +5,7 @@
 To teach it an op, write a function in the file of the op's family:
 
     @implements("coreai.add")
-    def add(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: ...
+    def add(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: ...
 """
 
 from patcomp.ir.evaluate import (
@@ -22,12 +22,12 @@ from patcomp.ir.evaluate import (
 from patcomp.ir.evaluate.comparison import OutputError, Verification, compare, prepare_input, verify_outputs
 from patcomp.ir.evaluate.folding import evaluate_op
 from patcomp.ir.evaluate.machine import TOKEN, Handle, evaluate, evaluate_graph
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, implements
+from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
 
 __all__ = [
     "IMPLEMENTATIONS",
     "TOKEN",
-    "Call",
+    "EvaluatedOp",
     "Handle",
     "OutputError",
     "Verification",

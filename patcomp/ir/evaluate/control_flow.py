@@ -6,64 +6,64 @@ from typing import Any
 
 import torch
 
-from patcomp.ir.evaluate.registry import Call, implements, integers
+from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.module import callee
 
 
 @implements("coreai.constant")
-def constant(call: Call) -> torch.Tensor:
-    return call.machine.constant(call.op.properties["value"])
+def constant(op: EvaluatedOp) -> torch.Tensor:
+    return op.machine.constant(op.operation.properties["value"])
 
 
 @implements("coreai.if")
-def if_(call: Call, condition: torch.Tensor) -> list[Any]:
+def if_(op: EvaluatedOp, condition: torch.Tensor) -> list[Any]:
     region = 0 if bool(condition) else 1
-    if not call.op.regions[region].blocks or call.op.regions[region].block.last_op is None:
+    if not op.operation.regions[region].blocks or op.operation.regions[region].block.last_op is None:
         return []  # an else that is absent
-    return call.region(region, [])
+    return op.region(region, [])
 
 
 @implements("coreai.while")
-def while_(call: Call, *inits: Any) -> list[Any]:
+def while_(op: EvaluatedOp, *inits: Any) -> list[Any]:
     values = list(inits)
     while True:
-        condition, *values = call.region(0, values)
+        condition, *values = op.region(0, values)
         if not bool(condition):
             return values
-        values = call.region(1, values)
+        values = op.region(1, values)
 
 
 @implements("coreai.invoke")
-def invoke(call: Call, *operands: Any) -> list[Any]:
+def invoke(op: EvaluatedOp, *operands: Any) -> list[Any]:
     try:
-        graph = call.machine.module.graph(callee(call.op))
+        graph = op.machine.module.graph(callee(op.operation))
     except KeyError as error:
-        raise call.error(str(error.args[0])) from None
-    return call.machine.run_graph(graph, operands)
+        raise op.error(str(error.args[0])) from None
+    return op.machine.run_graph(graph, operands)
 
 
 @implements("coreai.isolated_group", "patcomp.region")
-def isolated(call: Call, *operands: Any) -> list[Any]:
-    return call.machine.run_block(call.op.regions[0].block, operands, {})
+def isolated(op: EvaluatedOp, *operands: Any) -> list[Any]:
+    return op.machine.run_block(op.operation.regions[0].block, operands, {})
 
 
 @implements("coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints")
-def copy(call: Call, x: torch.Tensor) -> torch.Tensor:
+def copy(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
     return x  # the constraints say how memory is laid out, which torch hides
 
 
 @implements("coreai.metal4_kernel")
-def metal_kernel(call: Call, *operands: torch.Tensor) -> list[torch.Tensor]:
-    name = call.attribute("kernel_name")
-    function = call.machine.module.kernels.get(name)
+def metal_kernel(op: EvaluatedOp, *operands: torch.Tensor) -> list[torch.Tensor]:
+    name = op.attribute("kernel_name")
+    function = op.machine.module.kernels.get(name)
     if function is None:
-        raise call.error(f"Metal kernel {name!r} is known to the program alone that a converter made with it")
+        raise op.error(f"Metal kernel {name!r} is known to the program alone that a converter made with it")
     values = iter(operands)
-    arguments, _, _, shapes = ([next(values) for _ in group] for group in call.op.operands_by_slot())  # type: ignore[attr-defined]
-    results = [call.result(result, index) for index, result in enumerate(function(*arguments))]
+    arguments, _, _, shapes = ([next(values) for _ in group] for group in op.operation.operands_by_slot())  # type: ignore[attr-defined]
+    results = [op.result(result, index) for index, result in enumerate(function(*arguments))]
     for result, shape in zip(results, shapes, strict=True):
         if list(result.shape) != integers(shape):
-            raise call.error(
+            raise op.error(
                 f"Metal kernel {name!r} was called with the result shape {integers(shape)}, "
                 f"and torch_defn gives {list(result.shape)}"
             )
@@ -76,5 +76,5 @@ def metal_kernel(call: Call, *operands: torch.Tensor) -> list[torch.Tensor]:
     "coreai.tensor_to_image",
     "coreai.target_spec",
 )
-def unavailable(call: Call, *operands: Any) -> Any:
-    raise call.error("needs an Apple device or a compiler back end, and cannot be evaluated here")
+def unavailable(op: EvaluatedOp, *operands: Any) -> Any:
+    raise op.error("needs an Apple device or a compiler back end, and cannot be evaluated here")

@@ -17,7 +17,7 @@ from patcomp.ir.evaluate.element_types import (
     unordered,
     widen,
 )
-from patcomp.ir.evaluate.registry import Call, computed, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, computed, implements
 from patcomp.ir.types import is_float, is_integer
 
 Function = Callable[..., torch.Tensor]
@@ -71,43 +71,43 @@ for _name in _BINARY:
 
 
 @implements("coreai.abs")
-def abs_(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return x if call.operand_element().startswith("ui") else call.result(torch.abs(widen(x)))
+def abs_(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return x if op.operand_element().startswith("ui") else op.result(torch.abs(widen(x)))
 
 
 @implements("coreai.round")
-def round_(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.round(x)) if x.is_floating_point() else x
+def round_(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.round(x)) if x.is_floating_point() else x
 
 
 @implements("coreai.relu")
-def relu(call: Call, x: torch.Tensor) -> torch.Tensor:
-    if call.operand_element().startswith("ui"):
+def relu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    if op.operand_element().startswith("ui"):
         return x
     wide = widen(x)
-    return call.result(torch.clamp(wide, min=0))
+    return op.result(torch.clamp(wide, min=0))
 
 
 @implements("coreai.gelu")
-def gelu(call: Call, x: torch.Tensor) -> torch.Tensor:
-    approximate = call.attribute("approximate", "none")
+def gelu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    approximate = op.attribute("approximate", "none")
     wide = accumulated(x)
     if approximate == "sigmoid":
-        return call.result(wide * torch.sigmoid(1.702 * wide))
+        return op.result(wide * torch.sigmoid(1.702 * wide))
     if approximate == "tanh":
-        return call.result(torch.nn.functional.gelu(wide, approximate="tanh"))
+        return op.result(torch.nn.functional.gelu(wide, approximate="tanh"))
     # torch's own gelu of infinity is NaN
-    return call.result(0.5 * wide * (1.0 + torch.erf(wide * 0.7071067811865476)))
+    return op.result(0.5 * wide * (1.0 + torch.erf(wide * 0.7071067811865476)))
 
 
 @implements("coreai.silu")
-def silu(call: Call, x: torch.Tensor) -> torch.Tensor:
+def silu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
     wide = accumulated(x)
-    return call.result(wide * torch.sigmoid(wide))
+    return op.result(wide * torch.sigmoid(wide))
 
 
 def _compared(function: Function) -> Function:
-    def implementation(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def implementation(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return function(ordered(x), ordered(y))
 
     return implementation
@@ -119,8 +119,8 @@ implements(*_both("greater"))(_compared(torch.gt))
 
 
 def _extreme(function: Function) -> Function:
-    def implementation(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return unordered(function(ordered(x), ordered(y)), call.element())
+    def implementation(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return unordered(function(ordered(x), ordered(y)), op.element())
 
     return implementation
 
@@ -130,31 +130,31 @@ implements(*_both("minimum"))(_extreme(torch.minimum))
 
 
 @implements(*_both("where"))
-def where(call: Call, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def where(op: EvaluatedOp, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(condition, as_bits(a), as_bits(b)).view(a.dtype)
 
 
 # ---- division and power ---------------------------------------------------------------------------
 
 
-def _divisor(call: Call, y: torch.Tensor) -> torch.Tensor:
+def _divisor(op: EvaluatedOp, y: torch.Tensor) -> torch.Tensor:
     """The widened divisor; zero among integers aborts the runtime."""
     wide = widen(y)
-    if is_integer(call.operand_element()) and bool((wide == 0).any()):
-        raise call.error("integer division by zero")
+    if is_integer(op.operand_element()) and bool((wide == 0).any()):
+        raise op.error("integer division by zero")
     return wide
 
 
-def _quotient(call: Call, x: torch.Tensor, y: torch.Tensor, rounding: str | None) -> torch.Tensor:
-    divisor = _divisor(call, y)
+def _quotient(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor, rounding: str | None) -> torch.Tensor:
+    divisor = _divisor(op, y)
     if x.dtype == torch.uint64:
         return torch.from_numpy(np.floor_divide(x.numpy(), y.numpy()))
     wide = widen(x)
-    if not is_integer(call.operand_element()):
+    if not is_integer(op.operand_element()):
         quotient = torch.div(wide, divisor)
-        return call.result(quotient if rounding is None else _floored(wide, divisor, quotient))
-    _refuse_overflow(call, wide, divisor)
-    return call.result(torch.div(wide, divisor, rounding_mode=rounding or "trunc"))
+        return op.result(quotient if rounding is None else _floored(wide, divisor, quotient))
+    _refuse_overflow(op, wide, divisor)
+    return op.result(torch.div(wide, divisor, rounding_mode=rounding or "trunc"))
 
 
 def _floored(dividend: torch.Tensor, divisor: torch.Tensor, quotient: torch.Tensor) -> torch.Tensor:
@@ -162,46 +162,46 @@ def _floored(dividend: torch.Tensor, divisor: torch.Tensor, quotient: torch.Tens
     return torch.where(dividend.isinf() & (divisor != 0), torch.nan, torch.floor(quotient))
 
 
-def _refuse_overflow(call: Call, dividend: torch.Tensor, divisor: torch.Tensor) -> None:
+def _refuse_overflow(op: EvaluatedOp, dividend: torch.Tensor, divisor: torch.Tensor) -> None:
     """The smallest integer divided by -1 aborts the runtime."""
-    low = integer_range(call.operand_element())[0]
+    low = integer_range(op.operand_element())[0]
     if low < 0 and bool(((dividend == low) & (divisor == -1)).any()):
-        raise call.error("the smallest integer divided by -1")
+        raise op.error("the smallest integer divided by -1")
 
 
 @implements(*_both("divide"))
-def divide(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return _quotient(call, x, y, None)
+def divide(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _quotient(op, x, y, None)
 
 
 @implements(*_both("floor_divide"))
-def floor_divide(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return _quotient(call, x, y, "floor")
+def floor_divide(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return _quotient(op, x, y, "floor")
 
 
 @implements(*_both("modulo"))
-def modulo(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    divisor = _divisor(call, y)
+def modulo(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    divisor = _divisor(op, y)
     if x.dtype == torch.uint64:
         return torch.from_numpy(np.fmod(x.numpy(), y.numpy()))
     wide = widen(x)
-    if is_integer(call.operand_element()):
-        _refuse_overflow(call, wide, divisor)
-    return call.result(torch.fmod(wide, divisor))
+    if is_integer(op.operand_element()):
+        _refuse_overflow(op, wide, divisor)
+    return op.result(torch.fmod(wide, divisor))
 
 
 @implements(*_both("pow"))
-def pow_(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    if not is_integer(call.operand_element()):
-        return call.result(torch.pow(widen(x), widen(y)))
+def pow_(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if not is_integer(op.operand_element()):
+        return op.result(torch.pow(widen(x), widen(y)))
     base, exponent = torch.broadcast_tensors(widen(x), widen(y))
-    unsigned = call.operand_element().startswith("u")
+    unsigned = op.operand_element().startswith("u")
     # by squaring, because torch.pow does not wrap; a negative exponent gives 0, whatever the base
     power, square, bits = torch.ones_like(base), base, exponent
     for _ in range(64):
         power = torch.where((bits & 1) == 1, power * square, power)
         square, bits = square * square, (bits >> 1) & 0x7FFFFFFFFFFFFFFF
-    return call.result(power if unsigned else torch.where(exponent < 0, 0, power))
+    return op.result(power if unsigned else torch.where(exponent < 0, 0, power))
 
 
 # ---- casts and complex numbers --------------------------------------------------------------------
@@ -232,9 +232,9 @@ def saturate_integer(x: torch.Tensor, source: str, target: str) -> torch.Tensor:
 
 
 @implements("coreai.cast")
-def cast(call: Call, x: torch.Tensor) -> torch.Tensor:
+def cast(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
     """Floats are truncated to integers; whatever does not fit an integer type saturates, from integers too."""
-    source, target = call.operand_element(), call.element()
+    source, target = op.operand_element(), op.element()
     if source == target:
         return x
     if target == "i1":
@@ -253,15 +253,15 @@ def cast(call: Call, x: torch.Tensor) -> torch.Tensor:
 
 
 @implements("coreai.create_complex")
-def create_complex(call: Call, real: torch.Tensor, imaginary: torch.Tensor) -> torch.Tensor:
+def create_complex(op: EvaluatedOp, real: torch.Tensor, imaginary: torch.Tensor) -> torch.Tensor:
     return torch.complex(real, imaginary)
 
 
 @implements("coreai.real_part")
-def real_part(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.real(x))
+def real_part(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.real(x))
 
 
 @implements("coreai.imaginary_part")
-def imaginary_part(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.imag(x))
+def imaginary_part(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.imag(x))

@@ -7,7 +7,7 @@ import torch
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.machine import Machine, check_value
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call
+from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Block, Operation
 
@@ -27,7 +27,7 @@ def evaluate_op(op: Operation, module: IRModule) -> list[np.ndarray]:
     if implementation is None:
         raise EvaluationError(f"the evaluator does not know the op {op.name}")
     try:
-        results = implementation(Call(op, machine, {}), *operands)
+        results = implementation(EvaluatedOp(op, machine, {}), *operands)
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         raise EvaluationError(f"{op.name}: {error}") from error
     arrays = []

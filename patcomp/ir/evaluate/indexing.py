@@ -5,37 +5,37 @@ from __future__ import annotations
 import torch
 
 from patcomp.ir.evaluate.element_types import accumulated, as_bits, fits, in_doubles, ordered, unordered
-from patcomp.ir.evaluate.registry import Call, axis_of, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
-def _checked(call: Call, indices: torch.Tensor, size: int) -> torch.Tensor:
+def _checked(op: EvaluatedOp, indices: torch.Tensor, size: int) -> torch.Tensor:
     """Indices into a dimension, counted from the front."""
     indices = indices.to(torch.int64)
     outside = (indices < -size) | (indices >= size)
     if bool(outside.any()):
-        raise call.error(f"index {int(indices[outside][0])} is out of range [-{size}, {size})")
+        raise op.error(f"index {int(indices[outside][0])} is out of range [-{size}, {size})")
     return torch.where(indices < 0, indices + size, indices)
 
 
 @implements("coreai.gather_along_axis")
-def gather_along_axis(call: Call, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    dim = axis_of(call, axis, x.dim())
-    return torch.gather(as_bits(x), dim, _checked(call, indices, x.shape[dim])).view(x.dtype)
+def gather_along_axis(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    dim = axis_of(op, axis, x.dim())
+    return torch.gather(as_bits(x), dim, _checked(op, indices, x.shape[dim])).view(x.dtype)
 
 
-def _rows(call: Call, shape: torch.Size, indices: torch.Tensor) -> torch.Tensor:
+def _rows(op: EvaluatedOp, shape: torch.Size, indices: torch.Tensor) -> torch.Tensor:
     """The linear row numbers that index vectors address among the leading dimensions of a shape."""
     rows = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for column in range(indices.shape[-1]):
-        rows = rows * shape[column] + _checked(call, indices[..., column], shape[column])
+        rows = rows * shape[column] + _checked(op, indices[..., column], shape[column])
     return rows.reshape(-1)
 
 
 @implements("coreai.gather_nd")
-def gather_nd(call: Call, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def gather_nd(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     depth = indices.shape[-1]
-    rows = _rows(call, x.shape, indices)
+    rows = _rows(op, x.shape, indices)
     count = int(torch.tensor(x.shape[:depth]).prod()) if depth else 1
     table = as_bits(x).reshape(count, -1) if x.numel() else as_bits(x).new_empty(count, 0)
     return table.index_select(0, rows).reshape([*indices.shape[:-1], *x.shape[depth:]]).view(x.dtype)
@@ -48,13 +48,13 @@ def _last_writers(targets: torch.Tensor, count: int) -> torch.Tensor:
 
 
 @implements("coreai.scatter_nd")
-def scatter_nd(call: Call, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
-    block = call.op.regions[0].block
+def scatter_nd(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+    block = op.operation.regions[0].block
     terminator = block.last_op
     if terminator is None or block.first_op is not terminator or terminator.operands[0] is not block.args[1]:
-        raise call.error("the runtime replaces whatever the region says, so it must yield its second argument")
+        raise op.error("the runtime replaces whatever the region says, so it must yield its second argument")
     depth = indices.shape[-1]
-    rows = _rows(call, x.shape, indices)
+    rows = _rows(op, x.shape, indices)
     result = as_bits(x).clone(memory_format=torch.contiguous_format)
     if rows.numel() == 0 or x.numel() == 0:
         return result.view(x.dtype)
@@ -67,13 +67,13 @@ def scatter_nd(call: Call, x: torch.Tensor, indices: torch.Tensor, updates: torc
 
 @implements("coreai.scatter_along_axis")
 def scatter_along_axis(
-    call: Call, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, axis: torch.Tensor
+    op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, axis: torch.Tensor
 ) -> torch.Tensor:
-    dim = axis_of(call, axis, x.dim())
-    mode = call.attribute("scatter_mode", "update")
+    dim = axis_of(op, axis, x.dim())
+    mode = op.attribute("scatter_mode", "update")
     # linear positions in the input, so that all modes work on one dimension
     places = torch.arange(x.numel()).reshape(x.shape)
-    targets = places.gather(dim, _checked(call, indices, x.shape[dim])).reshape(-1)
+    targets = places.gather(dim, _checked(op, indices, x.shape[dim])).reshape(-1)
     if mode == "update":
         flat = as_bits(x).reshape(-1).clone()
         writers = _last_writers(targets, flat.numel())
@@ -86,18 +86,20 @@ def scatter_along_axis(
             # an update is taken when it compares as better, which NaN never does
             values = torch.where(values.isnan(), -torch.inf if mode == "max" else torch.inf, values)
         flat.scatter_reduce_(0, targets, values, f"a{mode}", include_self=True)
-        return unordered(flat.reshape(x.shape), call.element())
-    element = call.element()
-    combined = _combined(call, mode, accumulated(x), targets, accumulated(updates))
+        return unordered(flat.reshape(x.shape), op.element())
+    element = op.element()
+    combined = _combined(op, mode, accumulated(x), targets, accumulated(updates))
     if is_integer(element):
         wide = BIT_WIDTHS[element] == 64
-        estimate = _combined(call, mode, in_doubles(x), targets, in_doubles(updates)) if wide else None
+        estimate = _combined(op, mode, in_doubles(x), targets, in_doubles(updates)) if wide else None
         if not fits(combined, element, estimate):
-            raise call.error(f"the {mode} overflows {element}, which aborts the runtime")
-    return call.result(combined)
+            raise op.error(f"the {mode} overflows {element}, which aborts the runtime")
+    return op.result(combined)
 
 
-def _combined(call: Call, mode: str, x: torch.Tensor, targets: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+def _combined(
+    op: EvaluatedOp, mode: str, x: torch.Tensor, targets: torch.Tensor, updates: torch.Tensor
+) -> torch.Tensor:
     """Sums or products of `x` and the updates at linear positions, or their inverse."""
     flat, values = x.reshape(-1).clone(), updates.reshape(-1)
     if mode in ("add", "sub"):
@@ -105,8 +107,8 @@ def _combined(call: Call, mode: str, x: torch.Tensor, targets: torch.Tensor, upd
     factor = torch.ones_like(flat).scatter_reduce_(0, targets, values, "prod", include_self=True).reshape(x.shape)
     if mode == "mul":
         return x * factor
-    if not is_integer(call.element()):
+    if not is_integer(op.element()):
         return x / factor
     if bool((factor == 0).any()):
-        raise call.error("integer division by zero")
+        raise op.error("integer division by zero")
     return torch.div(x, factor, rounding_mode="trunc")

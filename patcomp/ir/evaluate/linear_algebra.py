@@ -6,25 +6,25 @@ import torch
 from torch.nn import functional
 
 from patcomp.ir.evaluate.element_types import accumulated, fits, in_doubles
-from patcomp.ir.evaluate.registry import Call, implements, integers
+from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
 @implements("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
-def batch_matmul(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def batch_matmul(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Narrow floats are summed in f32 and rounded once; the Linux runtime rounds every partial sum of f16 and f8."""
     product = torch.matmul(accumulated(x), accumulated(y))
-    element = call.element()
+    element = op.element()
     if is_integer(element):
         estimate = torch.matmul(in_doubles(x), in_doubles(y)) if BIT_WIDTHS[element] == 64 else None
         if not fits(product, element, estimate):
-            raise call.error(f"the product overflows {element}, which aborts the runtime")
-    return call.result(product)
+            raise op.error(f"the product overflows {element}, which aborts the runtime")
+    return op.result(product)
 
 
 @implements("coreai.conv2d", "coreai.conv3d")
 def conv(
-    call: Call,
+    op: EvaluatedOp,
     x: torch.Tensor,
     weight: torch.Tensor,
     stride: torch.Tensor,
@@ -32,7 +32,7 @@ def conv(
     groups: torch.Tensor,
 ) -> torch.Tensor:
     function = functional.conv2d if x.dim() == 4 else functional.conv3d
-    return call.result(
+    return op.result(
         function(
             accumulated(x),
             accumulated(weight),
@@ -45,7 +45,7 @@ def conv(
 
 @implements("coreai.conv_transpose2d", "coreai.conv_transpose3d")
 def conv_transpose(
-    call: Call,
+    op: EvaluatedOp,
     x: torch.Tensor,
     weight: torch.Tensor,
     stride: torch.Tensor,
@@ -55,7 +55,7 @@ def conv_transpose(
     groups: torch.Tensor,
 ) -> torch.Tensor:
     function = functional.conv_transpose2d if x.dim() == 4 else functional.conv_transpose3d
-    return call.result(
+    return op.result(
         function(
             accumulated(x),
             accumulated(weight),

@@ -15,7 +15,7 @@ from patcomp.errors import EvaluationError
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.evaluate.calling import check_names
 from patcomp.ir.evaluate.element_types import F4_DECODED, TORCH_DTYPES, narrow, to_tensor
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, Call, Implementation
+from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import BIT_WIDTHS, HandleType, element_name, shape_of, storage_bytes
@@ -96,7 +96,7 @@ class Machine:
             if op is terminator:
                 return operands
             try:
-                results = step.run(Call(op, self, values), *operands)
+                results = step.run(EvaluatedOp(op, self, values), *operands)
             except EvaluationError:
                 raise
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
@@ -145,8 +145,8 @@ class Machine:
         return entry[1]
 
 
-def _terminator(call: Call, *operands: Any) -> Any:
-    raise call.error("a terminator is not run")
+def _terminator(op: EvaluatedOp, *operands: Any) -> Any:
+    raise op.error("a terminator is not run")
 
 
 def decode_constant(attribute: Attribute, blobs: BlobStore) -> torch.Tensor:

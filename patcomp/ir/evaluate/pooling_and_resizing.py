@@ -6,12 +6,12 @@ import torch
 
 from patcomp.ir.evaluate.element_types import ordered, unordered, widen
 from patcomp.ir.evaluate.elementwise import saturate
-from patcomp.ir.evaluate.registry import Call, implements, integers
+from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.types import is_integer
 
 
 def _windows(
-    call: Call,
+    op: EvaluatedOp,
     x: torch.Tensor,
     kernel: torch.Tensor,
     stride: torch.Tensor,
@@ -27,7 +27,7 @@ def _windows(
         span = distance * (size - 1) + 1
         length = x.shape[axis]
         if span > length:
-            raise call.error(f"a window of {span} does not fit a dimension of {length}")
+            raise op.error(f"a window of {span} does not fit a dimension of {length}")
         if fill is not None:
             count = -(-(length - span) // step) + 1
             if (count - 1) * step >= length:
@@ -47,7 +47,7 @@ def _lowest(dtype: torch.dtype) -> torch.Tensor:
 
 @implements("coreai.max_pool_2d", "coreai.max_pool_3d")
 def max_pool(
-    call: Call,
+    op: EvaluatedOp,
     x: torch.Tensor,
     kernel: torch.Tensor,
     stride: torch.Tensor,
@@ -56,16 +56,16 @@ def max_pool(
 ) -> torch.Tensor:
     values = ordered(x)
     fill = _lowest(values.dtype) if bool(ceil_mode) else None
-    windows = _windows(call, values, kernel, stride, dilation, fill)
-    return unordered(windows.amax(dim=list(range(x.dim(), windows.dim()))), call.element())
+    windows = _windows(op, values, kernel, stride, dilation, fill)
+    return unordered(windows.amax(dim=list(range(x.dim(), windows.dim()))), op.element())
 
 
 @implements("coreai.sum_pool_2d", "coreai.sum_pool_3d")
 def sum_pool(
-    call: Call, x: torch.Tensor, kernel: torch.Tensor, stride: torch.Tensor, dilation: torch.Tensor
+    op: EvaluatedOp, x: torch.Tensor, kernel: torch.Tensor, stride: torch.Tensor, dilation: torch.Tensor
 ) -> torch.Tensor:
-    windows = _windows(call, widen(x), kernel, stride, dilation, None)
-    return call.result(windows.sum(dim=list(range(x.dim(), windows.dim()))))
+    windows = _windows(op, widen(x), kernel, stride, dilation, None)
+    return op.result(windows.sum(dim=list(range(x.dim(), windows.dim()))))
 
 
 def _nearest(coordinates: torch.Tensor, size: int) -> torch.Tensor:
@@ -74,11 +74,11 @@ def _nearest(coordinates: torch.Tensor, size: int) -> torch.Tensor:
 
 @implements("coreai.interpolate")
 def interpolate(
-    call: Call, x: torch.Tensor, output_shape: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor
+    op: EvaluatedOp, x: torch.Tensor, output_shape: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor
 ) -> torch.Tensor:
     """Output position p reads input position `(p + 0.5 - offset) / scale - 0.5` of each dimension, clamped."""
     values = _floating(x)
-    nearest = call.attribute("interpolation_mode") == "nearest_neighbor"
+    nearest = op.attribute("interpolation_mode") == "nearest_neighbor"
     for dim, length in enumerate(integers(output_shape)):
         size = x.shape[dim]
         coordinates = (torch.arange(length, dtype=torch.float32) + 0.5 - offset[dim]) / scale[dim] - 0.5
@@ -90,16 +90,16 @@ def interpolate(
         high = (low + 1).clamp(max=size - 1)
         weight = (clamped - low).to(values.dtype).reshape([-1 if axis == dim else 1 for axis in range(x.dim())])
         values = values.index_select(dim, low) * (1 - weight) + values.index_select(dim, high) * weight
-    return _resampled(call, values)
+    return _resampled(op, values)
 
 
 @implements("coreai.interpolate_coordinates")
-def interpolate_coordinates(call: Call, x: torch.Tensor, coordinates: torch.Tensor) -> torch.Tensor:
+def interpolate_coordinates(op: EvaluatedOp, x: torch.Tensor, coordinates: torch.Tensor) -> torch.Tensor:
     values = _floating(x)
     columns = coordinates.unbind(1)
-    if call.attribute("interpolation_mode") == "nearest_neighbor":
+    if op.attribute("interpolation_mode") == "nearest_neighbor":
         nearest = tuple(_nearest(column, size) for column, size in zip(columns, x.shape, strict=True))
-        return _resampled(call, values[nearest])
+        return _resampled(op, values[nearest])
     result = torch.zeros(coordinates.shape[0], dtype=values.dtype)
     clamped = [column.clamp(0, size - 1) for column, size in zip(columns, x.shape, strict=True)]
     for corner in range(2 ** x.dim()):
@@ -111,7 +111,7 @@ def interpolate_coordinates(call: Call, x: torch.Tensor, coordinates: torch.Tens
             weight = weight * ((column - low) if upper else 1 - (column - low)).to(values.dtype)
             index.append((low.to(torch.int64) + upper).clamp(max=x.shape[dim] - 1))
         result = result + weight * values[tuple(index)]
-    return _resampled(call, result)
+    return _resampled(op, result)
 
 
 def _floating(x: torch.Tensor) -> torch.Tensor:
@@ -119,6 +119,6 @@ def _floating(x: torch.Tensor) -> torch.Tensor:
     return wide if wide.dtype == torch.float64 else wide.to(torch.float32)
 
 
-def _resampled(call: Call, values: torch.Tensor) -> torch.Tensor:
+def _resampled(op: EvaluatedOp, values: torch.Tensor) -> torch.Tensor:
     """Resampled values in the result's type; integers are truncated."""
-    return saturate(values, call.element()) if is_integer(call.element()) else call.result(values)
+    return saturate(values, op.element()) if is_integer(op.element()) else op.result(values)

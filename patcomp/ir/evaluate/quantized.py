@@ -6,81 +6,81 @@ import torch
 
 from patcomp.ir.evaluate.element_types import as_bits, fits, integer_range, widen
 from patcomp.ir.evaluate.machine import SparseTensor
-from patcomp.ir.evaluate.registry import Call, axis_of, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, axis_of, implements
 from patcomp.ir.types import is_integer
 
 _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
 """The largest value of the float types that can be quantised to: quantising saturates, a cast need not."""
 
 
-def _along(call: Call, parameter: torch.Tensor, axis: torch.Tensor, rank: int) -> torch.Tensor:
+def _along(op: EvaluatedOp, parameter: torch.Tensor, axis: torch.Tensor, rank: int) -> torch.Tensor:
     """A scale or offset shaped to broadcast: as it is per tensor, along one axis else."""
     if parameter.dim() == 0:
         return parameter
-    dim = axis_of(call, axis, rank)
+    dim = axis_of(op, axis, rank)
     return parameter.reshape([-1 if position == dim else 1 for position in range(rank)])
 
 
 @implements("coreai.quantize")
 def quantize(
-    call: Call,
+    op: EvaluatedOp,
     x: torch.Tensor,
     scale: torch.Tensor,
     offset1: torch.Tensor,
     offset2: torch.Tensor,
     axis: torch.Tensor,
 ) -> torch.Tensor:
-    factor, shift, base = (_along(call, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
+    factor, shift, base = (_along(op, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
     quantized = (widen(x).float() - base) / factor
-    element = call.element()
+    element = op.element()
     if not is_integer(element):
         limit = _LARGEST[element]
-        return call.result((quantized + shift).clamp(-limit, limit))
+        return op.result((quantized + shift).clamp(-limit, limit))
     low, high = integer_range(element)
     rounded = torch.round(quantized) + shift
-    return call.result(torch.nan_to_num(rounded, nan=0.0).clamp(low, high).to(torch.int64))
+    return op.result(torch.nan_to_num(rounded, nan=0.0).clamp(low, high).to(torch.int64))
 
 
 @implements("coreai.dequantize")
 def dequantize(
-    call: Call,
+    op: EvaluatedOp,
     x: torch.Tensor,
     scale: torch.Tensor,
     offset1: torch.Tensor,
     offset2: torch.Tensor,
     axis: torch.Tensor,
 ) -> torch.Tensor:
-    factor, shift, base = (_along(call, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
-    return call.result((widen(x).float() - shift) * factor + base)
+    factor, shift, base = (_along(op, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
+    return op.result((widen(x).float() - shift) * factor + base)
 
 
 @implements("coreai.blockwise_shift_scale")
 def blockwise_shift_scale(
-    call: Call, data: torch.Tensor, scale: torch.Tensor, offset1: torch.Tensor, offset2: torch.Tensor
+    op: EvaluatedOp, data: torch.Tensor, scale: torch.Tensor, offset1: torch.Tensor, offset2: torch.Tensor
 ) -> torch.Tensor:
     def blocks(parameter: torch.Tensor) -> torch.Tensor:
         values = widen(parameter).float()
         if values.dim() != data.dim():
-            raise call.error(f"scale {tuple(values.shape)} must have the rank of the data {tuple(data.shape)}")
+            raise op.error(f"scale {tuple(values.shape)} must have the rank of the data {tuple(data.shape)}")
         for dim, size in enumerate(data.shape):
             if values.shape[dim] == 0 or size % values.shape[dim]:
-                raise call.error(f"dimension {dim} of {tuple(data.shape)} does not divide in {values.shape[dim]}")
+                raise op.error(f"dimension {dim} of {tuple(data.shape)} does not divide in {values.shape[dim]}")
             if values.shape[dim] not in (1, size):
                 values = values.repeat_interleave(size // values.shape[dim], dim=dim)
         return values
 
-    return call.result((widen(data).float() - blocks(offset1)) * blocks(scale) + blocks(offset2))
+    return op.result((widen(data).float() - blocks(offset1)) * blocks(scale) + blocks(offset2))
 
 
-def _looked_up(call: Call, indices: torch.Tensor, lut: torch.Tensor, axis: int) -> torch.Tensor:
+def _looked_up(op: EvaluatedOp, indices: torch.Tensor, lut: torch.Tensor, axis: int) -> torch.Tensor:
     """Entries of a table `blocks... x palette x vector` for indices; vectors are laid out along `axis`."""
     rank = indices.dim()
     if lut.dim() != rank + 2:
-        raise call.error(f"a lookup table for rank {rank} needs rank {rank + 2}")
+        raise op.error(f"a lookup table for rank {rank} needs rank {rank + 2}")
     block = []
     for dim, size in enumerate(indices.shape):
         if size % lut.shape[dim]:
-            raise call.error(f"dimension {dim} of {tuple(indices.shape)} does not divide in {lut.shape[dim]}")
+            raise op.error(f"dimension {dim} of {tuple(indices.shape)} does not divide in {lut.shape[dim]}")
         number = torch.arange(size) // max(size // lut.shape[dim], 1)
         block.append(number.reshape([-1 if position == dim else 1 for position in range(rank)]))
     entries = as_bits(lut)[(*block, indices.to(torch.int64))]
@@ -90,63 +90,65 @@ def _looked_up(call: Call, indices: torch.Tensor, lut: torch.Tensor, axis: int) 
 
 
 @implements("coreai.lut_to_dense")
-def lut_to_dense(call: Call, indices: torch.Tensor, lut: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    return _looked_up(call, indices, lut, axis_of(call, axis, indices.dim()))
+def lut_to_dense(op: EvaluatedOp, indices: torch.Tensor, lut: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    return _looked_up(op, indices, lut, axis_of(op, axis, indices.dim()))
 
 
 @implements("coreai.lut_to_sparse_with_bitmask")
-def lut_to_sparse(call: Call, indices: SparseTensor, lut: torch.Tensor, axis: torch.Tensor) -> SparseTensor:
+def lut_to_sparse(op: EvaluatedOp, indices: SparseTensor, lut: torch.Tensor, axis: torch.Tensor) -> SparseTensor:
     if lut.shape[-1] != 1:
-        raise call.error("vector entries of a sparse lookup table are not supported")
+        raise op.error("vector entries of a sparse lookup table are not supported")
     full = torch.zeros(indices.bitmask.shape, dtype=torch.int64)
     mask = indices.bitmask != 0
     full[mask] = indices.values.to(torch.int64)
-    dense = _looked_up(call, full, lut, axis_of(call, axis, full.dim()))
+    dense = _looked_up(op, full, lut, axis_of(op, axis, full.dim()))
     return SparseTensor(as_bits(dense)[mask].view(dense.dtype), indices.bitmask)
 
 
 @implements("coreai.build_sparse_with_bitmask")
-def build_sparse(call: Call, values: torch.Tensor, bitmask: torch.Tensor) -> SparseTensor:
+def build_sparse(op: EvaluatedOp, values: torch.Tensor, bitmask: torch.Tensor) -> SparseTensor:
     if int((bitmask != 0).sum()) != values.numel():
-        raise call.error(f"{values.numel()} values for {int((bitmask != 0).sum())} places of the bitmask")
+        raise op.error(f"{values.numel()} values for {int((bitmask != 0).sum())} places of the bitmask")
     return SparseTensor(values, bitmask)
 
 
 @implements("coreai.sparse_with_bitmask_to_dense")
-def sparse_to_dense(call: Call, x: SparseTensor) -> torch.Tensor:
+def sparse_to_dense(op: EvaluatedOp, x: SparseTensor) -> torch.Tensor:
     dense = torch.zeros(x.bitmask.shape, dtype=as_bits(x.values).dtype)
     dense[x.bitmask != 0] = as_bits(x.values)
     return dense.view(x.values.dtype)
 
 
-def _limits(call: Call, limits: torch.Tensor) -> tuple[float, float]:
+def _limits(op: EvaluatedOp, limits: torch.Tensor) -> tuple[float, float]:
     """The smallest and largest quantised value; their distance must fit the element type, in which it is computed."""
     low, high = widen(limits).tolist()
-    element = call.operand_element(1)
+    element = op.operand_element(1)
     if is_integer(element) and not fits(torch.tensor(high - low), element):
-        raise call.error(f"the width of the range {low:g}..{high:g} overflows {element}; state the range in floats")
+        raise op.error(f"the width of the range {low:g}..{high:g} overflows {element}; state the range in floats")
     return float(low), float(high)
 
 
-def _extremes(call: Call, x: torch.Tensor, axis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _extremes(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The smallest and largest value of each slice along an axis, in f32."""
-    rows = widen(x).float().movedim(axis_of(call, axis, x.dim()), 0).flatten(1)
+    rows = widen(x).float().movedim(axis_of(op, axis, x.dim()), 0).flatten(1)
     return rows.amin(dim=1), rows.amax(dim=1)
 
 
 @implements("coreai.symmetric_quantization_statistics")
-def symmetric_statistics(call: Call, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    low, high = _limits(call, limits)
-    smallest, largest = _extremes(call, x, axis)
-    return call.result(torch.maximum(smallest.abs(), largest.abs()) / ((high - low) / 2))
+def symmetric_statistics(op: EvaluatedOp, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    low, high = _limits(op, limits)
+    smallest, largest = _extremes(op, x, axis)
+    return op.result(torch.maximum(smallest.abs(), largest.abs()) / ((high - low) / 2))
 
 
 @implements("coreai.asymmetric_quantization_statistics")
-def asymmetric_statistics(call: Call, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
+def asymmetric_statistics(
+    op: EvaluatedOp, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor
+) -> list[torch.Tensor]:
     """Scale and zero point of an affine quantisation of the values, whose range is widened to contain 0."""
-    low, high = _limits(call, limits)
-    smallest, largest = _extremes(call, x, axis)
+    low, high = _limits(op, limits)
+    smallest, largest = _extremes(op, x, axis)
     smallest, largest = smallest.clamp(max=0), largest.clamp(min=0)
     scale = (largest - smallest) / (high - low)
     zero = torch.round(low - smallest / scale).nan_to_num(nan=0.0).clamp(low, high)
-    return [call.result(scale), call.result(zero.to(torch.int64) if is_integer(call.element(1)) else zero, 1)]
+    return [op.result(scale), op.result(zero.to(torch.int64) if is_integer(op.element(1)) else zero, 1)]

@@ -7,62 +7,62 @@ from collections.abc import Callable
 import torch
 
 from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
-from patcomp.ir.evaluate.registry import Call, axes_of, axis_of, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
-def _reduced_axes(call: Call, x: torch.Tensor, axes: torch.Tensor) -> list[int]:
-    result = axes_of(call, axes, x.dim())
+def _reduced_axes(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> list[int]:
+    result = axes_of(op, axes, x.dim())
     if not result:
-        raise call.error("a reduction over no axes is undefined")
+        raise op.error("a reduction over no axes is undefined")
     return result
 
 
 @implements("coreai.all")
-def all_(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return torch.all(x, dim=_reduced_axes(call, x, axes), keepdim=True)
+def all_(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return torch.all(x, dim=_reduced_axes(op, x, axes), keepdim=True)
 
 
 @implements("coreai.any")
-def any_(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return torch.any(x, dim=_reduced_axes(call, x, axes), keepdim=True)
+def any_(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return torch.any(x, dim=_reduced_axes(op, x, axes), keepdim=True)
 
 
 @implements("coreai.reduce_max")
-def reduce_max(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return unordered(torch.amax(ordered(x), dim=_reduced_axes(call, x, axes), keepdim=True), call.element())
+def reduce_max(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return unordered(torch.amax(ordered(x), dim=_reduced_axes(op, x, axes), keepdim=True), op.element())
 
 
 @implements("coreai.reduce_min")
-def reduce_min(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return unordered(torch.amin(ordered(x), dim=_reduced_axes(call, x, axes), keepdim=True), call.element())
+def reduce_min(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return unordered(torch.amin(ordered(x), dim=_reduced_axes(op, x, axes), keepdim=True), op.element())
 
 
 @implements("coreai.reduce_sum")
-def reduce_sum(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.sum(widen(x), dim=_reduced_axes(call, x, axes), keepdim=True))
+def reduce_sum(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.sum(widen(x), dim=_reduced_axes(op, x, axes), keepdim=True))
 
 
 @implements("coreai.reduce_mean")
-def reduce_mean(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.mean(widen(x), dim=_reduced_axes(call, x, axes), keepdim=True))
+def reduce_mean(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.mean(widen(x), dim=_reduced_axes(op, x, axes), keepdim=True))
 
 
 @implements("coreai.reduce_product")
-def reduce_product(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def reduce_product(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
     product = widen(x)
-    for axis in _reduced_axes(call, x, axes):
+    for axis in _reduced_axes(op, x, axes):
         product = torch.prod(product, dim=axis, keepdim=True)
-    return call.result(product)
+    return op.result(product)
 
 
 @implements("coreai.argmax")
-def argmax(call: Call, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    dim = axis_of(call, axis, x.dim())
+def argmax(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    dim = axis_of(op, axis, x.dim())
     values = _without_nan(ordered(x), -torch.inf)
     # torch promises no order among ties; the runtime takes the first
     largest = values == torch.amax(values, dim=dim, keepdim=True)
-    return call.result(torch.argmax(largest.to(torch.uint8), dim=dim, keepdim=True))
+    return op.result(torch.argmax(largest.to(torch.uint8), dim=dim, keepdim=True))
 
 
 def _without_nan(values: torch.Tensor, neutral: float) -> torch.Tensor:
@@ -71,11 +71,11 @@ def _without_nan(values: torch.Tensor, neutral: float) -> torch.Tensor:
 
 
 @implements("coreai.softmax")
-def softmax(call: Call, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.softmax(widen(x), dim=axis_of(call, axis, x.dim())))
+def softmax(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.softmax(widen(x), dim=axis_of(op, axis, x.dim())))
 
 
-def _sorting_order(call: Call, x: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
+def _sorting_order(op: EvaluatedOp, x: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
     """The stable order along a dimension; NaN comes last in either direction."""
     values = ordered(x)
     if descending:
@@ -91,17 +91,17 @@ def _sorting_order(call: Call, x: torch.Tensor, dim: int, descending: bool) -> t
 
 @implements("coreai.sort")
 def sort(
-    call: Call, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
+    op: EvaluatedOp, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
 ) -> torch.Tensor:
-    axis = axis_of(call, dim, x.dim())
-    return as_bits(x).gather(axis, _sorting_order(call, x, axis, bool(descending))).view(x.dtype)
+    axis = axis_of(op, dim, x.dim())
+    return as_bits(x).gather(axis, _sorting_order(op, x, axis, bool(descending))).view(x.dtype)
 
 
 @implements("coreai.argsort")
 def argsort(
-    call: Call, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
+    op: EvaluatedOp, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
 ) -> torch.Tensor:
-    return call.result(_sorting_order(call, x, axis_of(call, dim, x.dim()), bool(descending)))
+    return op.result(_sorting_order(op, x, axis_of(op, dim, x.dim()), bool(descending)))
 
 
 _SCANS: dict[str, Callable[..., torch.Tensor]] = {
@@ -113,19 +113,19 @@ _SCANS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 @implements("coreai.scan")
-def scan(call: Call, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Tensor) -> torch.Tensor:
-    combiner = call.attribute("scan_op")
-    dim = axis_of(call, axis, x.dim())
+def scan(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Tensor) -> torch.Tensor:
+    combiner = op.attribute("scan_op")
+    dim = axis_of(op, axis, x.dim())
     if combiner in ("min", "max"):
         values = _without_nan(ordered(x), torch.inf if combiner == "min" else -torch.inf)
-        return unordered(_scanned(values, combiner, dim, bool(reverse)), call.element())
+        return unordered(_scanned(values, combiner, dim, bool(reverse)), op.element())
     values = _scanned(widen(x), combiner, dim, bool(reverse))
-    element = call.element()
+    element = op.element()
     if is_integer(element):
         estimate = _scanned(in_doubles(x), combiner, dim, bool(reverse)) if BIT_WIDTHS[element] == 64 else None
         if not fits(values, element, estimate):
-            raise call.error(f"the scan overflows {element}, which aborts the runtime")
-    return call.result(values)
+            raise op.error(f"the scan overflows {element}, which aborts the runtime")
+    return op.result(values)
 
 
 def _scanned(values: torch.Tensor, combiner: str, dim: int, reverse: bool) -> torch.Tensor:
@@ -136,35 +136,35 @@ def _scanned(values: torch.Tensor, combiner: str, dim: int, reverse: bool) -> to
 
 
 @implements("coreai.non_zero")
-def non_zero(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.nonzero(widen(x)))
+def non_zero(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.nonzero(widen(x)))
 
 
 @implements("coreai.reduce")
-def reduce(call: Call, x: torch.Tensor, axes: torch.Tensor, init: torch.Tensor) -> torch.Tensor:
-    dims = _reduced_axes(call, x, axes)
+def reduce(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor, init: torch.Tensor) -> torch.Tensor:
+    dims = _reduced_axes(op, x, axes)
     kept = [dim for dim in range(x.dim()) if dim not in dims]
     rows = x.permute(*kept, *dims).reshape(*(x.shape[dim] for dim in kept), -1).flatten(0, -2)
     folded = []
     for row in rows.unbind(0):
         value = init
         for item in row.unbind(0):
-            value = call.region(0, [value, item])[0]
+            value = op.region(0, [value, item])[0]
         folded.append(value)
     return torch.stack(folded).reshape([1 if dim in dims else size for dim, size in enumerate(x.shape)])
 
 
 @implements("coreai.reduce_index")
 def reduce_index(
-    call: Call, x: torch.Tensor, axis: torch.Tensor, init: torch.Tensor, init_index: torch.Tensor
+    op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor, init: torch.Tensor, init_index: torch.Tensor
 ) -> torch.Tensor:
-    dim = axis_of(call, axis, x.dim())
+    dim = axis_of(op, axis, x.dim())
     rows = x.movedim(dim, -1)
     found = []
     for row in rows.reshape(-1, rows.shape[-1]).unbind(0):
         value, index = init, int(init_index)
         for position, item in enumerate(row.unbind(0)):
-            if bool(call.region(0, [value, item])[0]):
+            if bool(op.region(0, [value, item])[0]):
                 value, index = item, position
         found.append(index)
-    return call.result(torch.tensor(found).reshape([1 if d == dim else size for d, size in enumerate(x.shape)]))
+    return op.result(torch.tensor(found).reshape([1 if d == dim else size for d, size in enumerate(x.shape)]))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 Implementation = Callable[..., Any]
 
 IMPLEMENTATIONS: dict[str, Implementation] = {}
-"""The function of each op by its full name; called with a `Call` and the operands, returns the result or a list."""
+"""The function of each op by its full name. It takes an `EvaluatedOp` and the operands."""
 
 
 def implements(*names: str) -> Callable[[Implementation], Implementation]:
     """Registers a function as the meaning of ops: `@implements("coreai.add")`.
 
-    The function takes a `Call` and the op's operands, and returns its result, or a list when it has several.
+    The function takes an `EvaluatedOp` and the op's operands, and returns its result, or a list when it has several.
     """
 
     def register(function: Implementation) -> Implementation:
@@ -40,28 +40,28 @@ def implements(*names: str) -> Callable[[Implementation], Implementation]:
 
 
 @dataclass(frozen=True)
-class Call:
-    """One execution of one op."""
+class EvaluatedOp:
+    """An op as its function sees it: its properties and result types while it runs."""
 
-    op: Operation
+    operation: Operation
     machine: Machine
     values: dict[Any, Any]
     """The values of the graph that the op is in, for regions that use outer ones."""
 
     def element(self, result: int = 0) -> str:
         """Name of the element type of a result."""
-        return element_name(self.op.results[result].type.element_type)  # type: ignore[attr-defined]
+        return element_name(self.operation.results[result].type.element_type)  # type: ignore[attr-defined]
 
     def operand_element(self, operand: int = 0) -> str:
         """Name of the element type of an operand."""
-        return element_name(self.op.operands[operand].type.element_type)  # type: ignore[attr-defined]
+        return element_name(self.operation.operands[operand].type.element_type)  # type: ignore[attr-defined]
 
     def attribute(self, name: str, default: str = "") -> Any:
         """The Python value of a property (enumerations as strings), or `default` when it is absent."""
-        attribute: Attribute | None = self.op.properties.get(name)
+        attribute: Attribute | None = self.operation.properties.get(name)
         if attribute is None:
             return default
-        declared = next((item for item in self.op.ROW.properties if item.name == name), None)  # type: ignore[attr-defined]
+        declared = next((item for item in self.operation.ROW.properties if item.name == name), None)  # type: ignore[attr-defined]
         if declared is not None and declared.words:
             return word_of(declared, attribute)
         data = getattr(attribute, "data", None)
@@ -73,18 +73,18 @@ class Call:
 
     def error(self, message: str) -> EvaluationError:
         """An error that names the op and where it comes from."""
-        return EvaluationError(f"{self.op.name}: {message} ({describe(self.op)})")
+        return EvaluationError(f"{self.operation.name}: {message} ({describe(self.operation)})")
 
     def region(self, index: int, arguments: Sequence[Any]) -> list[Any]:
         """Runs a region of the op and returns the operands of its terminator."""
-        return self.machine.run_block(self.op.regions[index].block, arguments, self.values)
+        return self.machine.run_block(self.operation.regions[index].block, arguments, self.values)
 
 
 def computed(function: Callable[..., torch.Tensor]) -> Implementation:
     """The implementation that widens the operands, applies `function` and narrows the result."""
 
-    def implementation(call: Call, *operands: torch.Tensor) -> torch.Tensor:
-        return call.result(function(*map(widen, operands)))
+    def implementation(op: EvaluatedOp, *operands: torch.Tensor) -> torch.Tensor:
+        return op.result(function(*map(widen, operands)))
 
     return implementation
 
@@ -94,7 +94,7 @@ def integers(tensor: torch.Tensor) -> list[int]:
     return widen(tensor).reshape(-1).tolist()
 
 
-def axes_of(call: Call, axes: torch.Tensor, rank: int) -> list[int]:
+def axes_of(op: EvaluatedOp, axes: torch.Tensor, rank: int) -> list[int]:
     """Axes counted from the front.
 
     Raises:
@@ -102,13 +102,13 @@ def axes_of(call: Call, axes: torch.Tensor, rank: int) -> list[int]:
     """
     given = integers(axes)
     if any(not -rank <= axis < rank for axis in given):
-        raise call.error(f"axes {given} are out of range for rank {rank}")
+        raise op.error(f"axes {given} are out of range for rank {rank}")
     result = [axis % rank for axis in given]
     if len(set(result)) != len(result):
-        raise call.error(f"axes {given} repeat one another")
+        raise op.error(f"axes {given} repeat one another")
     return result
 
 
-def axis_of(call: Call, axis: torch.Tensor, rank: int) -> int:
+def axis_of(op: EvaluatedOp, axis: torch.Tensor, rank: int) -> int:
     """A single axis counted from the front."""
-    return axes_of(call, axis, rank)[0]
+    return axes_of(op, axis, rank)[0]

@@ -7,91 +7,91 @@ import math
 import torch
 
 from patcomp.ir.evaluate.element_types import as_bits, moved
-from patcomp.ir.evaluate.registry import Call, axes_of, axis_of, implements, integers
+from patcomp.ir.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements, integers
 
 
 @implements("coreai.reshape")
-def reshape(call: Call, x: torch.Tensor, new_shape: torch.Tensor) -> torch.Tensor:
+def reshape(op: EvaluatedOp, x: torch.Tensor, new_shape: torch.Tensor) -> torch.Tensor:
     return x.reshape(integers(new_shape))
 
 
 @implements("coreai.transpose")
-def transpose(call: Call, x: torch.Tensor, permutation: torch.Tensor) -> torch.Tensor:
+def transpose(op: EvaluatedOp, x: torch.Tensor, permutation: torch.Tensor) -> torch.Tensor:
     return x.permute(integers(permutation))
 
 
 @implements("coreai.expand_dims")
-def expand_dims(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def expand_dims(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
     rank = x.dim() + axes.numel()
-    new = axes_of(call, axes, rank)
+    new = axes_of(op, axes, rank)
     remaining = iter(x.shape)
     return x.reshape([1 if axis in new else next(remaining) for axis in range(rank)])
 
 
 @implements("coreai.shrink_dims")
-def shrink_dims(call: Call, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
-    dropped = axes_of(call, axes, x.dim())
+def shrink_dims(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+    dropped = axes_of(op, axes, x.dim())
     if any(x.shape[axis] != 1 for axis in dropped):
-        raise call.error(f"axes {dropped} of {tuple(x.shape)} are not all 1")
+        raise op.error(f"axes {dropped} of {tuple(x.shape)} are not all 1")
     return x.reshape([size for axis, size in enumerate(x.shape) if axis not in dropped])
 
 
 @implements("coreai.broadcast_to")
-def broadcast_to(call: Call, x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
+def broadcast_to(op: EvaluatedOp, x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
     return x.expand(integers(shape))
 
 
 @implements("coreai.broadcast_in_dims")
-def broadcast_in_dims(call: Call, x: torch.Tensor, sizes: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def broadcast_in_dims(op: EvaluatedOp, x: torch.Tensor, sizes: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
     shape = list(x.shape)
-    for axis, size in zip(axes_of(call, axes, x.dim()), integers(sizes), strict=True):
+    for axis, size in zip(axes_of(op, axes, x.dim()), integers(sizes), strict=True):
         shape[axis] = size
     return x.expand(shape)
 
 
 @implements("coreai.get_shape")
-def get_shape(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return call.result(torch.tensor(x.shape, dtype=torch.int64))
+def get_shape(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return op.result(torch.tensor(x.shape, dtype=torch.int64))
 
 
 @implements("coreai.broadcast_shapes")
-def broadcast_shapes(call: Call, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def broadcast_shapes(op: EvaluatedOp, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     shape = torch.broadcast_shapes(integers(first), integers(second))
-    return call.result(torch.tensor(shape, dtype=torch.int64))
+    return op.result(torch.tensor(shape, dtype=torch.int64))
 
 
 @implements("coreai.tile")
-def tile(call: Call, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def tile(op: EvaluatedOp, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     return moved(lambda bits: torch.tile(bits, integers(counts)), x)
 
 
 @implements("coreai.reverse")
-def reverse(call: Call, x: torch.Tensor, dims: torch.Tensor) -> torch.Tensor:
-    return moved(lambda bits: torch.flip(bits, axes_of(call, dims, x.dim())), x)
+def reverse(op: EvaluatedOp, x: torch.Tensor, dims: torch.Tensor) -> torch.Tensor:
+    return moved(lambda bits: torch.flip(bits, axes_of(op, dims, x.dim())), x)
 
 
 @implements("coreai.concat")
-def concat(call: Call, axis: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
-    dim = axis_of(call, axis, tensors[0].dim())
+def concat(op: EvaluatedOp, axis: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+    dim = axis_of(op, axis, tensors[0].dim())
     return moved(lambda *bits: torch.cat(bits, dim=dim), *tensors)
 
 
 @implements("coreai.split")
-def split(call: Call, x: torch.Tensor, sections: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
+def split(op: EvaluatedOp, x: torch.Tensor, sections: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
     sizes = integers(sections)
-    parts = torch.split(x, sizes[0] if sections.dim() == 0 else sizes, dim=axis_of(call, axis, x.dim()))
-    if len(parts) != len(call.op.results):
-        raise call.error(f"splits in {len(parts)} parts, but has {len(call.op.results)} results")
+    parts = torch.split(x, sizes[0] if sections.dim() == 0 else sizes, dim=axis_of(op, axis, x.dim()))
+    if len(parts) != len(op.operation.results):
+        raise op.error(f"splits in {len(parts)} parts, but has {len(op.operation.results)} results")
     return list(parts)
 
 
-def _positions(call: Call, shape: torch.Size, bounds: tuple[torch.Tensor, ...]) -> list[range]:
+def _positions(op: EvaluatedOp, shape: torch.Size, bounds: tuple[torch.Tensor, ...]) -> list[range]:
     """The positions that a slice takes in each dimension; bounds wrap once and are clamped, as in Python."""
     starts, ends, strides = map(integers, bounds)
     if not len(starts) == len(ends) == len(strides) == len(shape):
-        raise call.error(f"slice bounds need one value for each of {len(shape)} dimensions")
+        raise op.error(f"slice bounds need one value for each of {len(shape)} dimensions")
     if 0 in strides:
-        raise call.error("slice strides must not be zero")
+        raise op.error("slice strides must not be zero")
     return [
         range(*slice(start, end, stride).indices(size))
         for size, start, end, stride in zip(shape, starts, ends, strides, strict=True)
@@ -114,21 +114,21 @@ def _region(x: torch.Tensor, positions: list[range]) -> tuple[torch.Tensor, list
 
 
 @implements("coreai.slice")
-def slice_(call: Call, x: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
-    view, flipped = _region(x, _positions(call, x.shape, bounds))
+def slice_(op: EvaluatedOp, x: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
+    view, flipped = _region(x, _positions(op, x.shape, bounds))
     return moved(lambda bits: torch.flip(bits, flipped), view) if flipped else view
 
 
 @implements("coreai.slice_update")
-def slice_update(call: Call, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+def slice_update(op: EvaluatedOp, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
     *bounds, update = rest
     result = as_bits(x).clone(memory_format=torch.contiguous_format)
-    positions = _positions(call, x.shape, tuple(bounds))
+    positions = _positions(op, x.shape, tuple(bounds))
     if any(taken.step < 0 for taken in positions):
-        raise call.error("an update with negative strides is refused by the toolchain")
+        raise op.error("an update with negative strides is refused by the toolchain")
     view, _ = _region(result, positions)
     if tuple(view.shape) != tuple(update.shape):
-        raise call.error(f"update {tuple(update.shape)} does not fit the slice {tuple(view.shape)}")
+        raise op.error(f"update {tuple(update.shape)} does not fit the slice {tuple(view.shape)}")
     view.copy_(as_bits(update))
     return result.view(x.dtype)
 
@@ -149,12 +149,12 @@ def _source_index(mode: str, size: int, before: int, after: int) -> torch.Tensor
 
 
 @implements("coreai.pad")
-def pad(call: Call, x: torch.Tensor, padding: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def pad(op: EvaluatedOp, x: torch.Tensor, padding: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     amounts = integers(padding)
     if len(amounts) != 2 * x.dim():
-        raise call.error(f"needs {2 * x.dim()} padding amounts, got {len(amounts)}")
+        raise op.error(f"needs {2 * x.dim()} padding amounts, got {len(amounts)}")
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))
-    mode = call.attribute("padding_mode", "constant")
+    mode = op.attribute("padding_mode", "constant")
     bits = as_bits(x)
     if mode == "constant":
         shape = [size + sum(pair) for size, pair in zip(x.shape, pairs, strict=True)]
@@ -171,10 +171,10 @@ def pad(call: Call, x: torch.Tensor, padding: torch.Tensor, value: torch.Tensor)
 
 
 @implements("coreai.range")
-def range_(call: Call, start: torch.Tensor, stop: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+def range_(op: EvaluatedOp, start: torch.Tensor, stop: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     first, last, distance = (tensor.item() for tensor in (start, stop, step))
     if distance == 0:
-        raise call.error("the step must not be zero")
+        raise op.error("the step must not be zero")
     count = max(0, math.ceil((last - first) / distance))
     dtype = torch.float64 if start.is_floating_point() else torch.int64
-    return call.result(first + torch.arange(count, dtype=dtype) * distance)
+    return op.result(first + torch.arange(count, dtype=dtype) * distance)

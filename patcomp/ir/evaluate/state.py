@@ -7,21 +7,21 @@ from typing import Any
 import torch
 
 from patcomp.ir.evaluate.machine import TOKEN, Handle, check_value
-from patcomp.ir.evaluate.registry import Call, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, implements
 
 
 @implements("coreai.create_token", "coreai.join_token")
-def token(call: Call, *tokens: Any) -> Any:
+def token(op: EvaluatedOp, *tokens: Any) -> Any:
     return TOKEN
 
 
 @implements("coreai.read_handle")
-def read_handle(call: Call, handle: Handle, in_token: Any) -> list[Any]:
+def read_handle(op: EvaluatedOp, handle: Handle, in_token: Any) -> list[Any]:
     return [handle.tensor, TOKEN]
 
 
 @implements("coreai.write_handle")
-def write_handle(call: Call, handle: Handle, data: torch.Tensor, in_token: Any) -> Any:
-    check_value(data, call.op.operands[0].type.tensor_type, f"what is written to {handle.name!r}")  # type: ignore[attr-defined]
+def write_handle(op: EvaluatedOp, handle: Handle, data: torch.Tensor, in_token: Any) -> Any:
+    check_value(data, op.operation.operands[0].type.tensor_type, f"what is written to {handle.name!r}")  # type: ignore[attr-defined]
     handle.tensor = data
     return TOKEN

@@ -1,4 +1,4 @@
-"""The walk over a module: blocks, order of definitions, terminators, graphs, calls, control flow, regions."""
+"""Checks of blocks, the order of definitions, terminators, graphs, calls, control flow and regions."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def verify(module: IRModule, *, runtime: bool = True) -> None:
         VerifyError: its `problems` are all that were found.
     """
     verification = Verification(module, runtime)
-    _Walk(verification).module()
+    _StructureChecker(verification).module()
     if verification.problems:
         count = len(verification.problems)
         raise VerifyError(f"the IR has {count} problem{'s' if count > 1 else ''}", verification.problems)
 
 
-class _Walk:
+class _StructureChecker:
     def __init__(self, verification: Verification):
         self.verification = verification
         self.signatures = SignatureChecker(verification)
