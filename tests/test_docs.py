@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.warm import run_script
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,16 +51,8 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     script = write_script(page, tmp_path)
     if script is None:
         pytest.skip("no Python on this page")
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, script.name],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{page.name}:\n{done.stderr}"
+    code, output = run_script(script)
+    assert code == 0, f"{page.name}:\n{output}"
 
 
 _SHELL = re.compile(r"^ *```(?:python (\S+)|sh (run))\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
