@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
@@ -47,11 +49,14 @@ __all__ = [
     "enable_python_dispatcher",
     "free_unbacked_symbols",
     "global_decomposition_table",
+    "guards_code",
     "int_oo",
     "is_traceable_wrapper_subclass",
     "make_fx",
     "overload_name",
     "pytree",
+    "qualified_name",
+    "replace_graph_module",
     "schema_of_overload",
     "statically_known_true",
     "sym_eq",
@@ -75,9 +80,24 @@ def base_name(op: OpOverload) -> str:
     return op._opname
 
 
+def qualified_name(op: OpOverloadPacket) -> str:
+    """The name of an operator with its namespace, `aten::add`."""
+    return op._qualified_op_name
+
+
 def can_decompose(op: OpOverload) -> bool:
     """Whether PyTorch's kernel of an operator is made of other operators."""
     return op._can_decompose()
+
+
+def guards_code(program: ExportedProgram) -> list[str]:
+    """The conditions on inputs that a program was saved with, as Python code."""
+    return program._guards_code
+
+
+def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
+    """Give a program another graph, with the same signature."""
+    program._graph_module = module
 
 
 def all_schemas() -> list[Any]:

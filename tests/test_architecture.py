@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
+
+from patcomp.ir import aten, xdsl
 
 ROOT = Path(__file__).parents[1]
 
@@ -111,6 +114,15 @@ def outsiders(prefixes: tuple[str, ...], module: str) -> list[str]:
     ]
 
 
+def modules_without_torch() -> list[str]:
+    """The modules that work on text, behind the command and the frontend."""
+    return [
+        module_name(path)
+        for path in sources()
+        if not str(path.relative_to(ROOT)).startswith(USES_TORCH) and room_of(module_name(path)) not in FRONT_DOOR
+    ]
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms(room: str) -> None:
     files = [path for path in sources() if room_of(module_name(path)) == room]
@@ -138,18 +150,75 @@ def test_only_the_frontend_and_the_evaluator_import_torch() -> None:
 
 
 PRIVATE_OF_PYTORCH = ("torch._", "torch.fx.experimental", "torch.utils._")
-PRIVATE_ATTRIBUTES = {"_schema", "_overloadname", "_opname", "_can_decompose", "_ops", "_C", "_subclasses", "_decomp"}
 
 
-def test_only_one_file_uses_the_private_parts_of_pytorch() -> None:
+def test_only_one_file_imports_private_modules_of_pytorch() -> None:
     for path in sources():
         name = str(path.relative_to(ROOT))
         if name == "patcomp/pytorch.py":
             continue
         found = {module for module in imports(path) if module.startswith(PRIVATE_OF_PYTORCH)}
-        nodes = ast.walk(ast.parse(path.read_text()))
-        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr in PRIVATE_ATTRIBUTES}
         assert not found, f"{name} uses {sorted(found)}; take it from patcomp.pytorch"
+
+
+PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe"}
+"""Of named tuples, `torch` and `sys`: their documentation has them."""
+PRIVATE_OF_THE_TOOLCHAIN = {"_mlir_context", "_from_mlir_module"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined_names(tree: ast.AST) -> Iterator[str]:
+    """The names of functions, classes, fields and attributes that a file defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def test_private_attributes_of_others_are_behind_walls() -> None:
+    """xDSL's are used in `ir/xdsl.py` only, PyTorch's in `pytorch.py`, the toolchain's in `emit/asset.py`."""
+    operators = {name.split(".")[1] for name in aten.known_names()}
+    walls = {"patcomp/pytorch.py": None, "patcomp/ir/xdsl.py": None, "patcomp/emit/asset.py": PRIVATE_OF_THE_TOOLCHAIN}
+    for path in sources():
+        allowed = walls.get(name := str(path.relative_to(ROOT)), set())
+        if allowed is None:
+            continue
+        tree = ast.parse(path.read_text())
+        allowed = {*allowed, *defined_names(tree), *operators, *PUBLIC_WITH_UNDERSCORE}
+        found = [
+            f"{ast.unparse(node)} (line {node.lineno})"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and is_private(node.attr)
+            and node.attr not in allowed
+            and not ast.unparse(node.value).startswith("torch.ops.")
+        ]
+        assert not found, f"{name} uses {found}; add a function to the file that wraps the library"
+
+
+def test_only_one_file_overrides_private_methods_of_xdsl() -> None:
+    for module in modules_without_torch():
+        importlib.import_module(module)
+    foreign = [getattr(xdsl, name) for name in xdsl.__all__]
+    classes = [item for item in foreign if isinstance(item, type) and item.__module__.startswith("xdsl.")]
+    for base in classes:
+        for derived in subclasses(base):
+            if derived.__module__.startswith("xdsl.") or derived.__module__ == xdsl.__name__:
+                continue
+            overridden = {name for name in vars(derived) if is_private(name) and hasattr(base, name)} - {"_abc_impl"}
+            assert not overridden, f"{derived.__module__}.{derived.__name__} overrides {sorted(overridden)} of xDSL"
+
+
+def subclasses(base: type) -> Iterator[type]:
+    for derived in type.__subclasses__(base):
+        yield derived
+        yield from subclasses(derived)
 
 
 def test_only_the_front_door_imports_the_frontend() -> None:
@@ -157,11 +226,7 @@ def test_only_the_front_door_imports_the_frontend() -> None:
 
 
 def test_tools_on_text_run_without_torch() -> None:
-    modules = [
-        module_name(path)
-        for path in sources()
-        if not str(path.relative_to(ROOT)).startswith(USES_TORCH) and room_of(module_name(path)) not in FRONT_DOOR
-    ]
+    modules = modules_without_torch()
     assert "patcomp.ir.verify" in modules
     script = (
         "import importlib, sys\n"

@@ -334,12 +334,12 @@ def check_blobs(module: IRModule) -> None:
 class _HandOverPrinter(TextPrinter):
     """Prints all weights under one placeholder name: a name in the text could not be used for a buffer again."""
 
-    def _print_attribute_text(self, attribute: Attribute) -> None:
+    def print_attribute_text(self, attribute: Attribute) -> None:
         if isinstance(attribute, DenseResourceAttr):
             self.print_string("dense_resource<unset> : ")
             self.print_attribute(attribute.type)
         else:
-            super()._print_attribute_text(attribute)
+            super().print_attribute_text(attribute)
 
 
 def _hand_over_text(module: IRModule) -> str:

@@ -17,8 +17,8 @@ from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.builder import Builder
 from patcomp.ir.module import function_type, names_of
 from patcomp.ir.types import HandleType, TensorType, shape_of, tensor
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block, NoneAttr, Operation, SSAValue, StringAttr
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, NoneAttr, Operation, SSAValue, StringAttr, set_name
 
 _TEXT = re.compile(r"#coreaix\.hw_constraints<(\w+, alignments: \[([\dx?]*)\], interleave: \[([\dx?]*)\])>")
 

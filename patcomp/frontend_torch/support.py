@@ -18,7 +18,7 @@ from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.op_names import overloads_of
 from patcomp.ir import aten
-from patcomp.pytorch import OpOverload, OpOverloadPacket, global_decomposition_table
+from patcomp.pytorch import OpOverload, OpOverloadPacket, global_decomposition_table, qualified_name
 from patterns_catalog import default_decompositions, default_rules
 
 MEASURED = Path(__file__).with_name("supported_ops.json")
@@ -92,7 +92,7 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
     if isinstance(what, OpOverload):
         return op_support(aten.op_name(what.name()))
     if isinstance(what, OpOverloadPacket):
-        what = what._qualified_op_name
+        what = qualified_name(what)
     if isinstance(what, str):
         return _together([op_support(op) for op in overloads_of(what)])
     raise TypeError(f"supports takes an op, a node or an ExportedProgram, got {type(what).__name__}")

@@ -43,6 +43,7 @@ from patcomp.ir.xdsl import (
     UnresolvedOperand,
     irdl_attr_definition,
     irdl_op_definition,
+    next_token,
     opt_prop_def,
     traits_def,
     var_operand_def,
@@ -179,7 +180,7 @@ def define(schema_text: str) -> Schema:
     known = schema_of(schema.name)
     if known is None or known.text != schema.text:
         _DEFINED[schema.name] = schema
-        _op_class.cache_clear()
+        find_op_class.cache_clear()
     return schema_of(schema.name) or schema
 
 
@@ -285,7 +286,7 @@ class AtenOp(IRDLOperation):
         given: dict[str, Any] = {}
         order = [argument.name for argument in cls.SCHEMA.arguments]
         position = 0
-        while parser._current_token.text != ":":
+        while next_token(parser) != ":":
             if given:
                 parser.parse_punctuation(",")
             operand = parser.parse_optional_unresolved_operand()
@@ -339,14 +340,14 @@ def _print_argument(attribute: Attribute, operands: Iterator[SSAValue], printer:
 
 
 def _parse_argument(parser: Parser) -> Any:
-    if parser._current_token.text == "[":
+    if next_token(parser) == "[":
         return parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_argument(parser))
     operand = parser.parse_optional_unresolved_operand()
     if operand is not None:
         return operand
     if parser.parse_optional_keyword("none") is not None:
         return NONE
-    if not parser._current_token.text.startswith("0x"):  # bits of an infinity or NaN carry their type
+    if not next_token(parser).startswith("0x"):  # bits of an infinity or NaN carry their type
         number = parser.parse_optional_number()
         if number is not None:
             return encode(number, [])
@@ -363,7 +364,8 @@ def _collect(given: Any, unresolved: list[UnresolvedOperand]) -> Attribute:
 
 
 @cache
-def _op_class(name: str) -> type[AtenOp] | None:
+def find_op_class(name: str) -> type[AtenOp] | None:
+    """The class of an op by its name in the dialect, None if no such operator is known."""
     schema = schema_of(name)
     if schema is None:
         return None
@@ -389,7 +391,7 @@ def op_class(name: str) -> type[AtenOp]:
     Raises:
         KeyError: no such operator is known.
     """
-    found = _op_class(name)
+    found = find_op_class(name)
     if found is None:
         raise KeyError(f"no operator {name!r} is known; `aten.define` adds the schema of a custom one")
     return found

@@ -18,8 +18,8 @@ from patcomp.ir.attributes import CompositeDeclarationAttr, composite_declaratio
 from patcomp.ir.builder import Builder
 from patcomp.ir.dialect import create_op
 from patcomp.ir.region import create_region
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, set_name
 
 
 def call_region(

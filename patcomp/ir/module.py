@@ -13,7 +13,6 @@ from patcomp.ir.constants import BlobStore
 from patcomp.ir.custom import Lower
 from patcomp.ir.dialect import OPS, CoreaiOp
 from patcomp.ir.text import parse_module, to_text
-from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
@@ -25,6 +24,7 @@ from patcomp.ir.xdsl import (
     Region,
     StringAttr,
     UnitAttr,
+    set_name,
 )
 
 

@@ -8,29 +8,25 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from patcomp.errors import ParseError
 from patcomp.ir.literals import Literal, Number, dense_of_hexadecimal, dense_of_literals, dense_text
 from patcomp.ir.types import TensorType, shape_of
-from patcomp.ir.value import set_name
 from patcomp.ir.xdsl import (
     Attribute,
     Builtin,
-    BytesAttr,
     Context,
     DenseIntOrFPElementsAttr,
     DenseResourceAttr,
+    ExtensibleParser,
     ModuleOp,
+    NamingPrinter,
     Operation,
-    Printer,
-    SSAValue,
-    StringAttr,
+    next_token,
 )
 from patcomp.ir.xdsl import ParseError as XdslParseError
-from patcomp.ir.xdsl import Parser as XdslParser
 
 
 @cache
@@ -52,45 +48,27 @@ class _OpenContext(Context):
         from patcomp.ir import aten
 
         found = super().get_optional_op(name, dialect_stack=dialect_stack)
-        return found or aten._op_class(name)
+        return found or aten.find_op_class(name)
 
 
-class TextPrinter(Printer):
+class TextPrinter(NamingPrinter):
     """xDSL's printer with the text of each attribute and type kept, three times as fast."""
 
     def __init__(self, stream: io.StringIO, *, generic: bool = False, locations: bool = False, names: bool = True):
-        super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
-        self._names = names
+        super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations, names=names)
         self._attribute_text: dict[Attribute, str] = {}
 
     def print_attribute(self, attribute: Attribute) -> None:
         text = self._attribute_text.get(attribute)
         if text is None:
             outer, self.stream = self.stream, io.StringIO()
-            self._print_attribute_text(attribute)
+            self.print_attribute_text(attribute)
             text = self.stream.getvalue()
             self.stream = outer
             self._attribute_text[attribute] = text
         self.print_string(text)
 
-    def print_ssa_value(self, value: SSAValue) -> str:
-        name = self._ssa_values.get(value)
-        if name is None:
-            name = self._ssa_values[value] = self._new_name(value.name_hint if self._names else None)
-        self.print_string(f"%{name}")
-        return name
-
-    def _new_name(self, hint: str | None) -> str:
-        if hint is None:
-            return self._get_new_valid_name_id()
-        name, number = hint, 0
-        while name in self.ssa_names:
-            number += 1
-            name = f"{hint}_{number}"
-        self.ssa_names[name] = 1
-        return name
-
-    def _print_attribute_text(self, attribute: Attribute) -> None:
+    def print_attribute_text(self, attribute: Attribute) -> None:
         if isinstance(attribute, DenseResourceAttr):
             # xDSL would look up the blob in its own store; our weights stay outside the text
             self.print_string(f"dense_resource<{attribute.resource_handle.data}> : ")
@@ -127,31 +105,20 @@ def to_text(op: Operation, *, generic: bool = False, locations: bool = False, na
     return stream.getvalue()
 
 
-class TextParser(XdslParser):
-    """xDSL's parser with its defects mended.
-
-    * dense constants keep every bit (see `literals`);
-    * non-ASCII string literals come back as strings;
-    * `dense_resource<key>` keeps its key and needs no blob.
-    """
-
-    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Any) -> None:
-        super()._register_ssa_definition(name, values, span)
-        if not name.isdigit():
-            for value in values:
-                set_name(value, name)
+class TextParser(ExtensibleParser):
+    """xDSL's parser, with every bit of dense constants kept (see `literals`); `dense_resource<key>` needs no blob."""
 
     def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
         start = self.pos
         literal: Any
         shape: list[int] | None = None
         with self.in_angle_brackets():
-            if self._current_token.text == ">":
+            if next_token(self) == ">":
                 literal = []
             elif (string := self.parse_optional_str_literal()) is not None:
                 literal = string
             else:
-                literal, shape = self._parse_tensor_literal()
+                literal, shape = self.parse_tensor_literal()
         if type is None:
             self.parse_punctuation(":")
             type = self.parse_type()
@@ -160,54 +127,28 @@ class TextParser(XdslParser):
         if shape and tuple(shape) != shape_of(type):
             self.raise_error(f"the constant has the shape {shape}, which is not that of {type}", start)
         try:
-            if isinstance(literal, str):
-                return dense_of_hexadecimal(literal, type)
-            return dense_of_literals([element.literal for element in literal], type)
+            return dense_of_hexadecimal(literal, type) if isinstance(literal, str) else dense_of_literals(literal, type)
         except ValueError as error:
             self.raise_error(str(error), start)
 
-    def _parse_tensor_literal_element(self) -> Any:
+    def parse_tensor_element(self) -> Literal:
         if self.parse_optional_punctuation("(") is None:
-            return _Element(self._parse_number())
+            return self._parse_number()
         real = self._parse_number()
         self.parse_punctuation(",")
         imaginary = self._parse_number()
         self.parse_punctuation(")")
-        return _Element((real, imaginary))
+        return real, imaginary
 
     def _parse_number(self) -> Number:
-        is_hexadecimal = self._current_token.text[:2] in ("0x", "0X")
-        value, _ = self._parse_bool_int_or_float()
-        return Number(value, is_hexadecimal)
+        is_hexadecimal = next_token(self)[:2] in ("0x", "0X")
+        return Number(self.parse_bool_or_number(), is_hexadecimal)
 
-    def _parse_optional_string_attr(self) -> StringAttr | None:
-        literal = self.parse_optional_str_literal()
-        return None if literal is None else StringAttr(literal)
-
-    def _parse_optional_builtin_attr(self) -> Attribute | None:
-        attribute = super()._parse_optional_builtin_attr()
-        if isinstance(attribute, BytesAttr):
-            return StringAttr(attribute.data.decode())
-        return attribute
-
-    def parse_optional_str_literal(self) -> str | None:
-        raw = self.parse_optional_bytes_literal()
-        if raw is not None:
-            return raw.decode()
-        return super().parse_optional_str_literal()
-
-    def _parse_builtin_dense_resource_attr(self) -> DenseResourceAttr:
+    def parse_resource(self) -> DenseResourceAttr:
         with self.in_angle_brackets():
             key = self.parse_identifier(" for resource key")
         self.parse_punctuation(":")
         return DenseResourceAttr.from_params(key, self.parse_type())  # type: ignore[arg-type]
-
-
-@dataclass
-class _Element:
-    """A number inside `dense<...>`; replaces xDSL's class."""
-
-    literal: Literal
 
 
 def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:

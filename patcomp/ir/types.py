@@ -37,6 +37,7 @@ from patcomp.ir.xdsl import (
     TensorType,
     TypeAttribute,
     irdl_attr_definition,
+    parse_balanced_text,
 )
 
 _NO_ENCODING = NoneAttr()
@@ -259,7 +260,7 @@ class BalancedText(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
-        return [StringAttr(parser._parse_dialect_symbol_body())]
+        return [StringAttr(parse_balanced_text(parser))]
 
     def print_parameters(self, printer: Printer) -> None:
         printer.print_string(f"<{self.text.data}>")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from patcomp.ir.constants import constant_values
 from patcomp.ir.types import Shape, element_name, shape_of, static_shape
-from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType, set_name
 
 
 class ValueType:
@@ -104,14 +103,6 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value(%{self.ssa.name_hint or '?'} : {self.ssa.type})"
-
-
-def set_name(value: SSAValue, name: str | None) -> None:
-    """Set a value's name in the text exactly. xDSL's own setter drops a trailing number (`view_3` becomes `view`), so
-    names would change from stage to stage."""
-    if name is not None and not SSAValue.is_valid_name(name):
-        name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
-    value._name = name
 
 
 def replace_op(op: Operation, values: Sequence[SSAValue]) -> None:

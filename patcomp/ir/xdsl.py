@@ -1,7 +1,11 @@
-"""The one place that imports xDSL: everything else in patcomp takes these names from here.
+"""The only file that imports xDSL and uses its private attributes; everything else takes these names from here.
 
 xDSL's API changes about twice a month; only this file has to follow.
 """
+
+import re
+from collections.abc import Sequence
+from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -92,5 +96,97 @@ from xdsl.traits import (
 from xdsl.transforms.common_subexpression_elimination import cse as common_subexpressions
 from xdsl.transforms.dead_code_elimination import region_dce as dead_code
 from xdsl.utils.exceptions import ParseError, VerifyException
+
+
+def set_name(value: SSAValue, name: str | None) -> None:
+    """Set a value's name in the text exactly. xDSL's own setter drops a trailing number (`view_3` becomes `view`), so
+    names would change from stage to stage."""
+    if name is not None and not SSAValue.is_valid_name(name):
+        name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
+    value._name = name
+
+
+def next_token(parser: AttrParser) -> str:
+    """The text of the token that the parser reads next."""
+    return parser._current_token.text
+
+
+def parse_balanced_text(parser: AttrParser) -> str:
+    """Parse `<...>` and return the text between the brackets, which may hold brackets itself."""
+    return parser._parse_dialect_symbol_body()
+
+
+class NamingPrinter(Printer):
+    """A printer that uses the exact names of values: `view_3` stays `view_3`."""
+
+    def __init__(self, *args: Any, names: bool = True, **options: Any):
+        super().__init__(*args, **options)
+        self._names = names
+
+    def print_ssa_value(self, value: SSAValue) -> str:
+        name = self._ssa_values.get(value)
+        if name is None:
+            name = self._ssa_values[value] = self._new_name(value.name_hint if self._names else None)
+        self.print_string(f"%{name}")
+        return name
+
+    def _new_name(self, hint: str | None) -> str:
+        if hint is None:
+            return self._get_new_valid_name_id()
+        name, number = hint, 0
+        while name in self.ssa_names:
+            number += 1
+            name = f"{hint}_{number}"
+        self.ssa_names[name] = 1
+        return name
+
+
+class ExtensibleParser(Parser):
+    """A parser whose subclasses may override how elements of tensor literals and weights are read.
+
+    It also reads string literals with other characters than ASCII as strings, and keeps the exact names of values.
+    """
+
+    def parse_tensor_element(self) -> Any:
+        """Parse one element inside `dense<...>`."""
+        raise NotImplementedError
+
+    def parse_resource(self) -> DenseResourceAttr:
+        """Parse what follows `dense_resource`."""
+        raise NotImplementedError
+
+    def parse_bool_or_number(self) -> bool | int | float:
+        return self._parse_bool_int_or_float()[0]
+
+    def parse_tensor_literal(self) -> tuple[list[Any], list[int]]:
+        """Parse nested lists: their elements, and their shape."""
+        elements: list[Any]
+        elements, shape = self._parse_tensor_literal()
+        return elements, shape
+
+    def parse_optional_str_literal(self) -> str | None:
+        raw = self.parse_optional_bytes_literal()
+        return raw.decode() if raw is not None else super().parse_optional_str_literal()
+
+    def _parse_tensor_literal_element(self) -> Any:
+        return self.parse_tensor_element()
+
+    def _parse_builtin_dense_resource_attr(self) -> DenseResourceAttr:
+        return self.parse_resource()
+
+    def _parse_optional_string_attr(self) -> StringAttr | None:
+        literal = self.parse_optional_str_literal()
+        return None if literal is None else StringAttr(literal)
+
+    def _parse_optional_builtin_attr(self) -> Attribute | None:
+        attribute = super()._parse_optional_builtin_attr()
+        return StringAttr(attribute.data.decode()) if isinstance(attribute, BytesAttr) else attribute
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Any) -> None:
+        super()._register_ssa_definition(name, values, span)
+        if not name.isdigit():
+            for value in values:
+                set_name(value, name)
+
 
 __all__ = [name for name in dir() if name[0] != "_"]

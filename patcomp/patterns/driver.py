@@ -17,8 +17,7 @@ from patcomp.errors import StageError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import BlobStore, is_constant
 from patcomp.ir.locations import describe
-from patcomp.ir.value import set_name
-from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue
+from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue, set_name
 from patcomp.patterns.apply import BrokenRuleError, Refusal, Replacement, apply
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.index import Index

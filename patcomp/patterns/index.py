@@ -271,7 +271,7 @@ class Sweep:
             return state.rules
         states = self._states
         key: list[Any] = [op.name]
-        for operand in op._operands:
+        for operand in op.operands:
             if isinstance(operand, OpResult):
                 state_below = self._below(operand.op)
                 key += (-1, 0) if state_below is None else (state_below.number, operand.index)

@@ -20,9 +20,9 @@ from patcomp.ir.infer import InferenceError
 from patcomp.ir.module import IRModule, create_graph, function_type
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.region import RegionOp
-from patcomp.ir.value import Value, set_name
+from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import SSAValue, dead_code
+from patcomp.ir.xdsl import SSAValue, dead_code, set_name
 from patcomp.patterns import Rule, RuleSet, run
 from patcomp.patterns.language import AnyOf, ResultNode
 from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw

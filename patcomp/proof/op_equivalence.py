@@ -16,8 +16,8 @@ from patcomp.ir.aten import Argument, Schema
 from patcomp.ir.builder import Builder
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, element_type
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Block
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Block, set_name
 from patcomp.patterns import Rejected, Rule, RuleSet
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.example_types import limits_of, parse_type

@@ -22,8 +22,8 @@ from patcomp.ir.locations import describe, fused, problem_at
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, shape_of
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, UnrealizedConversionCastOp
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, UnrealizedConversionCastOp, set_name
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected, Rule, RuleSet, run
 from patcomp.patterns.apply import Rebuilding, Replacement, apply, mismatch

@@ -10,8 +10,8 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.composite import Composite
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data

@@ -23,9 +23,9 @@ from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedEr
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, callee, function_type, graph_name
 from patcomp.ir.types import HandleType, element_name, element_type, is_static, shape_of, tensor
-from patcomp.ir.value import Value, set_name
+from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, StringAttr, TensorType
+from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, StringAttr, TensorType, set_name
 from patcomp.patterns import RuleSet
 from patcomp.rewrites.optimize import fold, foldable, optimize
 from patcomp.rewrites.outline import Symbols

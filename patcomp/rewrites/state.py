@@ -26,8 +26,8 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, SSAValue, StringAttr
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, SSAValue, StringAttr, set_name
 from patcomp.patterns.statistics import Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"

@@ -19,8 +19,7 @@ from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
-from patcomp.ir.value import set_name
-from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use
+from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use, set_name
 
 
 def form_regions(module: IRModule) -> None:

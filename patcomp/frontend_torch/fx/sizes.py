@@ -22,7 +22,8 @@ from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import TensorType, element_type, tensor
-from patcomp.ir.value import Value, set_name
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import set_name
 from patcomp.pytorch import ValueRanges, bound_sympy, free_unbacked_symbols, int_oo, sympy_interp
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

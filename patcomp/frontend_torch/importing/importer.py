@@ -41,8 +41,8 @@ from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, tensor
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Attribute, Block, UnitAttr
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute, Block, UnitAttr, set_name
 from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
 from patcomp.rewrites.state import mark_mutated
 

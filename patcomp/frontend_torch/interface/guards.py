@@ -23,7 +23,7 @@ from patcomp.emit.dims import Range
 from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
-from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, pytree, sympy_interp
+from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, guards_code, pytree, sympy_interp
 
 
 def guards_of(
@@ -75,8 +75,9 @@ def _conditions(program: ExportedProgram) -> Iterator[Any]:
             if not (_is_of_layout(guard) and _always(condition, assumed)):
                 yield condition
     if environment is None or not environment.var_to_sources:  # the program was loaded from a file
-        inputs = _inputs(program) if program._guards_code else {}
-        for code in program._guards_code:
+        codes = guards_code(program)
+        inputs = _inputs(program) if codes else {}
+        for code in codes:
             try:
                 read = known(_read(ast.parse(code, mode="eval").body, inputs))
             except (_UnreadableError, SyntaxError, TypeError, ZeroDivisionError):

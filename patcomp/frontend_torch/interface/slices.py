@@ -21,7 +21,7 @@ from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import arguments_of, graphs_of, is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
-from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree
+from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree, replace_graph_module
 
 Case = Mapping[sympy.Symbol, int]
 """A size for each symbol."""
@@ -96,7 +96,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
     if not lengths or any(node.name in states for node in dynamic) or not numbers.isdisjoint(recorded.values()):
         return None
     changed = copy.copy(program)
-    changed._graph_module = GraphModule(program.graph_module, graph)
+    replace_graph_module(changed, GraphModule(program.graph_module, graph))
     return changed, lengths
 
 

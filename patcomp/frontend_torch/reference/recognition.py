@@ -14,8 +14,8 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import shape_of, tensor
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Operation, OpResult, SSAValue
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation, OpResult, SSAValue, set_name
 from patcomp.patterns import Capture, Const, compute
 from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.language import Attr

@@ -60,7 +60,7 @@ def hazards_of(op: CoreaiOp, verification: Verification) -> Iterator[str]:
         yield from hazard(op, verification)
     refused = _REFUSED_ELEMENTS.get(op.name)
     if refused is not None:
-        for value in op._operands:
+        for value in op.operands:
             if isinstance(value.type, TensorType) and element_name(value.type.element_type) in refused[0]:
                 yield f"the element type {element_name(value.type.element_type)} {refused[1]}"
                 break
@@ -127,7 +127,7 @@ def _no_serialised_form(op: CoreaiOp, verification: Verification) -> Iterator[st
 
 @_hazard("cast")
 def _cast(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    if is_dropped(op._operands[0]):
+    if is_dropped(op.operands[0]):
         yield "the toolchain drops the cast of its operand, which changes numbers; compute a copy in between"
 
 
@@ -164,7 +164,7 @@ def _scatter_nd(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     *(f"decomposable.broadcasting_{name}" for name in ("divide", "floor_divide", "modulo")),
 )
 def _divide(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    divisor = op._operands[1]
+    divisor = op.operands[1]
     if isinstance(divisor.type, TensorType) and is_integer(divisor.type.element_type):
         values = constant_values(divisor, verification.module.blobs)
         if values is not None and (values == 0).any():
@@ -174,21 +174,21 @@ def _divide(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 @_hazard("pad")
 def _pad(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     mode = op.properties["padding_mode"]
-    if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not is_constant(op._operands[2]):
+    if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not is_constant(op.operands[2]):
         yield f"the padding value must be a constant when the mode is {mode.data}"
 
 
 @_hazard("interpolate")
 def _interpolate(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    for value, name in zip(op._operands[1:], ("output_shape", "scale", "offset"), strict=True):
+    for value, name in zip(op.operands[1:], ("output_shape", "scale", "offset"), strict=True):
         if not is_static(value.type):
             yield f"operand `{name}` must have a static length"
 
 
 @_hazard("lut_to_dense")
 def _lut(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    indices, lut = shape_of(op._operands[0].type), shape_of(op._operands[1].type)
-    element = op._operands[0].type.element_type  # type: ignore[attr-defined]
+    indices, lut = shape_of(op.operands[0].type), shape_of(op.operands[1].type)
+    element = op.operands[0].type.element_type  # type: ignore[attr-defined]
     entries = 1 << BIT_WIDTHS[element_name(element)]
     if lut[-2] not in (None, entries):
         yield f"a table for {element_name(element)} indices has {entries} entries, not {lut[-2]}"
@@ -199,8 +199,8 @@ def _lut(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 @_hazard("gather_along_axis", "scatter_along_axis")
 def _index_along_axis(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    axis, indices = constant_integers(op._operands[-1]), constant_values(op._operands[1])
-    shape = shape_of(op._operands[0].type)
+    axis, indices = constant_integers(op.operands[-1]), constant_values(op.operands[1])
+    shape = shape_of(op.operands[0].type)
     if axis is not None and indices is not None and indices.size:
         dim = shape[axis[0] % len(shape)]
         if dim is not None and not (-dim <= indices.min() and indices.max() < dim):
@@ -209,7 +209,7 @@ def _index_along_axis(op: CoreaiOp, verification: Verification) -> Iterator[str]
 
 @_hazard("gather_nd", "scatter_nd")
 def _index_vectors(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    indices, shape = constant_values(op._operands[1]), shape_of(op._operands[0].type)
+    indices, shape = constant_values(op.operands[1]), shape_of(op.operands[0].type)
     if indices is None or not indices.size:
         return
     for column, dim in zip(range(indices.shape[-1]), shape, strict=False):
@@ -220,11 +220,11 @@ def _index_vectors(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 @_hazard("read_handle", "write_handle")
 def _token(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    handle, token = op._operands[0], op._operands[-1]
+    handle, token = op.operands[0], op.operands[-1]
     if any(other is not handle for other in _handles_of(token, set())):
         yield "its token comes from another handle"
     if op.name == "coreai.write_handle" and isinstance(handle.type, HandleType):
-        given = op._operands[1].type
+        given = op.operands[1].type
         if given != handle.type.tensor_type:
             yield f"the data must have exactly the handle's type {handle.type.tensor_type}"
 

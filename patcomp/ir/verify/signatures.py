@@ -37,7 +37,7 @@ class SignatureChecker:
         """Notes the problems of an op; False when there are any, and so no point in checking it further."""
         problems = list(_structure_problems(op))
         if not problems:
-            operands, results = op._operands, op.results
+            operands, results = op.operands, op.results
             types = tuple(id(value.type) for value in (*operands, *results))
             key = (op.ROW.name, types, len(operands), op.operand_segments())
             found = self._verdicts.get(key)
@@ -52,7 +52,7 @@ class SignatureChecker:
         row = op.ROW
         if row.infer is None:
             return []
-        operands = op._operands
+        operands = op.operands
         # types, the values of constant operands and properties decide; small constants are interned too
         types = (id(value.type) for value in (*operands, *op.results))
         properties = op.properties
@@ -71,13 +71,13 @@ def _constant(value: SSAValue) -> int:
 
 def _structure_problems(op: CoreaiOp) -> list[str]:
     row, problems = op.ROW, []
-    for what, slots, values in (("operands", row.operands, op._operands), ("results", row.results, op.results)):
+    for what, slots, values in (("operands", row.operands, op.operands), ("results", row.results, op.results)):
         fixed = sum(not slot.variadic for slot in slots)
         if len(values) < fixed or (len(values) != fixed and fixed == len(slots)):
             problems.append(f"takes {fixed} {what}, but has {len(values)}")
     segments = op.operand_segments()
-    if segments is not None and (len(segments) != len(row.operands) or sum(segments) != len(op._operands)):
-        problems.append(f"has operand segments {list(segments)}, which do not fit its {len(op._operands)} operands")
+    if segments is not None and (len(segments) != len(row.operands) or sum(segments) != len(op.operands)):
+        problems.append(f"has operand segments {list(segments)}, which do not fit its {len(op.operands)} operands")
     if len(op.regions) != len(row.regions):
         problems.append(f"takes {len(row.regions)} regions, but has {len(op.regions)}")
     if row.properties or op.properties:
@@ -161,10 +161,10 @@ def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:
     row = op.ROW
     declared = [result.type for result in op.results]
     if row.infer == "cast":
-        source, target = shape_of(op._operands[0].type), shape_of(declared[0])
+        source, target = shape_of(op.operands[0].type), shape_of(declared[0])
         return [] if compatible(source, target) else ["cannot change the shape"]
     try:
-        inferred = infer_types(row, op._operands, op.properties)
+        inferred = infer_types(row, op.operands, op.properties)
     except UndeterminedError:
         return []
     except RuntimeRefusalError as error:
@@ -188,7 +188,7 @@ def _is_exact(op: CoreaiOp, runtime: bool) -> bool:
     if when in ("", "always", "to save"):
         return when == "always" or (runtime and when == "to save")
     position = [slot.name for slot in op.ROW.operands].index(when)
-    return constant_integers(op._operands[position]) is not None
+    return constant_integers(op.operands[position]) is not None
 
 
 def _agrees(wanted: Attribute, given: Attribute, exact: bool, row: Row) -> bool:

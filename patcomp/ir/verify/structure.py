@@ -127,7 +127,7 @@ class _StructureChecker:
         visible.update(defined)
         last = block.last_op
         for op in block.ops:
-            for operand in op._operands:
+            for operand in op.operands:
                 if operand not in visible:
                     self.verification.add(op, _invisible(operand, op))
             self.op(op)
@@ -176,7 +176,7 @@ class _StructureChecker:
         if not self.calls.has_edge(self.verification.graph, name):
             self.calls.add_edge(self.verification.graph, name, op=op)
         signature = graph.properties.get("function_type")
-        given = FunctionType.from_lists([value.type for value in op._operands], [value.type for value in op.results])
+        given = FunctionType.from_lists([value.type for value in op.operands], [value.type for value in op.results])
         if signature != given:
             self.verification.add(op, f"@{name} has the signature {signature}, which must be met exactly")
 
@@ -194,7 +194,7 @@ class _StructureChecker:
 
 def _invisible(value: SSAValue, user: Operation) -> str:
     """Why a value cannot be used by an op."""
-    position = list(user._operands).index(value)
+    position = list(user.operands).index(value)
     owner = value.owner
     block = owner if isinstance(owner, Block) else owner.parent_block()
     if block is not None and block is user.parent_block():
@@ -276,7 +276,7 @@ def _declaration_problems(declaration: Attribute, inputs: int, outputs: int) -> 
 
 def _edge_problems(op: Operation) -> Iterator[str]:
     """Where types differ along an edge between an op and its regions."""
-    operands, results = _types(op._operands), _types(op.results)
+    operands, results = _types(op.operands), _types(op.results)
     if op.name == "coreai.if":
         for region, which in zip(op.regions, ("then", "else"), strict=False):
             if region.blocks:
@@ -310,7 +310,7 @@ def _edge_problems(op: Operation) -> Iterator[str]:
 
 def _yielded(region: Region) -> list[Attribute] | None:
     last = region.blocks[0].last_op
-    return _types(last._operands) if last is not None and last.name in _ENDS else None
+    return _types(last.operands) if last is not None and last.name in _ENDS else None
 
 
 def _edge(source: list[Attribute] | None, target: list[Attribute], source_text: str, target_text: str) -> Iterator[str]:

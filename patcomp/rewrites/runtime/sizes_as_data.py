@@ -13,8 +13,8 @@ from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import is_integer, tensor
-from patcomp.ir.value import Value, set_name
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation, set_name
 
 
 def sizes_as_data(graph: Operation, module: IRModule) -> None:
