@@ -17,6 +17,7 @@ _binary = partial(op, infer="same_shape", exact="to save")
 _comparison = partial(op, infer="same_shape_bool")
 _broadcasting = partial(op, infer="broadcast")
 _reduction = partial(op, infer="reduce")
+_BRACED = " {operands} {properties} : {types} -> {results}{ attributes}"
 
 # fmt: off
 ROWS: tuple[Row, ...] = (
@@ -51,7 +52,7 @@ ROWS: tuple[Row, ...] = (
     op("cast(input: ALL) -> output: ALL",
         "element type conversion (float->int truncates and saturates in practice); also refines or relaxes dynamic "
         "dims",
-        infer="cast", form="cast"),
+        infer="cast", form=" {operands} : {type} to {result}{ attributes}"),
     # element-wise, operands of one shape
     _binary("add[T: F+F8+INT+C+B](x: T, y: T) -> output: T",
         "element-wise sum of two same-shape tensors; ints wrap, bool acts as OR", commutative=True),
@@ -154,10 +155,12 @@ ROWS: tuple[Row, ...] = (
         "positions that would sort the input along one axis", infer="argsort", exact="always"),
     op("reduce[T: F+F8+INT+C+B](input: T, axes: IDX[1], init_value: T[0]) -> output: T",
         "generic reduction with a combiner region (cannot be reloaded from an asset in b2/b3)",
-        infer="reduce", form="reduce", regions="reduction: yield", authored=False),
+        infer="reduce", form=" {input}, {axes}, init {init_value}{ reduction} : {types} -> {results}",
+        regions="reduction: yield", authored=False),
     op("reduce_index[T: F+F8+INT](input: T, axis: IDX[0], init_value: T[0], init_index: UIDX[0]) -> output: UIDX",
         "generic arg-reduction with a comparison region (cannot be reloaded from an asset in b2/b3)",
-        infer="reduce_index", form="reduce_index", free_element=True, regions="reduction: yield", authored=False),
+        infer="reduce_index", free_element=True, regions="reduction: yield", authored=False,
+        form=" {input}, {axis}, init {init_value} init_index {init_index}{ reduction} : {types} -> {results}"),
     _reduction("reduce_max[T: F+F8+INT](input: T, axes: IDX[1]) -> output: T",
         "maximum over the listed axes, dims kept as 1"),
     _reduction("reduce_mean[T: F+F8](input: T, axes: IDX[1]) -> output: T",
@@ -193,10 +196,10 @@ ROWS: tuple[Row, ...] = (
         "3-D windowed sum NCDHW without padding, floor output size", infer="pool", builder="sumpool3d"),
     op("interpolate[T: F+F8+INT](input: T, output_shape: IDX[1], scale: f32[1], offset: f32[1]) -> result: T",
         "resize every dim with given output shape, scale and offset (linear or nearest)",
-        infer="interpolate", form="braced", properties="interpolation_mode: linear|nearest_neighbor"),
+        infer="interpolate", form=_BRACED, properties="interpolation_mode: linear|nearest_neighbor"),
     op("interpolate_coordinates[T: F+F8+INT](input: T, coords: f32[2]) -> result: T[1]",
         "sample a K-d field at N absolute coordinates (linear or nearest)",
-        infer="interpolate_coordinates", form="braced", properties="interpolation_mode: linear|nearest_neighbor"),
+        infer="interpolate_coordinates", form=_BRACED, properties="interpolation_mode: linear|nearest_neighbor"),
     # shapes
     op("broadcast_in_dims[T: ALL](input: T, dim_sizes: UIDX[1], axes: IDX[1]) -> output: T",
         "repeat size-1 dims of the input to given sizes, rank unchanged", infer="broadcast_in_dims"),
@@ -207,7 +210,8 @@ ROWS: tuple[Row, ...] = (
     op("concat[T: ALL](dimension: IDX[0], inputs*: T) -> result: T",
         "join tensors along one axis; the axis is operand 0", infer="concat", exact="dimension"),
     op("expand_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
-        "insert size-1 dims at positions counted in the output shape", infer="expand_dims", form="{}, {} to"),
+        "insert size-1 dims at positions counted in the output shape", infer="expand_dims",
+        form=" {input}, {axes} : {types} to {results}{ attributes}"),
     op("get_shape(input: ALL) -> shape: UIDX[1]",
         "shape of the input as a ui32 vector; folded when static", infer="get_shape", form="unary", exact="always"),
     op("pad[T: F+F8+INT+C+B](input: T, padding: UIDX[1], padding_value: T[0]) -> result: T",
@@ -218,12 +222,15 @@ ROWS: tuple[Row, ...] = (
     op("reverse[T: ALL](input: T, dims: IDX[1]) -> result: T",
         "flip along the listed axes", infer="like_first"),
     op("shrink_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
-        "drop size-1 dims", infer="shrink_dims", form="{}, {} to", exact="axes"),
+        "drop size-1 dims", infer="shrink_dims", exact="axes",
+        form=" {input}, {axes} : {types} to {results}{ attributes}"),
     op("slice[T: ALL](input: T, start_indices: IDX[1], end_indices: IDX[1], strides: IDX[1]) -> output: T",
         "strided sub-tensor start:end:stride per dim, indices wrap once and clamp", infer="slice", builder="slice_"),
     op("slice_update[T: ALL](input: T, start_indices: IDX[1], end_indices: IDX[1], strides: IDX[1], update: T) "
         "-> output: T",
-        "copy of the input with a strided region replaced", infer="like_first", form="slice_update"),
+        "copy of the input with a strided region replaced", infer="like_first",
+        form=" {input} with {update} at ({start_indices}, {end_indices}, {strides}) "
+        ": {types} to {results}{ attributes}"),
     op("split[T: ALL](input: T, split_size_or_sections: UIDX[0|1], dim: IDX[0]) -> results_*: T",
         "cut along one axis into equal chunks (0-D size) or listed sections (1-D)", infer="split"),
     op("tile[T: F+F8+INT+C+B](input: T, dims: UIDX[1]) -> output: T",
@@ -233,17 +240,18 @@ ROWS: tuple[Row, ...] = (
     # indexing
     op("gather_along_axis[T: F+F8+INT+LOW+C+B](input: T, indices: IDX, axis: IDX[0]) -> output: T",
         "pick elements along one axis by a same-rank index tensor (torch.gather)",
-        infer="gather_along_axis", form="{} at {} along {} to"),
+        infer="gather_along_axis", form=" {input} at {indices} along {axis} : {types} to {results}{ attributes}"),
     op("gather_nd[T: F+F8+INT+LOW+C+B](input: T, indices: IDX) -> output: T",
         "pick slices by multi-dimensional index vectors in the last dim of indices",
-        infer="gather_nd", form="{} at {} to", exact="always"),
+        infer="gather_nd", form=" {input} at {indices} : {types} to {results}{ attributes}", exact="always"),
     op("scatter_along_axis[T: F+F8+INT+LOW+C+B](input: T, indices: IDX, updates: T, axis: IDX[0]) -> output: T",
         "write or combine updates along one axis by a same-rank index tensor",
         infer="like_first", properties="scatter_mode?: update|add|sub|mul|div|max|min = update"),
     op("scatter_nd[T: F+F8+INT+LOW+C+B](input: T, indices: IDX, updates: T) -> output: T",
         "overwrite slices chosen by multi-dimensional index vectors (region must be a lone yield; always behaves as "
         "replace)",
-        infer="like_first", form="scatter_nd", regions="update_fn: yield"),
+        infer="like_first", form=" {input} with {updates} at {indices}{ update_fn} : {types} to {results}",
+        regions="update_fn: yield"),
     # constants and ranges
     op("constant() -> result: ANY",
         "materialise a dense / splat / resource attribute as a tensor",
@@ -297,24 +305,26 @@ ROWS: tuple[Row, ...] = (
         "terminator of a graph: its results", form="terminator", pure=False, terminator=True),
     op("invoke(operands_*: ANY) -> result*: ANY",
         "call another graph by symbol; types must match exactly",
-        form="invoke", pure=False,
+        form=" {callee}({operands})  : {types} -> {results}{ attributes}", pure=False,
         properties="callee: TypedAttrInterface, arg_attrs?: DictArrayAttr, res_attrs?: DictArrayAttr"),
     op("isolated_group(inputs*: ANY) -> outputs*: ANY",
         "region to be run by a named delegate; nothing captured from outside",
-        form="isolated_group", pure=False, isolated=True, regions="group: yield",
+        form="{delegate}({operands}) : {types} -> {results}{ group}", pure=False, isolated=True, regions="group: yield",
         properties="delegate_id: StrAttr, arg_attrs?: DictArrayAttr, res_attrs?: DictArrayAttr", authored=False),
     op("delegate(inputs*: ANY) -> outputs*: ANY",
         "opaque pre-compiled payload run by a named backend (compiler output, not for authoring)",
-        form="delegate", pure=False,
+        form="{delegate}({operands}) {properties} : {types} -> {results}", pure=False,
         properties="delegate_id: StrAttr, resource: DenseI8ArrayAttr, arg_attrs?: DictArrayAttr, "
         "res_attrs?: DictArrayAttr, lifecycle?: UDML_LifecyclePhaseAttr, delegate_attrs?: DictionaryAttr",
         authored=False),
     op("if(condition: B[0]) -> results_*: ANY",
         "two-way branch on a scalar bool; regions may capture outer values",
-        form="if", regions="thenRegion: yield, elseRegion: yield", builder="if_"),
+        form=" {condition}{ thenRegion}{ else elseRegion} : {type} -> {results}",
+        regions="thenRegion: yield, elseRegion: yield", builder="if_"),
     op("while(inits*: ANY) -> results_*: ANY",
         "loop: before-region decides, after-region computes the next values",
-        form="while", regions="before: condition, after: yield", builder="while_"),
+        form="{ operands}{ before} do{ after} : {types} -> {(results)}",
+        regions="before: condition, after: yield", builder="while_"),
     op("condition(condition: B[0], args*: ANY)",
         "terminator of the before-region of a while: continue flag plus values to forward",
         form="terminator", pure=False, terminator=True, authored=False),
@@ -323,7 +333,7 @@ ROWS: tuple[Row, ...] = (
         form="terminator", pure=False, terminator=True, builder="yield_"),
     # state
     op("create_token() -> token: TOKEN",
-        "root of an ordering chain for reads/writes of a state handle", infer="token", form="create_token", pure=False),
+        "root of an ordering chain for reads/writes of a state handle", infer="token", form=" : {results}", pure=False),
     op("join_token(in_token: TOKEN, rest_tokens*: TOKEN) -> token: TOKEN",
         "merge several ordering tokens of one handle", infer="token", pure=False),
     op("read_handle(handle: HANDLE, in_token: TOKEN) -> output: ANY, out_token: TOKEN",
@@ -341,7 +351,10 @@ ROWS: tuple[Row, ...] = (
     op("metal4_kernel(kernel_args*: ANY, threads_per_grid: UIDX[1;3], threads_per_thread_group: UIDX[1;3], "
         "result_shapes*: ui32[1]) -> outputs*: ANY",
         "call of a user Metal shader given as source text (GPU only)",
-        form="metal4_kernel", pure=False, properties="kernel_source: StrAttr, kernel_name: StrAttr"),
+        form=" kernel_args({kernel_args}), threads_per_grid {threads_per_grid}, "
+        "threads_per_thread_group {threads_per_thread_group}, result_shapes({result_shapes}) {properties} "
+        ": {types} -> {results}",
+        pure=False, properties="kernel_source: StrAttr, kernel_name: StrAttr"),
 )
 COREAIX_ROWS: tuple[Row, ...] = (
     # between plain tensors and those laid out for custom kernels; the caller states the encoded type

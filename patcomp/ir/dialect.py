@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from patcomp.ir import attributes
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.rows import Row, Slot
-from patcomp.ir.syntax import FORMS
+from patcomp.ir.syntax import Form, form_of
 from patcomp.ir.types import (
     HandleType,
     ImageType,
@@ -55,6 +55,7 @@ class CoreaiOp(IRDLOperation):
     """Base of every op of the dialect."""
 
     ROW: ClassVar[Row]
+    FORM: ClassVar[Form]
 
     def operand_segments(self) -> tuple[int, ...] | None:
         """The number of operands of each slot, as the op stores it; None if at most one slot is variadic."""
@@ -63,7 +64,7 @@ class CoreaiOp(IRDLOperation):
 
     def operands_by_slot(self) -> list[list[SSAValue]]:
         """The operands of each of the row's slots; a slot that is not variadic has one."""
-        slots, operands = self.ROW.operands, self._operands
+        slots, operands = self.ROW.operands, self.operands
         sizes = self.operand_segments()
         if sizes is None:
             sizes = tuple(len(operands) - len(slots) + 1 if slot.variadic else 1 for slot in slots)
@@ -79,11 +80,11 @@ class CoreaiOp(IRDLOperation):
         return arguments
 
     def print(self, printer: Printer) -> None:
-        FORMS[self.ROW.form].print(self, printer)
+        self.FORM.print(self, printer)
 
     @classmethod
     def parse(cls, parser: Parser) -> CoreaiOp:
-        return FORMS[cls.ROW.form].parse(parser, cls)
+        return cls.FORM.parse(parser, cls)
 
     @staticmethod
     def segment_sizes(sizes: Sequence[int]) -> Attribute:
@@ -115,7 +116,7 @@ def _make(row: Row) -> type[CoreaiOp]:
         fields["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
     class_name = "".join(part.capitalize() for part in row.name.replace(".", "_").split("_")) + "Op"
     op_class: type[CoreaiOp] = irdl_op_definition(type(class_name, (CoreaiOp,), fields))
-    op_class.ROW = row
+    op_class.ROW, op_class.FORM = row, form_of(row)
     return op_class
 
 

@@ -64,7 +64,7 @@ class Row:
     free_element: bool = False
     """Whether the caller chooses the result's element type among those that the row lists."""
     form: str = "functional"
-    """How the op prints, one of `patcomp.ir.syntax.FORMS`."""
+    """How the op prints: a template of `patcomp.ir.syntax.template`, or a name that `patcomp.ir.syntax` has."""
     commutative: bool = False
     pure: bool = True
     """Whether the op has no side effects, so that it may be dropped, moved or shared."""

@@ -1,77 +1,58 @@
-"""How `coreai` ops look in text: one printer and one parser for each form that the dialect table names.
+"""How `coreai` ops look in text, in the forms of the real toolchain, whose parser reads the text unchanged.
 
-The forms are those of the real toolchain, so that text goes through its parser unchanged.
+The form of an op is part of its row: a template (see `template.py`), the name of a template that many ops share, or the
+name of a pair of functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from patcomp.ir.rows import Row
 from patcomp.ir.syntax.graph import parse_graph, print_graph
-from patcomp.ir.syntax.ops import (
-    parse_braced,
-    parse_call,
-    parse_cast,
-    parse_delegate,
-    parse_functional,
-    parse_metal,
-    parse_unary,
-    print_braced,
-    print_call,
-    print_cast,
-    print_delegate,
-    print_functional,
-    print_metal,
-    print_unary,
-    to_form,
-)
-from patcomp.ir.syntax.pieces import Form
-from patcomp.ir.syntax.regions import (
-    parse_if,
-    parse_isolated_group,
-    parse_scatter_nd,
-    parse_while,
-    print_if,
-    print_isolated_group,
-    print_scatter_nd,
-    print_while,
-    region_form,
-)
 from patcomp.ir.syntax.special import (
     parse_constant,
-    parse_create_token,
-    parse_invoke,
-    parse_slice_update,
     parse_target_spec,
     parse_terminator,
     print_constant,
-    print_create_token,
-    print_invoke,
-    print_slice_update,
     print_target_spec,
     print_terminator,
 )
+from patcomp.ir.syntax.template import Template
+from patcomp.ir.xdsl import Parser, Printer
 
-__all__ = ["FORMS", "Form"]
+if TYPE_CHECKING:
+    from patcomp.ir.dialect import CoreaiOp
 
-FORMS: dict[str, Form] = {
-    "functional": Form(print_functional, parse_functional),
-    "call": Form(print_call, parse_call),
-    "unary": Form(print_unary, parse_unary),
-    **{f"{template} to": to_form(template) for template in ("{}, {}", "{} at {}", "{} at {} along {}")},
-    "slice_update": Form(print_slice_update, parse_slice_update),
-    "cast": Form(print_cast, parse_cast),
-    "braced": Form(print_braced, parse_braced),
-    "delegate": Form(print_delegate, parse_delegate),
-    "metal4_kernel": Form(print_metal, parse_metal),
+__all__ = ["Form", "form_of"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A pair of functions: print what follows the op's name, and parse it back."""
+
+    print: Callable[[CoreaiOp, Printer], None]
+    parse: Callable[[Parser, type[CoreaiOp]], CoreaiOp]
+
+
+_FUNCTIONS = {
     "constant": Form(print_constant, parse_constant),
-    "create_token": Form(print_create_token, parse_create_token),
-    "invoke": Form(print_invoke, parse_invoke),
+    "graph": Form(print_graph, parse_graph),
     "target_spec": Form(print_target_spec, parse_target_spec),
     "terminator": Form(print_terminator, parse_terminator),
-    "if": Form(print_if, parse_if),
-    "while": Form(print_while, parse_while),
-    "reduce": region_form("{}, {}, init {}", "->"),
-    "reduce_index": region_form("{}, {}, init {} init_index {}", "->"),
-    "scatter_nd": Form(print_scatter_nd, parse_scatter_nd),
-    "isolated_group": Form(print_isolated_group, parse_isolated_group),
-    "graph": Form(print_graph, parse_graph),
 }
+_TEMPLATES = {
+    "functional": "{ operands}{ words} : {types} -> {results}{ attributes}",
+    "call": "({operands}) : {types} -> {results}{ attributes}",
+    "unary": " {operands}{ words} : {type} -> {result}{ attributes}",
+}
+
+
+def form_of(row: Row) -> Form:
+    """How the op of a row prints and parses."""
+    if row.form in _FUNCTIONS:
+        return _FUNCTIONS[row.form]
+    template = Template(_TEMPLATES.get(row.form, row.form), row)
+    return Form(template.print, template.parse)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from patcomp.ir.attributes import ParameterDeclarationsAttr
-from patcomp.ir.syntax.pieces import string_property
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
@@ -16,6 +15,8 @@ from patcomp.ir.xdsl import (
     Region,
     StringAttr,
     UnitAttr,
+    next_token,
+    parse_balanced_text,
 )
 
 if TYPE_CHECKING:
@@ -26,50 +27,49 @@ _GRAPH_KEYWORDS = {"private": "priv", "noinline": "no_inline", "externalize": "e
 _EMPTY = DictionaryAttr({})
 
 
-def _attributes_of(array: Attribute | None, count: int) -> list[DictionaryAttr]:
-    return list(array.data) if isinstance(array, ArrayAttr) else [_EMPTY] * count
+def _typed(types: ArrayAttr[Attribute], array: Attribute | None) -> list[tuple[Attribute, DictionaryAttr]]:
+    """Each type with the dictionary that belongs to it."""
+    dictionaries: Any = array.data if isinstance(array, ArrayAttr) else [_EMPTY] * len(types)
+    return list(zip(types, dictionaries, strict=True))
+
+
+def _print_typed(type_: Attribute, dictionary: DictionaryAttr, printer: Printer) -> None:
+    printer.print_attribute(type_)
+    if dictionary.data:
+        printer.print_string(" ")
+        printer.print_attribute(dictionary)
 
 
 def print_graph(op: CoreaiOp, printer: Printer) -> None:
     properties = op.properties
-    signature = properties["function_type"]
-    declarations = properties["param_decls"]
+    signature, declarations, name = properties["function_type"], properties["param_decls"], properties["sym_name"]
     assert isinstance(signature, FunctionType)
     assert isinstance(declarations, ParameterDeclarationsAttr)
-    for keyword, name in _GRAPH_KEYWORDS.items():
-        if name in properties:
+    assert isinstance(name, StringAttr)
+    for keyword, flag in _GRAPH_KEYWORDS.items():
+        if flag in properties:
             printer.print_string(f" {keyword}")
     printer.print_string(" ")
-    printer.print_symbol_name(string_property(op, "sym_name"))
+    printer.print_symbol_name(name.data)
     if declarations.text.data != "[]":
         printer.print_string(declarations.text.data.strip("[]"))
-    arguments = op.regions[0].block.args if op.regions[0].blocks else ()
-    argument_attributes = _attributes_of(properties.get("arg_attrs"), len(signature.inputs))
-    printer.print_string("(")
-    for index, type_ in enumerate(signature.inputs):
-        if index:
-            printer.print_string(", ")
-        if arguments:
-            printer.print_ssa_value(arguments[index])
+    inputs = _typed(signature.inputs, properties.get("arg_attrs"))
+    arguments = iter(op.regions[0].block.args if op.regions[0].blocks else ())
+
+    def print_input(typed: tuple[Attribute, DictionaryAttr]) -> None:
+        if (argument := next(arguments, None)) is not None:
+            printer.print_ssa_value(argument)
             printer.print_string(": ")
-        printer.print_attribute(type_)
-        if argument_attributes[index].data:
-            printer.print_string(" ")
-            printer.print_attribute(argument_attributes[index])
+        _print_typed(*typed, printer)
+
+    printer.print_string("(")
+    printer.print_list(inputs, print_input)
     printer.print_string(")")
-    results = list(signature.outputs)
-    result_attributes = _attributes_of(properties.get("res_attrs"), len(results))
+    results = _typed(signature.outputs, properties.get("res_attrs"))
     if results:
-        printer.print_string(" -> ")
-        parenthesised = len(results) > 1 or bool(result_attributes[0].data)
-        printer.print_string("(" if parenthesised else "")
-        for index, type_ in enumerate(results):
-            if index:
-                printer.print_string(", ")
-            printer.print_attribute(type_)
-            if result_attributes[index].data:
-                printer.print_string(" ")
-                printer.print_attribute(result_attributes[index])
+        parenthesised = len(results) > 1 or bool(results[0][1].data)
+        printer.print_string(" -> (" if parenthesised else " -> ")
+        printer.print_list(results, lambda typed: _print_typed(*typed, printer))
         printer.print_string(")" if parenthesised else "")
     extra = dict(op.attributes)
     if "composite_decl" in properties:
@@ -88,8 +88,8 @@ def parse_graph(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
         properties[_GRAPH_KEYWORDS[keyword]] = UnitAttr()
     properties["sym_name"] = parser.parse_symbol_name()
     declarations = "[]"
-    if parser._current_token.text == "<":
-        declarations = f"[<{parser._parse_dialect_symbol_body()}>]"
+    if next_token(parser) == "<":
+        declarations = f"[<{parse_balanced_text(parser)}>]"
     properties["param_decls"] = ParameterDeclarationsAttr(StringAttr(declarations))
 
     def parse_argument() -> tuple[Any, Attribute, DictionaryAttr]:
@@ -103,7 +103,7 @@ def parse_graph(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
     arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_argument)
     results: list[tuple[Attribute, DictionaryAttr]] = []
     if parser.parse_optional_punctuation("->") is not None:
-        if parser._current_token.text == "(":
+        if next_token(parser) == "(":
             results = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_result)
         else:
             results = [(parser.parse_type(), _EMPTY)]
@@ -121,6 +121,6 @@ def parse_graph(parser: Parser, op_class: type[CoreaiOp]) -> CoreaiOp:
     if "composite_decl" in attributes:
         properties["composite_decl"] = attributes.pop("composite_decl")
     named = [argument for argument, _, _ in arguments if argument is not None]
-    region = parser.parse_region(named) if parser._current_token.text == "{" else Region()
+    region = parser.parse_region(named) if next_token(parser) == "{" else Region()
     ordered = {key: properties[key] for key in sorted(properties)}
     return op_class.create(properties=ordered, attributes=attributes, regions=[region])
