@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.rows import Row
-from patcomp.ir.types import Shape, shape_of
+from patcomp.ir.types import Shape, shape_of, tensor
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
 
 
@@ -23,33 +24,72 @@ class RuntimeRefusalError(InferenceError):
     """The dialect allows the operands, but the Core AI runtime aborts on them or computes something else."""
 
 
-Operands = Sequence[SSAValue]
-Properties = Mapping[str, Attribute]
-Inference = Callable[[Row, Operands, Properties], list[Attribute]]
+@dataclass(frozen=True)
+class InferredOp:
+    """An op as an inference function sees it: what is known of its operands before the run."""
+
+    row: Row
+    operands: Sequence[SSAValue]
+    properties: Mapping[str, Attribute]
+
+    def shape(self, operand: int = 0) -> Shape:
+        return shape_of(self.operands[operand].type)
+
+    def shapes(self) -> list[Shape]:
+        return [shape_of(operand.type) for operand in self.operands]
+
+    def element(self, operand: int = 0) -> Attribute:
+        type_ = self.operands[operand].type
+        if not isinstance(type_, TensorType):
+            raise InferenceError(f"expected a tensor, got {type_}")
+        return type_.element_type
+
+    def length(self, operand: int) -> int | None:
+        """The number of elements of a 1-d operand, None if it is dynamic."""
+        return self.shape(operand)[0]
+
+    def integers(self, operand: int) -> tuple[int, ...] | None:
+        """The integers of an operand, None if it is not constant."""
+        return constant_integers(self.operands[operand])
+
+    def sizes(self, operand: int, count: int, what: str) -> tuple[int, ...] | None:
+        """The `count` integers of an operand, None if it is not constant."""
+        integers = self.integers(operand)
+        if integers is not None:
+            require(len(integers) == count, f"{what} must have {count} values, got {list(integers)}")
+        return integers
+
+    def axes(self, operand: int, rank: int) -> tuple[int, ...] | None:
+        """The axes in an operand, counted from the front; None if it is not constant."""
+        integers = self.integers(operand)
+        if integers is None:
+            return None
+        axes = tuple(normalize_axis(axis, rank) for axis in integers)
+        require(len(set(axes)) == len(axes), f"axes {list(integers)} repeat one another")
+        return axes
+
+    def partial(self, operand: int) -> Shape | None:
+        """The integers of an operand, None for each that only the run tells; None if their number is unknown."""
+        return partial_integers(self.operands[operand])
+
+    def result(self, shape: Sequence[int | None], like: int = 0) -> list[Attribute]:
+        """One result of a shape, with the element type of an operand."""
+        return [tensor(shape, self.element(like))]
+
+
+Inference = Callable[[InferredOp], list[Attribute]]
 
 INFERENCES: dict[str, Inference] = {}
 
 
 def inference(function: Inference) -> Inference:
-    """Registers a function under the name that rows of the table give it."""
+    """Register a function under the name that rows of the table give it."""
     INFERENCES[function.__name__.strip("_")] = function
     return function
 
 
-def operand_shape(value: SSAValue) -> Shape:
-    """The shape of an operand."""
-    return shape_of(value.type)
-
-
-def operand_element(value: SSAValue) -> Attribute:
-    """The element type of an operand."""
-    if not isinstance(value.type, TensorType):
-        raise InferenceError(f"expected a tensor, got {value.type}")
-    return value.type.element_type
-
-
 def require(condition: bool, message: str, error: type[InferenceError] = InferenceError) -> None:
-    """Raises `error` with a message unless a condition holds."""
+    """Raise `error` with a message unless a condition holds."""
     if not condition:
         raise error(message)
 
@@ -64,16 +104,6 @@ def normalize_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def constant_axes(value: SSAValue, rank: int) -> tuple[int, ...] | None:
-    """The axes in a constant operand, counted from the front; None when it is not constant."""
-    integers = constant_integers(value)
-    if integers is None:
-        return None
-    axes = tuple(normalize_axis(axis, rank) for axis in integers)
-    require(len(set(axes)) == len(axes), f"axes {list(integers)} repeat one another")
-    return axes
-
-
 def partial_integers(value: SSAValue) -> Shape | None:
     """The integers of an index operand, None for those known only at run time; None when not even their number is.
 
@@ -81,12 +111,12 @@ def partial_integers(value: SSAValue) -> Shape | None:
     """
     if (constant := constant_integers(value)) is not None:
         return constant
-    shape, owner = operand_shape(value), value.owner
-    operands: Operands = owner.operands if isinstance(owner, Operation) else ()
+    shape, owner = shape_of(value.type), value.owner
+    operands: Sequence[SSAValue] = owner.operands if isinstance(owner, Operation) else ()
     if isinstance(owner, Operation) and owner.name == "coreai.get_shape":
-        return operand_shape(operands[0])
+        return shape_of(operands[0].type)
     if isinstance(owner, Operation) and owner.name in ("coreai.cast", "coreai.reshape", "coreai.shrink_dims"):
-        inner = partial_integers(operands[0]) if len(operand_shape(operands[0])) < 2 else None
+        inner = partial_integers(operands[0]) if len(shape_of(operands[0].type)) < 2 else None
         return inner if inner is not None and _unknown(shape) == (None,) * len(inner) else _unknown(shape)
     if isinstance(owner, Operation) and owner.name == "coreai.concat" and len(shape) == 1:
         parts = [partial_integers(part) for part in operands[1:]]
@@ -102,11 +132,6 @@ def _unknown(shape: Shape) -> Shape | None:
     if len(shape) > 1 or None in shape:
         return None
     return (None,) * math.prod(dim for dim in shape if dim is not None)
-
-
-def operand_length(value: SSAValue) -> int | None:
-    """Number of elements of a 1-d index operand, None when dynamic."""
-    return operand_shape(value)[0]
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -139,11 +164,3 @@ def compatible(left: Shape, right: Shape) -> bool:
 def merge(left: Shape, right: Shape) -> Shape:
     """The more static of two compatible shapes, dimension by dimension."""
     return tuple(b if a is None else a for a, b in zip(left, right, strict=True))
-
-
-def constant_sizes(value: SSAValue, count: int, what: str) -> tuple[int, ...] | None:
-    """The integers of a constant operand that must hold `count` of them; None when it is not constant."""
-    integers = constant_integers(value)
-    if integers is not None:
-        require(len(integers) == count, f"{what} must have {count} values, got {list(integers)}")
-    return integers

@@ -4,53 +4,46 @@ from __future__ import annotations
 
 from patcomp.ir.infer.common import (
     InferenceError,
-    Operands,
-    Properties,
+    InferredOp,
     RuntimeRefusalError,
     broadcast_shapes,
     compatible,
-    constant_axes,
     inference,
-    operand_element,
-    operand_length,
-    operand_shape,
     require,
     shape_text,
 )
 from patcomp.ir.infer.indexing import check_along_axis, gathered_shape
 from patcomp.ir.infer.shapes import sliced_shape
-from patcomp.ir.rows import Row
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.xdsl import Attribute
 
 
 @inference
-def _like_first(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape = operand_shape(operands[0])
-    if row.name in ("softmax", "sort", "scan", "reverse"):
-        constant_axes(operands[1], len(shape))
-    if row.name == "slice_update":
-        region = sliced_shape(shape, operands[1:4])
-        update = operand_shape(operands[4])
+def _like_first(op: InferredOp) -> list[Attribute]:
+    shape = op.shape()
+    if op.row.name in ("softmax", "sort", "scan", "reverse"):
+        op.axes(1, len(shape))
+    if op.row.name == "slice_update":
+        region = sliced_shape(op)
+        update = op.shape(4)
         require(compatible(region, update), f"update {shape_text(update)} does not fit the slice {shape_text(region)}")
-    if row.name == "scatter_along_axis":
-        indices, updates = operand_shape(operands[1]), operand_shape(operands[2])
-        check_along_axis(shape, indices, operands[3])
+    if op.row.name == "scatter_along_axis":
+        indices, updates = op.shape(1), op.shape(2)
+        check_along_axis(op, axis=3)
         message = f"updates {shape_text(updates)} must have the shape of the indices {shape_text(indices)}"
         require(compatible(indices, updates), message)
-    if row.name == "scatter_nd":
-        expected = gathered_shape(shape, operand_shape(operands[1]))
-        updates = operand_shape(operands[2])
+    if op.row.name == "scatter_nd":
+        expected = gathered_shape(shape, op.shape(1))
+        updates = op.shape(2)
         require(
             compatible(expected, updates), f"updates {shape_text(updates)} must have the shape {shape_text(expected)}"
         )
-    return [operands[0].type]
+    return [op.operands[0].type]
 
 
-def _same(operands: Operands) -> Shape:
-    shapes = {operand.type: operand_shape(operand) for operand in operands}
-    result = operand_shape(operands[0])
-    for shape in shapes.values():
+def _same(op: InferredOp) -> Shape:
+    result = op.shape()
+    for shape in dict.fromkeys(op.shapes()):
         # the native verifier takes a mix of `?` and static dimensions, but then the asset cannot be saved
         error = RuntimeRefusalError if compatible(shape, result) else InferenceError
         require(
@@ -62,61 +55,58 @@ def _same(operands: Operands) -> Shape:
 
 
 @inference
-def _same_shape(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(_same(operands), operand_element(operands[0]))]
+def _same_shape(op: InferredOp) -> list[Attribute]:
+    return op.result(_same(op))
 
 
 @inference
-def _same_shape_bool(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(_same(operands), "i1")]
+def _same_shape_bool(op: InferredOp) -> list[Attribute]:
+    return [tensor(_same(op), "i1")]
 
 
 @inference
-def _where(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(_same(operands), operand_element(operands[1]))]
+def _where(op: InferredOp) -> list[Attribute]:
+    return op.result(_same(op), like=1)
 
 
 @inference
-def _broadcast(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(broadcast_shapes(*map(operand_shape, operands)), operand_element(operands[0]))]
+def _broadcast(op: InferredOp) -> list[Attribute]:
+    return op.result(broadcast_shapes(*op.shapes()))
 
 
 @inference
-def _broadcast_bool(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(broadcast_shapes(*map(operand_shape, operands)), "i1")]
+def _broadcast_bool(op: InferredOp) -> list[Attribute]:
+    return [tensor(broadcast_shapes(*op.shapes()), "i1")]
 
 
 @inference
-def _broadcast_where(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(broadcast_shapes(*map(operand_shape, operands)), operand_element(operands[1]))]
+def _broadcast_where(op: InferredOp) -> list[Attribute]:
+    return op.result(broadcast_shapes(*op.shapes()), like=1)
 
 
 @inference
-def _cast(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
+def _cast(op: InferredOp) -> list[Attribute]:
     raise InferenceError("a cast needs the element type to cast to")
 
 
 @inference
-def _create_complex(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(_same(operands), "complex<f32>")]
+def _create_complex(op: InferredOp) -> list[Attribute]:
+    return [tensor(_same(op), "complex<f32>")]
 
 
 @inference
-def _complex_part(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(operand_shape(operands[0]), "f32")]
+def _complex_part(op: InferredOp) -> list[Attribute]:
+    return [tensor(op.shape(), "f32")]
 
 
-def _check_quantization(operands: Operands) -> None:
+def _check_quantization(op: InferredOp) -> None:
     """Scale and offsets are all 0-d (one for the tensor) or all 1-d (one for each slice of the axis)."""
-    shape, scale = operand_shape(operands[0]), operand_shape(operands[1])
-    for offset in operands[2:4]:
-        require(
-            operand_shape(offset) == scale,
-            f"scale {shape_text(scale)} and offset {shape_text(operand_shape(offset))} differ in shape",
-        )
-    per_tensor = len(operand_shape(operands[4])) == 1 and operand_length(operands[4]) == len(shape)
+    shape, scale = op.shape(), op.shape(1)
+    for offset in (op.shape(2), op.shape(3)):
+        require(offset == scale, f"scale {shape_text(scale)} and offset {shape_text(offset)} differ in shape")
+    per_tensor = len(op.shape(4)) == 1 and op.length(4) == len(shape)
     require(not (per_tensor and scale), "axes that list every dimension mean one scale, which must be 0-d")
-    axes = constant_axes(operands[4], len(shape))
+    axes = op.axes(4, len(shape))
     if axes is None:
         return
     if per_tensor:
@@ -127,19 +117,19 @@ def _check_quantization(operands: Operands) -> None:
 
 
 @inference
-def _like_offset1(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    _check_quantization(operands)
-    return [tensor(operand_shape(operands[0]), operand_element(operands[2]))]
+def _like_offset1(op: InferredOp) -> list[Attribute]:
+    _check_quantization(op)
+    return op.result(op.shape(), like=2)
 
 
 @inference
-def _like_offset2(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    if row.name == "dequantize":
-        _check_quantization(operands)
-    if row.name == "blockwise_shift_scale":
-        data, scale = operand_shape(operands[0]), operand_shape(operands[1])
+def _like_offset2(op: InferredOp) -> list[Attribute]:
+    if op.row.name == "dequantize":
+        _check_quantization(op)
+    if op.row.name == "blockwise_shift_scale":
+        data, scale = op.shape(), op.shape(1)
         require(len(data) == len(scale), f"scale {shape_text(scale)} must have the rank of the data {shape_text(data)}")
         for axis, (dim, blocks) in enumerate(zip(data, scale, strict=True)):
             divides = dim is None or blocks is None or (blocks > 0 and dim % blocks == 0)
             require(divides, f"dim {axis} of the data ({dim}) is not divisible by the scale's ({blocks})")
-    return [tensor(operand_shape(operands[0]), operand_element(operands[3]))]
+    return op.result(op.shape(), like=3)

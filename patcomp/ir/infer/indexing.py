@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from patcomp.ir.infer.common import (
-    Operands,
-    Properties,
-    constant_axes,
-    inference,
-    operand_element,
-    operand_shape,
-    require,
-    shape_text,
-)
-from patcomp.ir.rows import Row
-from patcomp.ir.types import Shape, tensor
-from patcomp.ir.xdsl import Attribute, SSAValue
+from patcomp.ir.infer.common import InferredOp, inference, require, shape_text
+from patcomp.ir.types import Shape
+from patcomp.ir.xdsl import Attribute
 
 
-def check_along_axis(shape: Shape, indices: Shape, axis: SSAValue) -> None:
-    """Refuses indices that do not have the input's shape outside an axis."""
+def check_along_axis(op: InferredOp, axis: int) -> None:
+    """Refuse indices, the second operand, that do not have the input's shape outside the axis in operand `axis`."""
+    shape, indices = op.shape(0), op.shape(1)
     require(len(shape) == len(indices), f"indices {shape_text(indices)} need the rank of the input {shape_text(shape)}")
-    axes = constant_axes(axis, len(shape))
+    axes = op.axes(axis, len(shape))
     if axes is not None:
         for position, (dim, index) in enumerate(zip(shape, indices, strict=True)):
             fits = position == axes[0] or dim is None or index is None or dim == index
@@ -28,9 +19,9 @@ def check_along_axis(shape: Shape, indices: Shape, axis: SSAValue) -> None:
 
 
 @inference
-def _gather_along_axis(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    check_along_axis(operand_shape(operands[0]), operand_shape(operands[1]), operands[2])
-    return [tensor(operand_shape(operands[1]), operand_element(operands[0]))]
+def _gather_along_axis(op: InferredOp) -> list[Attribute]:
+    check_along_axis(op, axis=2)
+    return op.result(op.shape(1))
 
 
 def gathered_shape(shape: Shape, indices: Shape) -> Shape:
@@ -43,7 +34,5 @@ def gathered_shape(shape: Shape, indices: Shape) -> Shape:
 
 
 @inference
-def _gather_nd(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [
-        tensor(gathered_shape(operand_shape(operands[0]), operand_shape(operands[1])), operand_element(operands[0]))
-    ]
+def _gather_nd(op: InferredOp) -> list[Attribute]:
+    return op.result(gathered_shape(op.shape(), op.shape(1)))

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from patcomp.ir.constants import constant_integers
-from patcomp.ir.infer.common import (
-    Operands,
-    Properties,
-    RuntimeRefusalError,
-    constant_axes,
-    inference,
-    normalize_axis,
-    operand_element,
-    operand_length,
-    operand_shape,
-    require,
-)
-from patcomp.ir.rows import Row
+from patcomp.ir.infer.common import InferredOp, RuntimeRefusalError, inference, normalize_axis, require
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.xdsl import Attribute
 
@@ -30,46 +17,46 @@ def _reduced(shape: Shape, axes: tuple[int, ...] | None, count: int | None) -> S
 
 
 @inference
-def _reduce(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape = operand_shape(operands[0])
+def _reduce(op: InferredOp) -> list[Attribute]:
+    shape = op.shape()
     require(len(shape) > 0, _NO_RANK, RuntimeRefusalError)
-    axes = constant_axes(operands[1], len(shape))
+    axes = op.axes(1, len(shape))
     require(axes != (), _NO_AXES, RuntimeRefusalError)
-    return [tensor(_reduced(shape, axes, operand_length(operands[1])), operand_element(operands[0]))]
+    return op.result(_reduced(shape, axes, op.length(1)))
 
 
-def _reduced_one(operands: Operands) -> Shape:
-    shape = operand_shape(operands[0])
+def _reduced_one(op: InferredOp) -> Shape:
+    shape = op.shape()
     require(len(shape) > 0, _NO_RANK, RuntimeRefusalError)
-    return _reduced(shape, constant_axes(operands[1], len(shape)), 1 if len(shape) == 1 else None)
+    return _reduced(shape, op.axes(1, len(shape)), 1 if len(shape) == 1 else None)
 
 
 @inference
-def _argmax(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(_reduced_one(operands), "ui32")]
+def _argmax(op: InferredOp) -> list[Attribute]:
+    return [tensor(_reduced_one(op), "ui32")]
 
 
 @inference
-def _reduce_index(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor(_reduced_one(operands), operand_element(operands[3]))]
+def _reduce_index(op: InferredOp) -> list[Attribute]:
+    return op.result(_reduced_one(op), like=3)
 
 
 @inference
-def _argsort(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape = operand_shape(operands[0])
-    constant_axes(operands[1], len(shape))
+def _argsort(op: InferredOp) -> list[Attribute]:
+    shape = op.shape()
+    op.axes(1, len(shape))
     return [tensor(shape, "si32")]
 
 
 @inference
-def _non_zero(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    return [tensor((None, len(operand_shape(operands[0]))), "si32")]
+def _non_zero(op: InferredOp) -> list[Attribute]:
+    return [tensor((None, len(op.shape())), "si32")]
 
 
 @inference
-def _quantization_statistics(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    shape = operand_shape(operands[0])
-    axis = constant_integers(operands[2])
+def _quantization_statistics(op: InferredOp) -> list[Attribute]:
+    shape = op.shape()
+    axis = op.integers(2)
     size = None if axis is None else shape[normalize_axis(axis[0], len(shape))]
-    scale: Attribute = tensor((size,), operand_element(operands[0]))
-    return [scale] if len(row.results) == 1 else [scale, tensor((size,), operand_element(operands[1]))]
+    scale: Attribute = tensor((size,), op.element(0))
+    return [scale] if len(op.row.results) == 1 else [scale, tensor((size,), op.element(1))]

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from patcomp.ir.constants import constant_integers
-from patcomp.ir.infer.common import (
-    Operands,
-    Properties,
-    broadcast_shapes,
-    compatible,
-    constant_sizes,
-    inference,
-    merge,
-    operand_element,
-    operand_length,
-    operand_shape,
-    require,
-    shape_text,
-)
-from patcomp.ir.rows import Row
-from patcomp.ir.types import tensor
+from patcomp.ir.infer.common import InferredOp, broadcast_shapes, compatible, inference, merge, require, shape_text
 from patcomp.ir.xdsl import Attribute
 
 
 @inference
-def _matmul(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    x, y = map(operand_shape, operands)
+def _matmul(op: InferredOp) -> list[Attribute]:
+    x, y = op.shapes()
     require(
         len(x) >= 2 and len(y) >= 2, f"a matrix product needs rank 2 or more, got {shape_text(x)} and {shape_text(y)}"
     )
     require(compatible(x[-1:], y[-2:-1]), f"inner dimensions of {shape_text(x)} and {shape_text(y)} differ")
-    if row.name == "batch_matmul":
+    if op.row.name == "batch_matmul":
         require(compatible(x[:-2], y[:-2]), f"batch dimensions of {shape_text(x)} and {shape_text(y)} differ")
         batch = merge(x[:-2], y[:-2])
     else:
         batch = broadcast_shapes(x[:-2], y[:-2])
-    return [tensor((*batch, x[-2], y[-1]), operand_element(operands[0]))]
+    return op.result((*batch, x[-2], y[-1]))
 
 
 def _window(dim: int | None, kernel: int | None, stride: int, dilation: int, *, ceil: bool = False) -> int | None:
@@ -49,11 +33,11 @@ def _window(dim: int | None, kernel: int | None, stride: int, dilation: int, *, 
 
 
 @inference
-def _conv(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    x, weight = operand_shape(operands[0]), operand_shape(operands[1])
+def _conv(op: InferredOp) -> list[Attribute]:
+    x, weight = op.shape(), op.shape(1)
     count = len(x) - 2
-    stride, dilation = constant_sizes(operands[2], count, "stride"), constant_sizes(operands[3], count, "dilation")
-    groups = constant_integers(operands[4])
+    stride, dilation = op.sizes(2, count, "stride"), op.sizes(3, count, "dilation")
+    groups = op.integers(4)
     if groups is not None:
         channels = None if weight[1] is None else weight[1] * groups[0]
         require(groups[0] > 0, "groups must be positive")
@@ -70,16 +54,16 @@ def _conv(row: Row, operands: Operands, properties: Properties) -> list[Attribut
         spatial = [
             _window(dim, kernel, s, d) for dim, kernel, s, d in zip(x[2:], weight[2:], stride, dilation, strict=True)
         ]
-    return [tensor((x[0], weight[0], *spatial), operand_element(operands[0]))]
+    return op.result((x[0], weight[0], *spatial))
 
 
 @inference
-def _conv_transpose(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    x, weight = operand_shape(operands[0]), operand_shape(operands[1])
+def _conv_transpose(op: InferredOp) -> list[Attribute]:
+    x, weight = op.shape(), op.shape(1)
     count = len(x) - 2
     names = ("stride", "padding", "dilation", "output_pad")
-    values = [constant_sizes(operand, count, name) for operand, name in zip(operands[2:6], names, strict=True)]
-    groups = constant_integers(operands[6])
+    values = [op.sizes(operand, count, name) for operand, name in enumerate(names, start=2)]
+    groups = op.integers(6)
     require(compatible(x[1:2], weight[:1]), f"input has {x[1]} channels, the weight takes {weight[0]}")
     channels = None if groups is None or weight[1] is None else weight[1] * groups[0]
     spatial: list[int | None] = [None] * count
@@ -89,18 +73,17 @@ def _conv_transpose(row: Row, operands: Operands, properties: Properties) -> lis
             if dim is not None and kernel is not None:
                 spatial[i] = (dim - 1) * s - 2 * p + d * (kernel - 1) + o + 1
                 require(spatial[i] > 0, f"padding {p} leaves nothing of dimension {i}")  # type: ignore[operator]
-    return [tensor((x[0], channels, *spatial), operand_element(operands[0]))]
+    return op.result((x[0], channels, *spatial))
 
 
 @inference
-def _pool(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    x = operand_shape(operands[0])
+def _pool(op: InferredOp) -> list[Attribute]:
+    x = op.shape()
     count = len(x) - 2
     kernel, stride, dilation = (
-        constant_sizes(operand, count, name)
-        for operand, name in zip(operands[1:4], ("kernel", "stride", "dilation"), strict=True)
+        op.sizes(operand, count, name) for operand, name in enumerate(("kernel", "stride", "dilation"), start=1)
     )
-    ceil = constant_integers(operands[4]) if len(operands) > 4 else (0,)
+    ceil = op.integers(4) if len(op.operands) > 4 else (0,)
     spatial: list[int | None] = [None] * count
     if kernel is not None and stride is not None and dilation is not None and ceil is not None:
         require(min(*kernel, *stride, *dilation) > 0, "kernel, stride and dilation must be positive")
@@ -108,20 +91,20 @@ def _pool(row: Row, operands: Operands, properties: Properties) -> list[Attribut
             _window(dim, k, s, d, ceil=bool(ceil[0]))
             for dim, k, s, d in zip(x[2:], kernel, stride, dilation, strict=True)
         ]
-    return [tensor((*x[:2], *spatial), operand_element(operands[0]))]
+    return op.result((*x[:2], *spatial))
 
 
 @inference
-def _interpolate(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    x = operand_shape(operands[0])
-    size = constant_sizes(operands[1], len(x), "output_shape")
-    for operand, name in zip(operands[2:], ("scale", "offset"), strict=True):
-        require(operand_length(operand) == len(x), f"{name} must have one value for each of the {len(x)} dimensions")
-    return [tensor(size if size is not None else (None,) * len(x), operand_element(operands[0]))]
+def _interpolate(op: InferredOp) -> list[Attribute]:
+    x = op.shape()
+    size = op.sizes(1, len(x), "output_shape")
+    for operand, name in enumerate(("scale", "offset"), start=2):
+        require(op.length(operand) == len(x), f"{name} must have one value for each of the {len(x)} dimensions")
+    return op.result(size if size is not None else (None,) * len(x))
 
 
 @inference
-def _interpolate_coordinates(row: Row, operands: Operands, properties: Properties) -> list[Attribute]:
-    x, coordinates = operand_shape(operands[0]), operand_shape(operands[1])
+def _interpolate_coordinates(op: InferredOp) -> list[Attribute]:
+    x, coordinates = op.shape(), op.shape(1)
     require(compatible(coordinates[1:], (len(x),)), f"coordinates need {len(x)} columns")
-    return [tensor((coordinates[0],), operand_element(operands[0]))]
+    return op.result((coordinates[0],))
