@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.emit.asset import check_blobs
+from patcomp.emit.asset import as_array, check_blobs
 from patcomp.ir.module import IRModule
 
 PATIENCE = 10
@@ -75,7 +75,7 @@ class Native:
             ProcessDied: the child process died.
         """
         outputs, new_state = self._ask(
-            "run", _pack(module), {k: _array(v) for k, v in inputs.items()}, _arrays(state), entry
+            "run", _pack(module), {k: as_array(v) for k, v in inputs.items()}, _arrays(state), entry
         )
         if state is not None:
             state.update(new_state)
@@ -141,11 +141,5 @@ def _pack(module: IRModule) -> tuple[str, list[tuple[str, bytes, str]]]:
     return module.text(generic=True), [(blob.key, bytes(blob.data), str(blob.type)) for blob in module.blobs]
 
 
-def _array(value: Any) -> Any:
-    from patcomp.ir.evaluate.element_types import to_numpy
-
-    return value if isinstance(value, np.ndarray | np.generic) else to_numpy(value)
-
-
 def _arrays(values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    return {name: np.array(_array(value)) for name, value in (values or {}).items()}
+    return {name: np.array(as_array(value)) for name, value in (values or {}).items()}

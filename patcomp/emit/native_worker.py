@@ -10,7 +10,7 @@ from typing import Any
 
 from patcomp.emit.asset import parse_with_toolchain, temporary_asset
 from patcomp.ir.module import IRModule
-from patcomp.ir.text import TextParser, _context
+from patcomp.ir.text import TextParser, context
 from patcomp.ir.types import TensorType
 
 
@@ -18,7 +18,7 @@ def _unpack(packed: tuple[str, list[tuple[str, bytes, str]]]) -> IRModule:
     text, weights = packed
     module = IRModule.parse(text)
     for key, data, type_text in weights:
-        type_ = TextParser(_context(), type_text).parse_type()
+        type_ = TextParser(context(), type_text).parse_type()
         assert isinstance(type_, TensorType)
         stored = module.blobs.add(key, data, type_)
         assert stored == key, f"the weight {key} came over as {stored}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -329,10 +329,3 @@ def constant_integers(value: SSAValue) -> tuple[int, ...] | None:
     """The integers of a constant index operand (0-d or 1-d), None when it is not constant."""
     values = constant_values(value)
     return None if values is None else tuple(int(item) for item in values.reshape(-1))
-
-
-def storage_of(values: Sequence[int] | np.ndarray, bits: int) -> bytes:
-    """Integers bit-packed as the runtime reads sub-byte weights: one little-endian bit stream, no row padding."""
-    flat = np.asarray(values).reshape(-1).astype(np.int64) & ((1 << bits) - 1)
-    stream = ((flat[:, None] >> np.arange(bits)) & 1).astype(np.uint8).reshape(-1)
-    return np.packbits(stream, bitorder="little").tobytes()

@@ -369,5 +369,3 @@ COREAIX_ROWS: tuple[Row, ...] = (
 )
 """The ops of the `coreaix` dialect, which custom Metal kernels need."""
 # fmt: on
-
-ROW_BY_NAME: dict[str, Row] = {row.op_name: row for row in (*ROWS, *COREAIX_ROWS)}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from patcomp.ir.constants import dense
-from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, element_name, static_shape
+from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, element_name, integer_range, static_shape
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, TensorType
 
 HEXADECIMAL_FROM = 101
@@ -162,7 +162,7 @@ def dense_of_hexadecimal(text: str, type_: TensorType) -> DenseIntOrFPElementsAt
         if _width(name) < 8:
             raw = raw & ((1 << _width(name)) - 1)
             if name[0] == "s":
-                raw = np.where(raw >> (_width(name) - 1), raw | (0xFF << _width(name)) & 0xFF, raw).astype(np.uint8)
+                raw = raw.view(f"int{_width(name)}").astype(np.int8).view(np.uint8)
     return _dense(raw, name, type_)
 
 
@@ -191,7 +191,7 @@ def _bits_of(number: Number, name: str) -> int:
         return int(value)
     if isinstance(value, bool):
         raise ValueError(f"{value} is no element of type {name}")
-    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if name[0] == "s" else (0, (1 << width) - 1)
+    low, high = integer_range(name)
     if not low <= value <= high:
         raise ValueError(f"{value} does not fit element type {name} ({low}..{high})")
     return value & ((1 << max(8, width)) - 1)

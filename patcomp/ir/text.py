@@ -30,15 +30,16 @@ from patcomp.ir.xdsl import ParseError as XdslParseError
 
 
 @cache
-def _context() -> Context:
+def context() -> Context:
+    """The context with all dialects of patcomp."""
     from patcomp.ir.aten import ATEN
     from patcomp.ir.dialect import COREAI, COREAIX, PARAM
     from patcomp.ir.region import PATCOMP
 
-    context = _OpenContext()
+    made = _OpenContext()
     for dialect in (Builtin, COREAI, COREAIX, PARAM, PATCOMP, ATEN):
-        context.load_dialect(dialect)
-    return context
+        made.load_dialect(dialect)
+    return made
 
 
 class _OpenContext(Context):
@@ -158,7 +159,7 @@ def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:
         ParseError: the text is not valid; the message shows the line and what was expected.
     """
     try:
-        module = TextParser(_context(), text, name).parse_module()
+        module = TextParser(context(), text, name).parse_module()
     except XdslParseError as error:
         raise ParseError(f"{name}: {error}") from None
     except (struct.error, ValueError, TypeError) as error:

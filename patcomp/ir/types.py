@@ -29,7 +29,6 @@ from patcomp.ir.xdsl import (
     Float64Type,
     IntegerType,
     NoneAttr,
-    Operation,
     ParametrizedAttribute,
     Printer,
     Signedness,
@@ -183,15 +182,15 @@ def static_shape(type_: Attribute) -> tuple[int, ...]:
     return shape  # type: ignore[return-value]
 
 
-def is_dynamic(op: Operation) -> bool:
-    """Whether an op has an operand or result with a dynamic dimension."""
-    types = (value.type for value in (*op.operands, *op.results))
-    return any(isinstance(type_, TensorType) and None in shape_of(type_) for type_ in types)
-
-
 def is_static(type_: Attribute) -> bool:
     """Whether a tensor type has no dynamic dimension."""
     return None not in shape_of(type_)
+
+
+def integer_range(element: str) -> tuple[int, int]:
+    """The smallest and the largest value of an integer element type, given by name."""
+    bits = BIT_WIDTHS[element]
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if element[0] == "s" else (0, (1 << bits) - 1)
 
 
 def is_float(element: Attribute | str) -> bool:

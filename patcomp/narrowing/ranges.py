@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.types import BIT_WIDTHS, element_name
+from patcomp.ir.types import BIT_WIDTHS, element_name, integer_range
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, TensorType
 
@@ -98,8 +98,7 @@ def range_of_type(type_: Attribute) -> Range:
     if name == "i1":
         return BOOL
     if name[:2] in ("si", "ui"):
-        bits = BIT_WIDTHS[name]
-        return Range(-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name[0] == "s" else Range(0, (1 << bits) - 1)
+        return Range(*integer_range(name))
     largest = _LARGEST.get(name, math.inf)
     return Range(-largest, largest, rounded=name == "f64")
 

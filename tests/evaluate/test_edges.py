@@ -12,8 +12,8 @@ from patcomp.emit.native import Native, ProcessDied
 from patcomp.errors import EvaluationError
 from patcomp.ir import coreai
 from patcomp.ir.evaluate import evaluate
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, integer_range
-from patcomp.ir.types import is_integer
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.types import integer_range, is_integer
 from tests.evaluate.agreement import assert_all_agree, native_array
 from tests.helpers.programs import program
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from patcomp.errors import EvaluationError
 from patcomp.ir import Builder, IRModule, Value, coreai, create_graph
-from patcomp.ir.constants import constant_attribute, storage_of
+from patcomp.ir.constants import constant_attribute
 from patcomp.ir.dialect import OPS, create_op
 from patcomp.ir.evaluate import IMPLEMENTATIONS, evaluate, evaluate_graph
 from patcomp.ir.region import create_region
@@ -19,6 +20,13 @@ from patcomp.ir.types import element_type, tensor
 from patcomp.ir.xdsl import Block, DenseResourceAttr
 from tests.evaluate.agreement import assert_agree, assert_all_agree
 from tests.helpers.programs import program, tensor_type
+
+
+def storage_of(values: Sequence[int] | np.ndarray, bits: int) -> bytes:
+    """Integers bit-packed as the runtime reads sub-byte weights: one little-endian bit stream, no row padding."""
+    flat = np.asarray(values).reshape(-1).astype(np.int64) & ((1 << bits) - 1)
+    stream = ((flat[:, None] >> np.arange(bits)) & 1).astype(np.uint8).reshape(-1)
+    return np.packbits(stream, bitorder="little").tobytes()
 
 
 def test_every_op_is_implemented():

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from patcomp.errors import VerifyError
-from patcomp.ir import Builder, InferenceError, IRModule, Value, coreai, create_graph, tensor, verify
+from patcomp.ir import OPS, Builder, InferenceError, IRModule, Value, coreai, create_graph, tensor, verify
 from patcomp.ir.constants import BlobStore, constant_values
-from patcomp.ir.coreai_table import ROW_BY_NAME, ROWS
+from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.locations import Origin, origin_location, origins
 from patcomp.ir.xdsl import Block
 
@@ -209,7 +209,7 @@ def test_branches_of_different_types_are_refused(x: Value) -> None:
 
 def test_arguments_by_name_gives_what_was_written(x: Value) -> None:
     for row in ("coreai.concat", "coreai.pad", "coreai.split"):
-        assert row in ROW_BY_NAME
+        assert row in OPS
     arguments = coreai.concat(0, [x, x]).ssa.owner.arguments_by_name()
     assert arguments["inputs"] == [x, x]
     assert arguments["dimension"].shape == ()

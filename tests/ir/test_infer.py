@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcomp.ir import CoreaiOp, InferenceError, IRModule
+from patcomp.ir import OPS, CoreaiOp, InferenceError, IRModule
 from patcomp.ir.infer import (
     INFERENCES,
     UndeterminedError,
@@ -39,9 +39,7 @@ def test_inference_agrees_with_the_declared_types(case: DialectCase) -> None:
 
 
 def test_every_inference_of_the_table_exists() -> None:
-    from patcomp.ir.coreai_table import ROW_BY_NAME
-
-    named = {row.infer for row in ROW_BY_NAME.values() if row.infer}
+    named = {op.ROW.infer for op in OPS.values() if op.ROW.infer}
     assert named == set(INFERENCES)
 
 

@@ -12,11 +12,11 @@ import torch
 from patcomp.errors import EvaluationError
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import BlobStore
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES
 from patcomp.ir.evaluate.machine import Machine, decode_constant
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
-from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape, tensor
+from patcomp.ir.types import element_name, static_shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue, TensorType
 from patcomp.pytorch import (
@@ -27,9 +27,6 @@ from patcomp.pytorch import (
     schema_of_overload,
     tree_map_only,
 )
-
-_ELEMENTS = {dtype: name for name, dtype in TORCH_DTYPES.items() if BIT_WIDTHS.get(name) == 8 * dtype.itemsize}
-_ELEMENTS[torch.bool] = "i1"
 
 
 def overload_of(op: str) -> OpOverload:
@@ -102,9 +99,9 @@ def static_type_of(value: torch.Tensor) -> TensorType:
     Raises:
         EvaluationError: the IR has no such element type.
     """
-    if value.dtype not in _ELEMENTS:
+    if value.dtype not in ELEMENT_OF_DTYPE:
         raise EvaluationError(f"the IR has no {value.dtype}")
-    return tensor(tuple(value.shape), _ELEMENTS[value.dtype])
+    return tensor(tuple(value.shape), ELEMENT_OF_DTYPE[value.dtype])
 
 
 def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) -> list[torch.Tensor]:

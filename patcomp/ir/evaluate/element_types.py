@@ -15,30 +15,14 @@ import numpy as np
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, is_integer
+from patcomp.ir.types import BIT_WIDTHS, ELEMENT_OF_TORCH, ML_DTYPES, integer_range, is_integer
 
+ELEMENT_OF_DTYPE: dict[torch.dtype, str] = {getattr(torch, name): element for name, element in ELEMENT_OF_TORCH.items()}
 TORCH_DTYPES: dict[str, torch.dtype] = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "f8E4M3FN": torch.float8_e4m3fn,
-    "f8E5M2": torch.float8_e5m2,
-    "f8E8M0FNU": torch.float8_e8m0fnu,
+    **{element: dtype for dtype, element in ELEMENT_OF_DTYPE.items()},
+    **dict.fromkeys(("si2", "si4"), torch.int8),
+    **dict.fromkeys(("ui1", "ui2", "ui3", "ui4", "ui6"), torch.uint8),
     "f4E2M1FN": torch.float32,
-    "i1": torch.bool,
-    "complex<f32>": torch.complex64,
-    "complex<f64>": torch.complex128,
-    "si2": torch.int8,
-    "si4": torch.int8,
-    "si8": torch.int8,
-    "si16": torch.int16,
-    "si32": torch.int32,
-    "si64": torch.int64,
-    **{f"ui{width}": torch.uint8 for width in (1, 2, 3, 4, 6, 8)},
-    "ui16": torch.uint16,
-    "ui32": torch.uint32,
-    "ui64": torch.uint64,
 }
 """The torch dtype in which values of an element type are held."""
 
@@ -67,8 +51,6 @@ _SAME_BITS = {
 """Dtypes without gather, index and pad kernels, and those of the same size that have them."""
 
 _SIGN_BIT = -(2**63)
-F4_DECODED = torch.from_numpy(np.arange(16, dtype=np.uint8).view(ML_DTYPES["f4E2M1FN"]).astype(np.float32))
-"""The value of each of the sixteen bit patterns of `f4E2M1FN`."""
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,12 +123,6 @@ def as_bits(tensor: torch.Tensor) -> torch.Tensor:
 def moved(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """Applies a function that only moves elements to tensors of one dtype, whatever torch's kernels support."""
     return function(*map(as_bits, tensors)).view(tensors[0].dtype)
-
-
-def integer_range(element: str) -> tuple[int, int]:
-    """The smallest and the largest value of an integer element type."""
-    bits = BIT_WIDTHS[element]
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if element[0] == "s" else (0, (1 << bits) - 1)
 
 
 def round_to_f4(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,14 +11,13 @@ from patcomp.ir.evaluate.element_types import (
     TORCH_DTYPES,
     accumulated,
     as_bits,
-    integer_range,
     narrow,
     ordered,
     unordered,
     widen,
 )
 from patcomp.ir.evaluate.registry import EvaluatedOp, computed, implements
-from patcomp.ir.types import is_float, is_integer
+from patcomp.ir.types import integer_range, is_float, is_integer
 
 Function = Callable[..., torch.Tensor]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.evaluate.machine import Machine, check_value
+from patcomp.ir.evaluate.machine import Machine
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Block, Operation
@@ -26,13 +26,8 @@ def evaluate_op(op: Operation, module: IRModule) -> list[np.ndarray]:
     implementation = IMPLEMENTATIONS.get(op.name)
     if implementation is None:
         raise EvaluationError(f"the evaluator does not know the op {op.name}")
-    try:
-        results = implementation(EvaluatedOp(op, machine, {}), *operands)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
-        raise EvaluationError(f"{op.name}: {error}") from error
     arrays = []
-    for result, value in zip(op.results, results if isinstance(results, list) else [results], strict=True):
-        check_value(value, result.type, f"result of {op.name}")
+    for value in machine.run_op(EvaluatedOp(op, machine, {}), implementation, operands):
         value = value.contiguous()
         arrays.append(value.view(torch.uint16).numpy() if value.dtype == torch.bfloat16 else _numpy(value))
     return arrays

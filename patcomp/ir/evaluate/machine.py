@@ -14,11 +14,11 @@ import torch
 from patcomp.errors import EvaluationError
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.evaluate.calling import check_names
-from patcomp.ir.evaluate.element_types import F4_DECODED, TORCH_DTYPES, narrow, to_tensor
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES, narrow, to_tensor
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, graph_name, names_of
-from patcomp.ir.types import BIT_WIDTHS, HandleType, element_name, shape_of, storage_bytes
+from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, HandleType, element_name, shape_of, storage_bytes
 from patcomp.ir.xdsl import (
     Attribute,
     Block,
@@ -95,20 +95,25 @@ class Machine:
             operands = [values[operand] for operand in op.operands]
             if op is terminator:
                 return operands
-            try:
-                results = step.run(EvaluatedOp(op, self, values), *operands)
-            except EvaluationError:
-                raise
-            except (RuntimeError, IndexError, ValueError, TypeError) as error:
-                raise EvaluationError(f"{op.name}: {error} ({describe(op)})") from error
-            results = results if isinstance(results, list) else [results]
-            for result, value in zip(op.results, results, strict=True):
-                if problem := mismatch(value, result.type):
-                    raise EvaluationError(f"result of {op.name} {problem} ({describe(op)})")
-                values[result] = value
+            results = self.run_op(EvaluatedOp(op, self, values), step.run, operands)
+            values.update(zip(op.results, results, strict=True))
             for dead in step.last_uses:
                 del values[dead]
         raise EvaluationError("a block has no terminator")
+
+    def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
+        """Run one op and check its results against their types."""
+        try:
+            results = implementation(op, *operands)
+        except EvaluationError:
+            raise
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise EvaluationError(f"{op.operation.name}: {error} ({describe(op.operation)})") from error
+        results = results if isinstance(results, list) else [results]
+        for result, value in zip(op.operation.results, results, strict=True):
+            if problem := mismatch(value, result.type):
+                raise EvaluationError(f"result of {op.operation.name} {problem} ({describe(op.operation)})")
+        return results
 
     def _plan(self, block: Block) -> list[_Step]:
         plan = self._plans.get(block)
@@ -196,7 +201,7 @@ def _from_small(raw: torch.Tensor, name: str) -> torch.Tensor:
     if name == "i1":
         return raw != 0
     if name == "f4E2M1FN":
-        return F4_DECODED[raw.long() & 15]
+        return torch.from_numpy((raw.numpy() & 15).view(ML_DTYPES[name]).astype(np.float32))
     return narrow(raw.long(), name)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from patcomp.ir.evaluate.element_types import as_bits, fits, integer_range, widen
+from patcomp.ir.evaluate.element_types import as_bits, fits, widen
 from patcomp.ir.evaluate.machine import SparseTensor
 from patcomp.ir.evaluate.registry import EvaluatedOp, axis_of, implements
-from patcomp.ir.types import is_integer
+from patcomp.ir.types import integer_range, is_integer
 
 _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
 """The largest value of the float types that can be quantised to: quantising saturates, a cast need not."""
