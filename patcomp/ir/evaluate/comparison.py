@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from patcomp.errors import EvaluationError, MismatchError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> torch.Tensor:
+def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> Tensor:
     """An input or state in the dtype that the program takes: 64-bit values become 32-bit when none is lost.
 
     Args:
@@ -54,11 +54,11 @@ def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input")
     return tensor
 
 
-def _as_tensor(value: Any, what: str) -> torch.Tensor:
-    if isinstance(value, torch.Tensor | np.ndarray):
+def _as_tensor(value: Any, what: str) -> Tensor:
+    if isinstance(value, Tensor | np.ndarray):
         return to_tensor(value)
     kind = type(value).__name__
-    if any(isinstance(leaf, torch.Tensor | np.ndarray) for leaf in pytree.tree_leaves(value)):
+    if any(isinstance(leaf, Tensor | np.ndarray) for leaf in pytree.tree_leaves(value)):
         raise EvaluationError(f"{what} must be a tensor, got a {kind} that holds tensors; give the tensor itself")
     try:
         return torch.as_tensor(value)
@@ -152,7 +152,7 @@ class Verification:
         return table
 
 
-def compare(name: str, backend: str, expected: torch.Tensor, given: torch.Tensor) -> OutputError:
+def compare(name: str, backend: str, expected: Tensor, given: Tensor) -> OutputError:
     """The difference of one output from what is expected.
 
     Raises:
@@ -188,7 +188,7 @@ Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 def verify_outputs(
     model: Callable[..., Any],
-    inputs: torch.Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any],
+    inputs: Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any],
     backends: Mapping[str, Run],
     signature: Any,
     tolerance: float,
@@ -205,7 +205,7 @@ def verify_outputs(
     Raises:
         EvaluationError: the model's arguments or results do not correspond to the program's.
     """
-    if isinstance(inputs, torch.Tensor | np.ndarray):
+    if isinstance(inputs, Tensor | np.ndarray):
         inputs = (inputs,)
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
@@ -219,7 +219,7 @@ def verify_outputs(
         new = {path: states[name].clone() for name, path in buffers.items()}
         result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
     leaves = pytree.tree_leaves(result)
-    varies = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+    varies = [isinstance(leaf, Tensor) for leaf in leaves]
     if call is not None and len(call.results) == len(leaves):
         varies = [isinstance(name, str) for name in call.results]  # sizes, too
     expected = [torch.as_tensor(leaf) for leaf, given in zip(leaves, varies, strict=True) if given]
@@ -241,7 +241,7 @@ def verify_outputs(
         outputs = {**run(given, contents), **contents}
         for name, reference in references:
             value = outputs[name]
-            value = value if isinstance(value, torch.Tensor) else to_tensor(np.array(value))
+            value = value if isinstance(value, Tensor) else to_tensor(np.array(value))
             errors.append(compare(name, backend, reference, value))
     return Verification(tuple(errors), tolerance)
 
@@ -250,7 +250,7 @@ def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
     """The tensors among a model's arguments by the program's names."""
     if signature.call is not None and is_model_call(signature.call, args, kwargs):
         return arguments_by_name(signature.call, args, kwargs)
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     leaves = signature.call.arguments if signature.call else [spec.name for spec in signature.inputs]
     names = [leaf for leaf in leaves if isinstance(leaf, str)]
     if not args and kwargs.keys() == set(names):
@@ -265,4 +265,4 @@ def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
 
 
 def _copied(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.module import callee
 
 
 @implements("coreai.constant")
-def constant(op: EvaluatedOp) -> torch.Tensor:
+def constant(op: EvaluatedOp) -> Tensor:
     return op.machine.constant(op.operation.properties["value"])
 
 
 @implements("coreai.if")
-def if_(op: EvaluatedOp, condition: torch.Tensor) -> list[Any]:
+def if_(op: EvaluatedOp, condition: Tensor) -> list[Any]:
     region = 0 if bool(condition) else 1
     if not op.operation.regions[region].blocks or op.operation.regions[region].block.last_op is None:
         return []  # an else that is absent
@@ -48,12 +48,12 @@ def isolated(op: EvaluatedOp, *operands: Any) -> list[Any]:
 
 
 @implements("coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints")
-def copy(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def copy(op: EvaluatedOp, x: Tensor) -> Tensor:
     return x  # the constraints say how memory is laid out, which torch hides
 
 
 @implements("coreai.metal4_kernel")
-def metal_kernel(op: EvaluatedOp, *operands: torch.Tensor) -> list[torch.Tensor]:
+def metal_kernel(op: EvaluatedOp, *operands: Tensor) -> list[Tensor]:
     name = op.attribute("kernel_name")
     function = op.machine.module.kernels.get(name)
     if function is None:

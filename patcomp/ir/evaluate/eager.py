@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.aten import AtenOp
@@ -46,7 +47,7 @@ def is_pointwise(op: str) -> bool:
     return torch.Tag.pointwise in overload_of(op).tags
 
 
-def run_op(op: str, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+def run_op(op: str, arguments: Mapping[str, Any]) -> list[Tensor]:
     """The results of an op of the `aten` dialect, computed by eager PyTorch.
 
     Raises:
@@ -68,7 +69,7 @@ def takes(op: str, arguments: Mapping[str, Any]) -> bool:
     disabled, log.disabled = log.disabled, True
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         try:
-            overload_of(op)(**tree_map_only(torch.Tensor, mode.from_tensor, dict(arguments)))
+            overload_of(op)(**tree_map_only(Tensor, mode.from_tensor, dict(arguments)))
         except (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError):
             return True
         except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):
@@ -87,13 +88,13 @@ def call_of(op: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str,
     return args, {item.name: arguments[item.name] for item in schema if item.kwarg_only and item.name in arguments}
 
 
-def results_of(made: Any) -> list[torch.Tensor]:
+def results_of(made: Any) -> list[Tensor]:
     """What an operator gives as a list of tensors."""
     # values of the IR have no strides: a view there is any change of shape; a number is a tensor of no dimensions
     return [torch.as_tensor(value).contiguous() for value in (made if isinstance(made, tuple | list) else [made])]
 
 
-def static_type_of(value: torch.Tensor) -> TensorType:
+def static_type_of(value: Tensor) -> TensorType:
     """The type of a tensor in the IR.
 
     Raises:
@@ -104,7 +105,7 @@ def static_type_of(value: torch.Tensor) -> TensorType:
     return tensor(tuple(value.shape), ELEMENT_OF_DTYPE[value.dtype])
 
 
-def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) -> list[torch.Tensor]:
+def run_eagerly(block: Block, inputs: Sequence[Tensor], blobs: BlobStore) -> list[Tensor]:
     """The operands of a block's terminator, its ATen ops computed by eager PyTorch, its regions by the evaluator.
 
     The results of the ops take the types that PyTorch gives them, because a graph that was made for a test has
@@ -113,7 +114,7 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
     Raises:
         EvaluationError: PyTorch refuses an op, lacks it, or one is of another dialect.
     """
-    values: dict[SSAValue, torch.Tensor] = dict(zip(block.args, inputs, strict=True))
+    values: dict[SSAValue, Tensor] = dict(zip(block.args, inputs, strict=True))
     terminator = block.last_op
     assert terminator is not None
     for op in block.ops:
@@ -137,7 +138,7 @@ def run_eagerly(block: Block, inputs: Sequence[torch.Tensor], blobs: BlobStore) 
     return [values[operand] for operand in terminator.operands]
 
 
-def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: int) -> torch.Tensor:
+def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: int) -> Tensor:
     """A tensor of a static type: floats are normally distributed or between limits, integers between -9 (or 0) and 9
     or the limits, both included, bools fair."""
     assert isinstance(type_, TensorType)
@@ -156,7 +157,7 @@ def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: in
     return torch.randint(int(low), int(high) + 1, shape, generator=generator).to(dtype)
 
 
-def with_special_values(value: torch.Tensor, special: Sequence[float], seed: int) -> torch.Tensor:
+def with_special_values(value: Tensor, special: Sequence[float], seed: int) -> Tensor:
     """A tensor with half of its floats replaced by special ones, in turn; all of these are there if there is room."""
     if not value.is_floating_point() or not special:
         return value
@@ -167,7 +168,7 @@ def with_special_values(value: torch.Tensor, special: Sequence[float], seed: int
     return flat.reshape(value.shape)
 
 
-def _argument(value: Any, values: dict[SSAValue, torch.Tensor]) -> Any:
+def _argument(value: Any, values: dict[SSAValue, Tensor]) -> Any:
     if isinstance(value, Value):
         return values[value.ssa]
     if isinstance(value, list):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.types import BIT_WIDTHS, ELEMENT_OF_TORCH, ML_DTYPES, integer_range, is_integer
@@ -53,7 +54,7 @@ _SAME_BITS = {
 _SIGN_BIT = -(2**63)
 
 
-def widen(tensor: torch.Tensor) -> torch.Tensor:
+def widen(tensor: Tensor) -> Tensor:
     """A tensor in the dtype that arithmetic on it is done in; `uint64` becomes its bit pattern in `int64`."""
     if tensor.dtype == torch.uint64:
         return tensor.view(torch.int64)
@@ -61,18 +62,18 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if wide is None else tensor.to(wide)
 
 
-def accumulated(tensor: torch.Tensor) -> torch.Tensor:
+def accumulated(tensor: Tensor) -> Tensor:
     """A tensor in the dtype that sums of products and multi-step formulas are computed in: 16-bit floats in f32."""
     wide = widen(tensor)
     return wide.to(_ACCUMULATED.get(wide.dtype, wide.dtype))
 
 
-def in_doubles(tensor: torch.Tensor) -> torch.Tensor:
+def in_doubles(tensor: Tensor) -> Tensor:
     """Integers as `float64`, nearly: to estimate whether 64-bit arithmetic overflows."""
     return torch.from_numpy(tensor.numpy().astype(np.float64)) if tensor.dtype == torch.uint64 else tensor.double()
 
 
-def fits(tensor: torch.Tensor, element: str, estimate: torch.Tensor | None = None) -> bool:
+def fits(tensor: Tensor, element: str, estimate: Tensor | None = None) -> bool:
     """Whether widened integers are in the range of an element type.
 
     Args:
@@ -87,7 +88,7 @@ def fits(tensor: torch.Tensor, element: str, estimate: torch.Tensor | None = Non
     return not bool(((tensor < low) | (tensor > high)).any())
 
 
-def narrow(tensor: torch.Tensor, element: str) -> torch.Tensor:
+def narrow(tensor: Tensor, element: str) -> Tensor:
     """A computed tensor in the dtype of an element type: integers wrap around, floats are rounded."""
     dtype = TORCH_DTYPES[element]
     if tensor.dtype == dtype and BIT_WIDTHS[element] >= 8:
@@ -104,39 +105,39 @@ def narrow(tensor: torch.Tensor, element: str) -> torch.Tensor:
     return tensor.to(dtype)
 
 
-def ordered(tensor: torch.Tensor) -> torch.Tensor:
+def ordered(tensor: Tensor) -> Tensor:
     """A widened tensor whose signed order is the order of the values, for `uint64` too."""
     return tensor.view(torch.int64) ^ _SIGN_BIT if tensor.dtype == torch.uint64 else widen(tensor)
 
 
-def unordered(tensor: torch.Tensor, element: str) -> torch.Tensor:
+def unordered(tensor: Tensor, element: str) -> Tensor:
     """The inverse of `ordered`, in the dtype of the element type."""
     return narrow(tensor ^ _SIGN_BIT if element == "ui64" else tensor, element)
 
 
-def as_bits(tensor: torch.Tensor) -> torch.Tensor:
+def as_bits(tensor: Tensor) -> Tensor:
     """The tensor under a dtype of the same size that torch can gather and copy; no data is moved."""
     same = _SAME_BITS.get(tensor.dtype)
     return tensor if same is None else tensor.view(same)
 
 
-def moved(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+def moved(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """Applies a function that only moves elements to tensors of one dtype, whatever torch's kernels support."""
     return function(*map(as_bits, tensors)).view(tensors[0].dtype)
 
 
-def round_to_f4(tensor: torch.Tensor) -> torch.Tensor:
+def round_to_f4(tensor: Tensor) -> Tensor:
     """Floats rounded to the nearest `f4E2M1FN` value, halves to the even mantissa, NaN to 0, held in `float32`."""
     numbers = torch.nan_to_num(tensor.float(), nan=0.0).numpy()
     return torch.from_numpy(numbers.astype(ML_DTYPES["f4E2M1FN"]).astype(np.float32))
 
 
-def _round_to_e4m3(tensor: torch.Tensor) -> torch.Tensor:
+def _round_to_e4m3(tensor: Tensor) -> Tensor:
     """What exceeds the largest value is NaN at run time, where torch saturates."""
     return torch.where(tensor.abs() > 448.0, torch.nan, tensor).to(torch.float8_e4m3fn)
 
 
-def _round_to_e8m0(tensor: torch.Tensor) -> torch.Tensor:
+def _round_to_e8m0(tensor: Tensor) -> Tensor:
     """A type without sign, zero and infinity: negative values become the smallest power of two, zeros NaN."""
     undefined = (tensor == 0) | tensor.isinf()
     tensor = torch.where(tensor < 0, 2.0**-127, tensor.float())
@@ -147,13 +148,13 @@ _ROUNDINGS = {"f4E2M1FN": round_to_f4, "f8E4M3FN": _round_to_e4m3, "f8E8M0FNU": 
 """The element types to which torch rounds otherwise than the runtime."""
 
 
-def to_tensor(value: torch.Tensor | np.ndarray) -> torch.Tensor:
+def to_tensor(value: Tensor | np.ndarray) -> Tensor:
     """A torch tensor of a tensor or numpy array, `ml_dtypes` arrays included; shares memory where possible.
 
     Raises:
         EvaluationError: the array's dtype has no torch counterpart.
     """
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value.detach()
     array = np.asarray(value)
     name = array.dtype.name
@@ -175,7 +176,7 @@ _ELEMENT_OF_ML_DTYPE = {dtype: name for name, dtype in ML_DTYPES.items() if name
 _ML_DTYPE_OF = {TORCH_DTYPES[name]: dtype for dtype, name in _ELEMENT_OF_ML_DTYPE.items()}
 
 
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+def to_numpy(tensor: Tensor) -> np.ndarray:
     """The array of a tensor, sharing its memory; `ml_dtypes` dtypes for bf16 and 8-bit floats."""
     tensor = tensor.detach().cpu().contiguous()
     if (dtype := _ML_DTYPE_OF.get(tensor.dtype)) is not None:

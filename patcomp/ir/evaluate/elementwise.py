@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import (
     TORCH_DTYPES,
@@ -19,7 +20,7 @@ from patcomp.ir.evaluate.element_types import (
 from patcomp.ir.evaluate.registry import EvaluatedOp, computed, implements
 from patcomp.ir.types import integer_range, is_float, is_integer
 
-Function = Callable[..., torch.Tensor]
+Function = Callable[..., Tensor]
 
 _UNARY: dict[str, Function] = {
     "acos": torch.acos,
@@ -70,17 +71,17 @@ for _name in _BINARY:
 
 
 @implements("coreai.abs")
-def abs_(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def abs_(op: EvaluatedOp, x: Tensor) -> Tensor:
     return x if op.operand_element().startswith("ui") else op.result(torch.abs(widen(x)))
 
 
 @implements("coreai.round")
-def round_(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def round_(op: EvaluatedOp, x: Tensor) -> Tensor:
     return op.result(torch.round(x)) if x.is_floating_point() else x
 
 
 @implements("coreai.relu")
-def relu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def relu(op: EvaluatedOp, x: Tensor) -> Tensor:
     if op.operand_element().startswith("ui"):
         return x
     wide = widen(x)
@@ -88,7 +89,7 @@ def relu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
 
 
 @implements("coreai.gelu")
-def gelu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def gelu(op: EvaluatedOp, x: Tensor) -> Tensor:
     approximate = op.attribute("approximate", "none")
     wide = accumulated(x)
     if approximate == "sigmoid":
@@ -100,13 +101,13 @@ def gelu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
 
 
 @implements("coreai.silu")
-def silu(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def silu(op: EvaluatedOp, x: Tensor) -> Tensor:
     wide = accumulated(x)
     return op.result(wide * torch.sigmoid(wide))
 
 
 def _compared(function: Function) -> Function:
-    def implementation(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def implementation(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
         return function(ordered(x), ordered(y))
 
     return implementation
@@ -118,7 +119,7 @@ implements(*_both("greater"))(_compared(torch.gt))
 
 
 def _extreme(function: Function) -> Function:
-    def implementation(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def implementation(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
         return unordered(function(ordered(x), ordered(y)), op.element())
 
     return implementation
@@ -129,14 +130,14 @@ implements(*_both("minimum"))(_extreme(torch.minimum))
 
 
 @implements(*_both("where"))
-def where(op: EvaluatedOp, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def where(op: EvaluatedOp, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return torch.where(condition, as_bits(a), as_bits(b)).view(a.dtype)
 
 
 # ---- division and power ---------------------------------------------------------------------------
 
 
-def _divisor(op: EvaluatedOp, y: torch.Tensor) -> torch.Tensor:
+def _divisor(op: EvaluatedOp, y: Tensor) -> Tensor:
     """The widened divisor; zero among integers aborts the runtime."""
     wide = widen(y)
     if is_integer(op.operand_element()) and bool((wide == 0).any()):
@@ -144,7 +145,7 @@ def _divisor(op: EvaluatedOp, y: torch.Tensor) -> torch.Tensor:
     return wide
 
 
-def _quotient(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor, rounding: str | None) -> torch.Tensor:
+def _quotient(op: EvaluatedOp, x: Tensor, y: Tensor, rounding: str | None) -> Tensor:
     divisor = _divisor(op, y)
     if x.dtype == torch.uint64:
         return torch.from_numpy(np.floor_divide(x.numpy(), y.numpy()))
@@ -156,12 +157,12 @@ def _quotient(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor, rounding: str |
     return op.result(torch.div(wide, divisor, rounding_mode=rounding or "trunc"))
 
 
-def _floored(dividend: torch.Tensor, divisor: torch.Tensor, quotient: torch.Tensor) -> torch.Tensor:
+def _floored(dividend: Tensor, divisor: Tensor, quotient: Tensor) -> Tensor:
     """The rounded-down quotient; infinity divided by a number is NaN at run time, as in Python."""
     return torch.where(dividend.isinf() & (divisor != 0), torch.nan, torch.floor(quotient))
 
 
-def _refuse_overflow(op: EvaluatedOp, dividend: torch.Tensor, divisor: torch.Tensor) -> None:
+def _refuse_overflow(op: EvaluatedOp, dividend: Tensor, divisor: Tensor) -> None:
     """The smallest integer divided by -1 aborts the runtime."""
     low = integer_range(op.operand_element())[0]
     if low < 0 and bool(((dividend == low) & (divisor == -1)).any()):
@@ -169,17 +170,17 @@ def _refuse_overflow(op: EvaluatedOp, dividend: torch.Tensor, divisor: torch.Ten
 
 
 @implements(*_both("divide"))
-def divide(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def divide(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
     return _quotient(op, x, y, None)
 
 
 @implements(*_both("floor_divide"))
-def floor_divide(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def floor_divide(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
     return _quotient(op, x, y, "floor")
 
 
 @implements(*_both("modulo"))
-def modulo(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def modulo(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
     divisor = _divisor(op, y)
     if x.dtype == torch.uint64:
         return torch.from_numpy(np.fmod(x.numpy(), y.numpy()))
@@ -190,7 +191,7 @@ def modulo(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @implements(*_both("pow"))
-def pow_(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def pow_(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
     if not is_integer(op.operand_element()):
         return op.result(torch.pow(widen(x), widen(y)))
     base, exponent = torch.broadcast_tensors(widen(x), widen(y))
@@ -206,7 +207,7 @@ def pow_(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 # ---- casts and complex numbers --------------------------------------------------------------------
 
 
-def saturate(x: torch.Tensor, element: str) -> torch.Tensor:
+def saturate(x: Tensor, element: str) -> Tensor:
     """Floats as integers of an element type: truncated, clamped to its range, NaN as 0."""
     low, high = integer_range(element)
     if element == "ui64":
@@ -221,7 +222,7 @@ def saturate(x: torch.Tensor, element: str) -> torch.Tensor:
     return narrow(values.clamp(low, high).to(torch.int64), element)
 
 
-def saturate_integer(x: torch.Tensor, source: str, target: str) -> torch.Tensor:
+def saturate_integer(x: Tensor, source: str, target: str) -> Tensor:
     """Integers of one element type in another, clamped to its range."""
     (lowest, highest), (low, high) = integer_range(source), integer_range(target)
     if source == "ui64":
@@ -231,7 +232,7 @@ def saturate_integer(x: torch.Tensor, source: str, target: str) -> torch.Tensor:
 
 
 @implements("coreai.cast")
-def cast(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def cast(op: EvaluatedOp, x: Tensor) -> Tensor:
     """Floats are truncated to integers; whatever does not fit an integer type saturates, from integers too."""
     source, target = op.operand_element(), op.element()
     if source == target:
@@ -252,15 +253,15 @@ def cast(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
 
 
 @implements("coreai.create_complex")
-def create_complex(op: EvaluatedOp, real: torch.Tensor, imaginary: torch.Tensor) -> torch.Tensor:
+def create_complex(op: EvaluatedOp, real: Tensor, imaginary: Tensor) -> Tensor:
     return torch.complex(real, imaginary)
 
 
 @implements("coreai.real_part")
-def real_part(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def real_part(op: EvaluatedOp, x: Tensor) -> Tensor:
     return op.result(torch.real(x))
 
 
 @implements("coreai.imaginary_part")
-def imaginary_part(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def imaginary_part(op: EvaluatedOp, x: Tensor) -> Tensor:
     return op.result(torch.imag(x))

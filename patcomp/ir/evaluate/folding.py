@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.machine import Machine
@@ -33,7 +34,7 @@ def evaluate_op(op: Operation, module: IRModule) -> list[np.ndarray]:
     return arrays
 
 
-def _numpy(value: torch.Tensor) -> np.ndarray:
+def _numpy(value: Tensor) -> np.ndarray:
     try:
         return value.numpy()
     except TypeError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import accumulated, as_bits, fits, in_doubles, ordered, unordered
 from patcomp.ir.evaluate.registry import EvaluatedOp, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
-def _checked(op: EvaluatedOp, indices: torch.Tensor, size: int) -> torch.Tensor:
+def _checked(op: EvaluatedOp, indices: Tensor, size: int) -> Tensor:
     """Indices into a dimension, counted from the front."""
     indices = indices.to(torch.int64)
     outside = (indices < -size) | (indices >= size)
@@ -19,12 +20,12 @@ def _checked(op: EvaluatedOp, indices: torch.Tensor, size: int) -> torch.Tensor:
 
 
 @implements("coreai.gather_along_axis")
-def gather_along_axis(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+def gather_along_axis(op: EvaluatedOp, x: Tensor, indices: Tensor, axis: Tensor) -> Tensor:
     dim = axis_of(op, axis, x.dim())
     return torch.gather(as_bits(x), dim, _checked(op, indices, x.shape[dim])).view(x.dtype)
 
 
-def _rows(op: EvaluatedOp, shape: torch.Size, indices: torch.Tensor) -> torch.Tensor:
+def _rows(op: EvaluatedOp, shape: torch.Size, indices: Tensor) -> Tensor:
     """The linear row numbers that index vectors address among the leading dimensions of a shape."""
     rows = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for column in range(indices.shape[-1]):
@@ -33,7 +34,7 @@ def _rows(op: EvaluatedOp, shape: torch.Size, indices: torch.Tensor) -> torch.Te
 
 
 @implements("coreai.gather_nd")
-def gather_nd(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def gather_nd(op: EvaluatedOp, x: Tensor, indices: Tensor) -> Tensor:
     depth = indices.shape[-1]
     rows = _rows(op, x.shape, indices)
     count = int(torch.tensor(x.shape[:depth]).prod()) if depth else 1
@@ -41,14 +42,14 @@ def gather_nd(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor) -> torch.
     return table.index_select(0, rows).reshape([*indices.shape[:-1], *x.shape[depth:]]).view(x.dtype)
 
 
-def _last_writers(targets: torch.Tensor, count: int) -> torch.Tensor:
+def _last_writers(targets: Tensor, count: int) -> Tensor:
     """For each of `count` places the number of the last update that writes to it, -1 for none."""
     numbers = torch.arange(targets.numel())
     return torch.full((count,), -1).scatter_reduce_(0, targets, numbers, "amax")
 
 
 @implements("coreai.scatter_nd")
-def scatter_nd(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+def scatter_nd(op: EvaluatedOp, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     block = op.operation.regions[0].block
     terminator = block.last_op
     if terminator is None or block.first_op is not terminator or terminator.operands[0] is not block.args[1]:
@@ -66,9 +67,7 @@ def scatter_nd(op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, updates:
 
 
 @implements("coreai.scatter_along_axis")
-def scatter_along_axis(
-    op: EvaluatedOp, x: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, axis: torch.Tensor
-) -> torch.Tensor:
+def scatter_along_axis(op: EvaluatedOp, x: Tensor, indices: Tensor, updates: Tensor, axis: Tensor) -> Tensor:
     dim = axis_of(op, axis, x.dim())
     mode = op.attribute("scatter_mode", "update")
     # linear positions in the input, so that all modes work on one dimension
@@ -97,9 +96,7 @@ def scatter_along_axis(
     return op.result(combined)
 
 
-def _combined(
-    op: EvaluatedOp, mode: str, x: torch.Tensor, targets: torch.Tensor, updates: torch.Tensor
-) -> torch.Tensor:
+def _combined(op: EvaluatedOp, mode: str, x: Tensor, targets: Tensor, updates: Tensor) -> Tensor:
     """Sums or products of `x` and the updates at linear positions, or their inverse."""
     flat, values = x.reshape(-1).clone(), updates.reshape(-1)
     if mode in ("add", "sub"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from patcomp.ir.evaluate.element_types import accumulated, fits, in_doubles
@@ -11,7 +12,7 @@ from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
 @implements("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
-def batch_matmul(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def batch_matmul(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
     """Narrow floats are summed in f32 and rounded once; the Linux runtime rounds every partial sum of f16 and f8."""
     product = torch.matmul(accumulated(x), accumulated(y))
     element = op.element()
@@ -23,14 +24,7 @@ def batch_matmul(op: EvaluatedOp, x: torch.Tensor, y: torch.Tensor) -> torch.Ten
 
 
 @implements("coreai.conv2d", "coreai.conv3d")
-def conv(
-    op: EvaluatedOp,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: torch.Tensor,
-    dilation: torch.Tensor,
-    groups: torch.Tensor,
-) -> torch.Tensor:
+def conv(op: EvaluatedOp, x: Tensor, weight: Tensor, stride: Tensor, dilation: Tensor, groups: Tensor) -> Tensor:
     function = functional.conv2d if x.dim() == 4 else functional.conv3d
     return op.result(
         function(
@@ -46,14 +40,14 @@ def conv(
 @implements("coreai.conv_transpose2d", "coreai.conv_transpose3d")
 def conv_transpose(
     op: EvaluatedOp,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: torch.Tensor,
-    padding: torch.Tensor,
-    dilation: torch.Tensor,
-    output_padding: torch.Tensor,
-    groups: torch.Tensor,
-) -> torch.Tensor:
+    x: Tensor,
+    weight: Tensor,
+    stride: Tensor,
+    padding: Tensor,
+    dilation: Tensor,
+    output_padding: Tensor,
+    groups: Tensor,
+) -> Tensor:
     function = functional.conv_transpose2d if x.dim() == 4 else functional.conv_transpose3d
     return op.result(
         function(

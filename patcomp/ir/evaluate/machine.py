@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.constants import BlobStore
@@ -38,15 +39,15 @@ class Handle:
     """The value of a handle: a state buffer by its name, with its current content."""
 
     name: str
-    tensor: torch.Tensor
+    tensor: Tensor
 
 
 @dataclass
 class SparseTensor:
     """A bitmask-sparse tensor: the stored values in row-major order, and where they are."""
 
-    values: torch.Tensor
-    bitmask: torch.Tensor
+    values: Tensor
+    bitmask: Tensor
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class _Step:
     last_uses: tuple[SSAValue, ...]
 
 
-_CONSTANTS: WeakKeyDictionary[IRModule, dict[int, tuple[Attribute, torch.Tensor]]] = WeakKeyDictionary()
+_CONSTANTS: WeakKeyDictionary[IRModule, dict[int, tuple[Attribute, Tensor]]] = WeakKeyDictionary()
 """Decoded constants of each module by identity of the attribute, which is kept alive beside them."""
 
 
@@ -141,7 +142,7 @@ class Machine:
             plan.append(_Step(op, run or _terminator, tuple(released.get(op, ()))))
         return plan
 
-    def constant(self, attribute: Attribute) -> torch.Tensor:
+    def constant(self, attribute: Attribute) -> Tensor:
         """The tensor of a constant's attribute, decoded once per module; do not write to it."""
         cache = _CONSTANTS.setdefault(self.module, {})
         entry = cache.get(id(attribute))
@@ -154,7 +155,7 @@ def _terminator(op: EvaluatedOp, *operands: Any) -> Any:
     raise op.error("a terminator is not run")
 
 
-def decode_constant(attribute: Attribute, blobs: BlobStore) -> torch.Tensor:
+def decode_constant(attribute: Attribute, blobs: BlobStore) -> Tensor:
     """The tensor of a dense attribute or of the blob that a resource attribute names.
 
     Raises:
@@ -197,7 +198,7 @@ def decode_constant(attribute: Attribute, blobs: BlobStore) -> torch.Tensor:
     return flat.expand(count).reshape(shape) if flat.numel() != count else flat.reshape(shape)
 
 
-def _from_small(raw: torch.Tensor, name: str) -> torch.Tensor:
+def _from_small(raw: Tensor, name: str) -> Tensor:
     if name == "i1":
         return raw != 0
     if name == "f4E2M1FN":
@@ -217,7 +218,7 @@ def mismatch(value: Any, type_: Attribute) -> str:
         return "" if isinstance(value, Handle) else "must be a handle"
     if not isinstance(type_, TensorType) or isinstance(value, SparseTensor):
         return ""
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         return f"must be a tensor of type {type_}, got {type(value).__name__}"
     shape = shape_of(type_)
     agrees = len(shape) == value.dim() and all(
@@ -230,11 +231,11 @@ def mismatch(value: Any, type_: Attribute) -> str:
 
 def evaluate(
     module: IRModule,
-    inputs: dict[str, torch.Tensor | np.ndarray],
+    inputs: dict[str, Tensor | np.ndarray],
     *,
     entry: str = "main",
-    state: dict[str, torch.Tensor | np.ndarray] | None = None,
-) -> dict[str, torch.Tensor]:
+    state: dict[str, Tensor | np.ndarray] | None = None,
+) -> dict[str, Tensor]:
     """Runs a graph of a module on torch tensors.
 
     Args:
@@ -278,7 +279,7 @@ def evaluate(
         outputs = {
             name or str(index): _own(value)
             for index, (name, value) in enumerate(zip(names_of(graph, "res_attrs"), results, strict=True))
-            if isinstance(value, torch.Tensor)
+            if isinstance(value, Tensor)
         }
         # all are copied before any is stored: a new content may be a view of another's old one
         contents = {operand.name: _own(operand.tensor) for operand in operands if isinstance(operand, Handle)}
@@ -287,15 +288,15 @@ def evaluate(
     return outputs
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
+def _own(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _store(state: dict[str, Any], name: str, content: torch.Tensor) -> None:
+def _store(state: dict[str, Any], name: str, content: Tensor) -> None:
     old = state[name]
     if tuple(old.shape) != tuple(content.shape):
         state[name] = content  # a handle of dynamic shape that grew
-    elif isinstance(old, torch.Tensor):
+    elif isinstance(old, Tensor):
         old.copy_(content)
     elif (memory := to_tensor(old)).dtype == content.dtype and memory.element_size() == old.dtype.itemsize:
         np.copyto(old, content.reshape(-1).view(torch.uint8).numpy().view(old.dtype).reshape(old.shape))

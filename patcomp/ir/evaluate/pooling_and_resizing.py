@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import ordered, unordered, widen
 from patcomp.ir.evaluate.elementwise import saturate
@@ -12,12 +13,12 @@ from patcomp.ir.types import is_integer
 
 def _windows(
     op: EvaluatedOp,
-    x: torch.Tensor,
-    kernel: torch.Tensor,
-    stride: torch.Tensor,
-    dilation: torch.Tensor,
-    fill: torch.Tensor | None,
-) -> torch.Tensor:
+    x: Tensor,
+    kernel: Tensor,
+    stride: Tensor,
+    dilation: Tensor,
+    fill: Tensor | None,
+) -> Tensor:
     """The windows of the dimensions after the first two, as trailing dimensions.
 
     With `fill`, the last window may reach over the end, but must start inside; `fill` is read there.
@@ -40,20 +41,13 @@ def _windows(
     return x
 
 
-def _lowest(dtype: torch.dtype) -> torch.Tensor:
+def _lowest(dtype: torch.dtype) -> Tensor:
     value = -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
     return torch.tensor(value, dtype=dtype)
 
 
 @implements("coreai.max_pool_2d", "coreai.max_pool_3d")
-def max_pool(
-    op: EvaluatedOp,
-    x: torch.Tensor,
-    kernel: torch.Tensor,
-    stride: torch.Tensor,
-    dilation: torch.Tensor,
-    ceil_mode: torch.Tensor,
-) -> torch.Tensor:
+def max_pool(op: EvaluatedOp, x: Tensor, kernel: Tensor, stride: Tensor, dilation: Tensor, ceil_mode: Tensor) -> Tensor:
     values = ordered(x)
     fill = _lowest(values.dtype) if bool(ceil_mode) else None
     windows = _windows(op, values, kernel, stride, dilation, fill)
@@ -61,21 +55,17 @@ def max_pool(
 
 
 @implements("coreai.sum_pool_2d", "coreai.sum_pool_3d")
-def sum_pool(
-    op: EvaluatedOp, x: torch.Tensor, kernel: torch.Tensor, stride: torch.Tensor, dilation: torch.Tensor
-) -> torch.Tensor:
+def sum_pool(op: EvaluatedOp, x: Tensor, kernel: Tensor, stride: Tensor, dilation: Tensor) -> Tensor:
     windows = _windows(op, widen(x), kernel, stride, dilation, None)
     return op.result(windows.sum(dim=list(range(x.dim(), windows.dim()))))
 
 
-def _nearest(coordinates: torch.Tensor, size: int) -> torch.Tensor:
+def _nearest(coordinates: Tensor, size: int) -> Tensor:
     return torch.round(coordinates).clamp(0, size - 1).to(torch.int64)
 
 
 @implements("coreai.interpolate")
-def interpolate(
-    op: EvaluatedOp, x: torch.Tensor, output_shape: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor
-) -> torch.Tensor:
+def interpolate(op: EvaluatedOp, x: Tensor, output_shape: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """Output position p reads input position `(p + 0.5 - offset) / scale - 0.5` of each dimension, clamped."""
     values = _floating(x)
     nearest = op.attribute("interpolation_mode") == "nearest_neighbor"
@@ -94,7 +84,7 @@ def interpolate(
 
 
 @implements("coreai.interpolate_coordinates")
-def interpolate_coordinates(op: EvaluatedOp, x: torch.Tensor, coordinates: torch.Tensor) -> torch.Tensor:
+def interpolate_coordinates(op: EvaluatedOp, x: Tensor, coordinates: Tensor) -> Tensor:
     values = _floating(x)
     columns = coordinates.unbind(1)
     if op.attribute("interpolation_mode") == "nearest_neighbor":
@@ -114,11 +104,11 @@ def interpolate_coordinates(op: EvaluatedOp, x: torch.Tensor, coordinates: torch
     return _resampled(op, result)
 
 
-def _floating(x: torch.Tensor) -> torch.Tensor:
+def _floating(x: Tensor) -> Tensor:
     wide = widen(x)
     return wide if wide.dtype == torch.float64 else wide.to(torch.float32)
 
 
-def _resampled(op: EvaluatedOp, values: torch.Tensor) -> torch.Tensor:
+def _resampled(op: EvaluatedOp, values: Tensor) -> Tensor:
     """Resampled values in the result's type; integers are truncated."""
     return saturate(values, op.element()) if is_integer(op.element()) else op.result(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import as_bits, fits, widen
 from patcomp.ir.evaluate.machine import SparseTensor
@@ -13,7 +14,7 @@ _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
 """The largest value of the float types that can be quantised to: quantising saturates, a cast need not."""
 
 
-def _along(op: EvaluatedOp, parameter: torch.Tensor, axis: torch.Tensor, rank: int) -> torch.Tensor:
+def _along(op: EvaluatedOp, parameter: Tensor, axis: Tensor, rank: int) -> Tensor:
     """A scale or offset shaped to broadcast: as it is per tensor, along one axis else."""
     if parameter.dim() == 0:
         return parameter
@@ -22,14 +23,7 @@ def _along(op: EvaluatedOp, parameter: torch.Tensor, axis: torch.Tensor, rank: i
 
 
 @implements("coreai.quantize")
-def quantize(
-    op: EvaluatedOp,
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    offset1: torch.Tensor,
-    offset2: torch.Tensor,
-    axis: torch.Tensor,
-) -> torch.Tensor:
+def quantize(op: EvaluatedOp, x: Tensor, scale: Tensor, offset1: Tensor, offset2: Tensor, axis: Tensor) -> Tensor:
     factor, shift, base = (_along(op, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
     quantized = (widen(x).float() - base) / factor
     element = op.element()
@@ -42,23 +36,14 @@ def quantize(
 
 
 @implements("coreai.dequantize")
-def dequantize(
-    op: EvaluatedOp,
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    offset1: torch.Tensor,
-    offset2: torch.Tensor,
-    axis: torch.Tensor,
-) -> torch.Tensor:
+def dequantize(op: EvaluatedOp, x: Tensor, scale: Tensor, offset1: Tensor, offset2: Tensor, axis: Tensor) -> Tensor:
     factor, shift, base = (_along(op, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
     return op.result((widen(x).float() - shift) * factor + base)
 
 
 @implements("coreai.blockwise_shift_scale")
-def blockwise_shift_scale(
-    op: EvaluatedOp, data: torch.Tensor, scale: torch.Tensor, offset1: torch.Tensor, offset2: torch.Tensor
-) -> torch.Tensor:
-    def blocks(parameter: torch.Tensor) -> torch.Tensor:
+def blockwise_shift_scale(op: EvaluatedOp, data: Tensor, scale: Tensor, offset1: Tensor, offset2: Tensor) -> Tensor:
+    def blocks(parameter: Tensor) -> Tensor:
         values = widen(parameter).float()
         if values.dim() != data.dim():
             raise op.error(f"scale {tuple(values.shape)} must have the rank of the data {tuple(data.shape)}")
@@ -72,7 +57,7 @@ def blockwise_shift_scale(
     return op.result((widen(data).float() - blocks(offset1)) * blocks(scale) + blocks(offset2))
 
 
-def _looked_up(op: EvaluatedOp, indices: torch.Tensor, lut: torch.Tensor, axis: int) -> torch.Tensor:
+def _looked_up(op: EvaluatedOp, indices: Tensor, lut: Tensor, axis: int) -> Tensor:
     """Entries of a table `blocks... x palette x vector` for indices; vectors are laid out along `axis`."""
     rank = indices.dim()
     if lut.dim() != rank + 2:
@@ -90,12 +75,12 @@ def _looked_up(op: EvaluatedOp, indices: torch.Tensor, lut: torch.Tensor, axis: 
 
 
 @implements("coreai.lut_to_dense")
-def lut_to_dense(op: EvaluatedOp, indices: torch.Tensor, lut: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+def lut_to_dense(op: EvaluatedOp, indices: Tensor, lut: Tensor, axis: Tensor) -> Tensor:
     return _looked_up(op, indices, lut, axis_of(op, axis, indices.dim()))
 
 
 @implements("coreai.lut_to_sparse_with_bitmask")
-def lut_to_sparse(op: EvaluatedOp, indices: SparseTensor, lut: torch.Tensor, axis: torch.Tensor) -> SparseTensor:
+def lut_to_sparse(op: EvaluatedOp, indices: SparseTensor, lut: Tensor, axis: Tensor) -> SparseTensor:
     if lut.shape[-1] != 1:
         raise op.error("vector entries of a sparse lookup table are not supported")
     full = torch.zeros(indices.bitmask.shape, dtype=torch.int64)
@@ -106,20 +91,20 @@ def lut_to_sparse(op: EvaluatedOp, indices: SparseTensor, lut: torch.Tensor, axi
 
 
 @implements("coreai.build_sparse_with_bitmask")
-def build_sparse(op: EvaluatedOp, values: torch.Tensor, bitmask: torch.Tensor) -> SparseTensor:
+def build_sparse(op: EvaluatedOp, values: Tensor, bitmask: Tensor) -> SparseTensor:
     if int((bitmask != 0).sum()) != values.numel():
         raise op.error(f"{values.numel()} values for {int((bitmask != 0).sum())} places of the bitmask")
     return SparseTensor(values, bitmask)
 
 
 @implements("coreai.sparse_with_bitmask_to_dense")
-def sparse_to_dense(op: EvaluatedOp, x: SparseTensor) -> torch.Tensor:
+def sparse_to_dense(op: EvaluatedOp, x: SparseTensor) -> Tensor:
     dense = torch.zeros(x.bitmask.shape, dtype=as_bits(x.values).dtype)
     dense[x.bitmask != 0] = as_bits(x.values)
     return dense.view(x.values.dtype)
 
 
-def _limits(op: EvaluatedOp, limits: torch.Tensor) -> tuple[float, float]:
+def _limits(op: EvaluatedOp, limits: Tensor) -> tuple[float, float]:
     """The smallest and largest quantised value; their distance must fit the element type, in which it is computed."""
     low, high = widen(limits).tolist()
     element = op.operand_element(1)
@@ -128,23 +113,21 @@ def _limits(op: EvaluatedOp, limits: torch.Tensor) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _extremes(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _extremes(op: EvaluatedOp, x: Tensor, axis: Tensor) -> tuple[Tensor, Tensor]:
     """The smallest and largest value of each slice along an axis, in f32."""
     rows = widen(x).float().movedim(axis_of(op, axis, x.dim()), 0).flatten(1)
     return rows.amin(dim=1), rows.amax(dim=1)
 
 
 @implements("coreai.symmetric_quantization_statistics")
-def symmetric_statistics(op: EvaluatedOp, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+def symmetric_statistics(op: EvaluatedOp, x: Tensor, limits: Tensor, axis: Tensor) -> Tensor:
     low, high = _limits(op, limits)
     smallest, largest = _extremes(op, x, axis)
     return op.result(torch.maximum(smallest.abs(), largest.abs()) / ((high - low) / 2))
 
 
 @implements("coreai.asymmetric_quantization_statistics")
-def asymmetric_statistics(
-    op: EvaluatedOp, x: torch.Tensor, limits: torch.Tensor, axis: torch.Tensor
-) -> list[torch.Tensor]:
+def asymmetric_statistics(op: EvaluatedOp, x: Tensor, limits: Tensor, axis: Tensor) -> list[Tensor]:
     """Scale and zero point of an affine quantisation of the values, whose range is widened to contain 0."""
     low, high = _limits(op, limits)
     smallest, largest = _extremes(op, x, axis)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
 from patcomp.ir.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
-def _reduced_axes(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> list[int]:
+def _reduced_axes(op: EvaluatedOp, x: Tensor, axes: Tensor) -> list[int]:
     result = axes_of(op, axes, x.dim())
     if not result:
         raise op.error("a reduction over no axes is undefined")
@@ -19,37 +20,37 @@ def _reduced_axes(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> list[
 
 
 @implements("coreai.all")
-def all_(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def all_(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     return torch.all(x, dim=_reduced_axes(op, x, axes), keepdim=True)
 
 
 @implements("coreai.any")
-def any_(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def any_(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     return torch.any(x, dim=_reduced_axes(op, x, axes), keepdim=True)
 
 
 @implements("coreai.reduce_max")
-def reduce_max(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def reduce_max(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     return unordered(torch.amax(ordered(x), dim=_reduced_axes(op, x, axes), keepdim=True), op.element())
 
 
 @implements("coreai.reduce_min")
-def reduce_min(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def reduce_min(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     return unordered(torch.amin(ordered(x), dim=_reduced_axes(op, x, axes), keepdim=True), op.element())
 
 
 @implements("coreai.reduce_sum")
-def reduce_sum(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def reduce_sum(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     return op.result(torch.sum(widen(x), dim=_reduced_axes(op, x, axes), keepdim=True))
 
 
 @implements("coreai.reduce_mean")
-def reduce_mean(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def reduce_mean(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     return op.result(torch.mean(widen(x), dim=_reduced_axes(op, x, axes), keepdim=True))
 
 
 @implements("coreai.reduce_product")
-def reduce_product(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def reduce_product(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     product = widen(x)
     for axis in _reduced_axes(op, x, axes):
         product = torch.prod(product, dim=axis, keepdim=True)
@@ -57,7 +58,7 @@ def reduce_product(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torc
 
 
 @implements("coreai.argmax")
-def argmax(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+def argmax(op: EvaluatedOp, x: Tensor, axis: Tensor) -> Tensor:
     dim = axis_of(op, axis, x.dim())
     values = _without_nan(ordered(x), -torch.inf)
     # torch promises no order among ties; the runtime takes the first
@@ -65,17 +66,17 @@ def argmax(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor
     return op.result(torch.argmax(largest.to(torch.uint8), dim=dim, keepdim=True))
 
 
-def _without_nan(values: torch.Tensor, neutral: float) -> torch.Tensor:
+def _without_nan(values: Tensor, neutral: float) -> Tensor:
     """Where the runtime compares with `<` or `>`, a NaN never wins."""
     return torch.where(values.isnan(), neutral, values) if values.is_floating_point() else values
 
 
 @implements("coreai.softmax")
-def softmax(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor) -> torch.Tensor:
+def softmax(op: EvaluatedOp, x: Tensor, axis: Tensor) -> Tensor:
     return op.result(torch.softmax(widen(x), dim=axis_of(op, axis, x.dim())))
 
 
-def _sorting_order(op: EvaluatedOp, x: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
+def _sorting_order(op: EvaluatedOp, x: Tensor, dim: int, descending: bool) -> Tensor:
     """The stable order along a dimension; NaN comes last in either direction."""
     values = ordered(x)
     if descending:
@@ -90,21 +91,17 @@ def _sorting_order(op: EvaluatedOp, x: torch.Tensor, dim: int, descending: bool)
 
 
 @implements("coreai.sort")
-def sort(
-    op: EvaluatedOp, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
-) -> torch.Tensor:
+def sort(op: EvaluatedOp, x: Tensor, dim: Tensor, descending: Tensor, stable: Tensor) -> Tensor:
     axis = axis_of(op, dim, x.dim())
     return as_bits(x).gather(axis, _sorting_order(op, x, axis, bool(descending))).view(x.dtype)
 
 
 @implements("coreai.argsort")
-def argsort(
-    op: EvaluatedOp, x: torch.Tensor, dim: torch.Tensor, descending: torch.Tensor, stable: torch.Tensor
-) -> torch.Tensor:
+def argsort(op: EvaluatedOp, x: Tensor, dim: Tensor, descending: Tensor, stable: Tensor) -> Tensor:
     return op.result(_sorting_order(op, x, axis_of(op, dim, x.dim()), bool(descending)))
 
 
-_SCANS: dict[str, Callable[..., torch.Tensor]] = {
+_SCANS: dict[str, Callable[..., Tensor]] = {
     "sum": torch.cumsum,
     "product": torch.cumprod,
     "min": lambda x, dim: torch.cummin(x, dim).values,
@@ -113,7 +110,7 @@ _SCANS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 @implements("coreai.scan")
-def scan(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Tensor) -> torch.Tensor:
+def scan(op: EvaluatedOp, x: Tensor, axis: Tensor, reverse: Tensor) -> Tensor:
     combiner = op.attribute("scan_op")
     dim = axis_of(op, axis, x.dim())
     if combiner in ("min", "max"):
@@ -128,7 +125,7 @@ def scan(op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor, reverse: torch.Te
     return op.result(values)
 
 
-def _scanned(values: torch.Tensor, combiner: str, dim: int, reverse: bool) -> torch.Tensor:
+def _scanned(values: Tensor, combiner: str, dim: int, reverse: bool) -> Tensor:
     if reverse:
         values = torch.flip(values, [dim])
     values = _SCANS[combiner](values, dim=dim)
@@ -136,12 +133,12 @@ def _scanned(values: torch.Tensor, combiner: str, dim: int, reverse: bool) -> to
 
 
 @implements("coreai.non_zero")
-def non_zero(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def non_zero(op: EvaluatedOp, x: Tensor) -> Tensor:
     return op.result(torch.nonzero(widen(x)))
 
 
 @implements("coreai.reduce")
-def reduce(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor, init: torch.Tensor) -> torch.Tensor:
+def reduce(op: EvaluatedOp, x: Tensor, axes: Tensor, init: Tensor) -> Tensor:
     dims = _reduced_axes(op, x, axes)
     kept = [dim for dim in range(x.dim()) if dim not in dims]
     rows = x.permute(*kept, *dims).reshape(*(x.shape[dim] for dim in kept), -1).flatten(0, -2)
@@ -155,9 +152,7 @@ def reduce(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor, init: torch.Ten
 
 
 @implements("coreai.reduce_index")
-def reduce_index(
-    op: EvaluatedOp, x: torch.Tensor, axis: torch.Tensor, init: torch.Tensor, init_index: torch.Tensor
-) -> torch.Tensor:
+def reduce_index(op: EvaluatedOp, x: Tensor, axis: Tensor, init: Tensor, init_index: Tensor) -> Tensor:
     dim = axis_of(op, axis, x.dim())
     rows = x.movedim(dim, -1)
     found = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.attributes import word_of
@@ -67,7 +67,7 @@ class EvaluatedOp:
         data = getattr(attribute, "data", None)
         return data if data is not None else attribute.value.data  # type: ignore[attr-defined]
 
-    def result(self, tensor: torch.Tensor, result: int = 0) -> torch.Tensor:
+    def result(self, tensor: Tensor, result: int = 0) -> Tensor:
         """A computed tensor in the element type of a result."""
         return narrow(tensor, self.element(result))
 
@@ -80,21 +80,21 @@ class EvaluatedOp:
         return self.machine.run_block(self.operation.regions[index].block, arguments, self.values)
 
 
-def computed(function: Callable[..., torch.Tensor]) -> Implementation:
+def computed(function: Callable[..., Tensor]) -> Implementation:
     """The implementation that widens the operands, applies `function` and narrows the result."""
 
-    def implementation(op: EvaluatedOp, *operands: torch.Tensor) -> torch.Tensor:
+    def implementation(op: EvaluatedOp, *operands: Tensor) -> Tensor:
         return op.result(function(*map(widen, operands)))
 
     return implementation
 
 
-def integers(tensor: torch.Tensor) -> list[int]:
+def integers(tensor: Tensor) -> list[int]:
     """The elements of an index operand (axes, sizes, bounds)."""
     return widen(tensor).reshape(-1).tolist()
 
 
-def axes_of(op: EvaluatedOp, axes: torch.Tensor, rank: int) -> list[int]:
+def axes_of(op: EvaluatedOp, axes: Tensor, rank: int) -> list[int]:
     """Axes counted from the front.
 
     Raises:
@@ -109,6 +109,6 @@ def axes_of(op: EvaluatedOp, axes: torch.Tensor, rank: int) -> list[int]:
     return result
 
 
-def axis_of(op: EvaluatedOp, axis: torch.Tensor, rank: int) -> int:
+def axis_of(op: EvaluatedOp, axis: Tensor, rank: int) -> int:
     """A single axis counted from the front."""
     return axes_of(op, axis, rank)[0]

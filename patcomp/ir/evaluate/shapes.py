@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import as_bits, moved
 from patcomp.ir.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements, integers
 
 
 @implements("coreai.reshape")
-def reshape(op: EvaluatedOp, x: torch.Tensor, new_shape: torch.Tensor) -> torch.Tensor:
+def reshape(op: EvaluatedOp, x: Tensor, new_shape: Tensor) -> Tensor:
     return x.reshape(integers(new_shape))
 
 
 @implements("coreai.transpose")
-def transpose(op: EvaluatedOp, x: torch.Tensor, permutation: torch.Tensor) -> torch.Tensor:
+def transpose(op: EvaluatedOp, x: Tensor, permutation: Tensor) -> Tensor:
     return x.permute(integers(permutation))
 
 
 @implements("coreai.expand_dims")
-def expand_dims(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def expand_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     rank = x.dim() + axes.numel()
     new = axes_of(op, axes, rank)
     remaining = iter(x.shape)
@@ -29,7 +30,7 @@ def expand_dims(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.T
 
 
 @implements("coreai.shrink_dims")
-def shrink_dims(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def shrink_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     dropped = axes_of(op, axes, x.dim())
     if any(x.shape[axis] != 1 for axis in dropped):
         raise op.error(f"axes {dropped} of {tuple(x.shape)} are not all 1")
@@ -37,12 +38,12 @@ def shrink_dims(op: EvaluatedOp, x: torch.Tensor, axes: torch.Tensor) -> torch.T
 
 
 @implements("coreai.broadcast_to")
-def broadcast_to(op: EvaluatedOp, x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
+def broadcast_to(op: EvaluatedOp, x: Tensor, shape: Tensor) -> Tensor:
     return x.expand(integers(shape))
 
 
 @implements("coreai.broadcast_in_dims")
-def broadcast_in_dims(op: EvaluatedOp, x: torch.Tensor, sizes: torch.Tensor, axes: torch.Tensor) -> torch.Tensor:
+def broadcast_in_dims(op: EvaluatedOp, x: Tensor, sizes: Tensor, axes: Tensor) -> Tensor:
     shape = list(x.shape)
     for axis, size in zip(axes_of(op, axes, x.dim()), integers(sizes), strict=True):
         shape[axis] = size
@@ -50,34 +51,34 @@ def broadcast_in_dims(op: EvaluatedOp, x: torch.Tensor, sizes: torch.Tensor, axe
 
 
 @implements("coreai.get_shape")
-def get_shape(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+def get_shape(op: EvaluatedOp, x: Tensor) -> Tensor:
     return op.result(torch.tensor(x.shape, dtype=torch.int64))
 
 
 @implements("coreai.broadcast_shapes")
-def broadcast_shapes(op: EvaluatedOp, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def broadcast_shapes(op: EvaluatedOp, first: Tensor, second: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(integers(first), integers(second))
     return op.result(torch.tensor(shape, dtype=torch.int64))
 
 
 @implements("coreai.tile")
-def tile(op: EvaluatedOp, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def tile(op: EvaluatedOp, x: Tensor, counts: Tensor) -> Tensor:
     return moved(lambda bits: torch.tile(bits, integers(counts)), x)
 
 
 @implements("coreai.reverse")
-def reverse(op: EvaluatedOp, x: torch.Tensor, dims: torch.Tensor) -> torch.Tensor:
+def reverse(op: EvaluatedOp, x: Tensor, dims: Tensor) -> Tensor:
     return moved(lambda bits: torch.flip(bits, axes_of(op, dims, x.dim())), x)
 
 
 @implements("coreai.concat")
-def concat(op: EvaluatedOp, axis: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+def concat(op: EvaluatedOp, axis: Tensor, *tensors: Tensor) -> Tensor:
     dim = axis_of(op, axis, tensors[0].dim())
     return moved(lambda *bits: torch.cat(bits, dim=dim), *tensors)
 
 
 @implements("coreai.split")
-def split(op: EvaluatedOp, x: torch.Tensor, sections: torch.Tensor, axis: torch.Tensor) -> list[torch.Tensor]:
+def split(op: EvaluatedOp, x: Tensor, sections: Tensor, axis: Tensor) -> list[Tensor]:
     sizes = integers(sections)
     parts = torch.split(x, sizes[0] if sections.dim() == 0 else sizes, dim=axis_of(op, axis, x.dim()))
     if len(parts) != len(op.operation.results):
@@ -85,7 +86,7 @@ def split(op: EvaluatedOp, x: torch.Tensor, sections: torch.Tensor, axis: torch.
     return list(parts)
 
 
-def _positions(op: EvaluatedOp, shape: torch.Size, bounds: tuple[torch.Tensor, ...]) -> list[range]:
+def _positions(op: EvaluatedOp, shape: torch.Size, bounds: tuple[Tensor, ...]) -> list[range]:
     """The positions that a slice takes in each dimension; bounds wrap once and are clamped, as in Python."""
     starts, ends, strides = map(integers, bounds)
     if not len(starts) == len(ends) == len(strides) == len(shape):
@@ -98,7 +99,7 @@ def _positions(op: EvaluatedOp, shape: torch.Size, bounds: tuple[torch.Tensor, .
     ]
 
 
-def _region(x: torch.Tensor, positions: list[range]) -> tuple[torch.Tensor, list[int]]:
+def _region(x: Tensor, positions: list[range]) -> tuple[Tensor, list[int]]:
     """A view of the positions in increasing order, and the dimensions to flip to get the order asked for."""
     flipped = []
     for dim, taken in enumerate(positions):
@@ -114,13 +115,13 @@ def _region(x: torch.Tensor, positions: list[range]) -> tuple[torch.Tensor, list
 
 
 @implements("coreai.slice")
-def slice_(op: EvaluatedOp, x: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
+def slice_(op: EvaluatedOp, x: Tensor, *bounds: Tensor) -> Tensor:
     view, flipped = _region(x, _positions(op, x.shape, bounds))
     return moved(lambda bits: torch.flip(bits, flipped), view) if flipped else view
 
 
 @implements("coreai.slice_update")
-def slice_update(op: EvaluatedOp, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+def slice_update(op: EvaluatedOp, x: Tensor, *rest: Tensor) -> Tensor:
     *bounds, update = rest
     result = as_bits(x).clone(memory_format=torch.contiguous_format)
     positions = _positions(op, x.shape, tuple(bounds))
@@ -133,7 +134,7 @@ def slice_update(op: EvaluatedOp, x: torch.Tensor, *rest: torch.Tensor) -> torch
     return result.view(x.dtype)
 
 
-def _source_index(mode: str, size: int, before: int, after: int) -> torch.Tensor:
+def _source_index(mode: str, size: int, before: int, after: int) -> Tensor:
     """For each position of a padded dimension the position of the input that it repeats."""
     index = torch.arange(-before, size + after)
     if mode == "replicate":
@@ -149,7 +150,7 @@ def _source_index(mode: str, size: int, before: int, after: int) -> torch.Tensor
 
 
 @implements("coreai.pad")
-def pad(op: EvaluatedOp, x: torch.Tensor, padding: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def pad(op: EvaluatedOp, x: Tensor, padding: Tensor, value: Tensor) -> Tensor:
     amounts = integers(padding)
     if len(amounts) != 2 * x.dim():
         raise op.error(f"needs {2 * x.dim()} padding amounts, got {len(amounts)}")
@@ -171,7 +172,7 @@ def pad(op: EvaluatedOp, x: torch.Tensor, padding: torch.Tensor, value: torch.Te
 
 
 @implements("coreai.range")
-def range_(op: EvaluatedOp, start: torch.Tensor, stop: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+def range_(op: EvaluatedOp, start: Tensor, stop: Tensor, step: Tensor) -> Tensor:
     first, last, distance = (tensor.item() for tensor in (start, stop, step))
     if distance == 0:
         raise op.error("the step must not be zero")

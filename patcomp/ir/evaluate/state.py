@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from patcomp.ir.evaluate.machine import TOKEN, Handle, check_value
 from patcomp.ir.evaluate.registry import EvaluatedOp, implements
@@ -21,7 +21,7 @@ def read_handle(op: EvaluatedOp, handle: Handle, in_token: Any) -> list[Any]:
 
 
 @implements("coreai.write_handle")
-def write_handle(op: EvaluatedOp, handle: Handle, data: torch.Tensor, in_token: Any) -> Any:
+def write_handle(op: EvaluatedOp, handle: Handle, data: Tensor, in_token: Any) -> Any:
     check_value(data, op.operation.operands[0].type.tensor_type, f"what is written to {handle.name!r}")  # type: ignore[attr-defined]
     handle.tensor = data
     return TOKEN
