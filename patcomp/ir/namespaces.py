@@ -22,9 +22,10 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.constants import constant_values, to_numpy
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import OPS
+from patcomp.ir.guessed_types import guess_types
 from patcomp.ir.region import RegionOp
 from patcomp.ir.rows import Row
-from patcomp.ir.types import ELEMENT_TYPES, ML_DTYPES, Shape, element_name, tensor
+from patcomp.ir.types import ELEMENT_TYPES, ML_DTYPES, element_name, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
     ArrayAttr,
@@ -260,6 +261,10 @@ def _overloads() -> Mapping[str, tuple[str, ...]]:
     return {base: tuple(names) for base, names in found.items()}
 
 
+def _guessed(spec: OpSpec, arguments: Mapping[str, Any], results: int) -> list[Attribute]:
+    return guess_types(spec.name, arguments, results, spec.commutative is not None)
+
+
 class AtenInterface(DialectInterface):
     """The `aten` dialect. Scalars become 0-d constants if an overload takes a tensor."""
 
@@ -311,7 +316,11 @@ class AtenInterface(DialectInterface):
         spec = self.spec(name) or self._overload(name, len(arguments), given)
         result_types = given.pop("result_types", None) or types
         named = dict(zip((argument.name for argument in spec.arguments), arguments, strict=False)) | given
-        made = self._insert(spec, named, result_types or self._guess(spec, named, spec.results or 1))
+        made = self._insert(
+            spec,
+            named,
+            result_types or _guessed(spec, named, spec.results or 1),
+        )
         return made[0] if spec.results == 1 else made
 
     def _overload(self, name: str, positional: int, keywords: Mapping[str, Any]) -> OpSpec:
@@ -322,7 +331,7 @@ class AtenInterface(DialectInterface):
         raise KeyError(f"no overload of aten.{name} takes {positional} arguments and {sorted(keywords)}")
 
     def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
-        return self._insert(spec, arguments, self._guess(spec, arguments, results))[0].ssa.owner  # type: ignore[return-value]
+        return self._insert(spec, arguments, _guessed(spec, arguments, results))[0].ssa.owner  # type: ignore[return-value]
 
     def _insert(self, spec: OpSpec, arguments: Mapping[str, Any], types: Sequence[Attribute]) -> list[Value]:
         encoded: dict[str, Any] = {}
@@ -337,79 +346,6 @@ class AtenInterface(DialectInterface):
             encoded[argument.name] = value
         op = aten.create(spec.name, encoded, types)
         return [Value(result) for result in Builder.current().insert(op).results]
-
-    def _guess(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> list[Attribute]:
-        """Approximate result types for pattern tests: broadcasts, reductions, casts, slices, concatenations."""
-        tensors = [value for value in _flat(arguments.values()) if isinstance(value, Value)]
-        if not tensors:
-            return [tensor((), "f32")] * results
-        shape: Shape = tensors[0].shape
-        element: Any = arguments.get("dtype") or tensors[0].element_type
-        required = [v for v in tensors if isinstance(v, Value)]
-        if (len(required) > 1 and spec.commutative) or spec.name in ("aten.sub.Tensor", "aten.div.Tensor"):
-            shape = _broadcast([value.shape for value in required]) or shape
-        shape = _shape_made(spec.name, arguments, shape)
-        if spec.name.startswith("aten.where"):
-            shape, element = _broadcast([value.shape for value in tensors]) or shape, tensors[-1].element_type
-        if spec.name.split(".")[1] in _PREDICATES:
-            element = "i1"
-        if spec.name == "aten.view" and all(isinstance(size, int) for size in arguments["size"]):
-            shape = tuple(arguments["size"])
-        dims = arguments.get("dim")
-        if "keepdim" in arguments and dims is not None:
-            axes = {axis % max(len(shape), 1) for axis in (dims if isinstance(dims, list | tuple) else [dims])}
-            kept = arguments["keepdim"]
-            shape = tuple(1 if i in axes else n for i, n in enumerate(shape) if kept or i not in axes)
-        return [tensor(made, element) for made in _cut_or_joined(spec.name, shape, arguments) or [shape] * results]
-
-
-_PREDICATES = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor")
-"""Ops with a bool result."""
-
-
-def _shape_made(name: str, arguments: Mapping[str, Any], shape: Shape) -> Shape:
-    """The shape of a view, permutation or product, if its arguments determine it."""
-    sizes, dims, other = arguments.get("size"), arguments.get("dims"), arguments.get("mat2", arguments.get("other"))
-    if isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes):
-        return tuple(sizes)
-    if name == "aten.permute" and isinstance(dims, list) and len(dims) == len(shape):
-        return tuple(shape[dim] for dim in dims)
-    if name == "aten.unsqueeze":
-        position = arguments["dim"] % (len(shape) + 1)
-        return (*shape[:position], 1, *shape[position:])
-    if name == "aten.repeat_interleave.self_int" and isinstance(arguments["dim"], int) and shape:
-        axis = arguments["dim"] % len(shape)
-        return tuple(n and n * arguments["repeats"] if i == axis else n for i, n in enumerate(shape))
-    if name in ("aten.matmul", "aten.bmm") and isinstance(other, Value) and shape and other.shape:
-        return (*shape[:-1], other.shape[-1])
-    return shape
-
-
-def _cut_or_joined(name: str, shape: Shape, arguments: Mapping[str, Any]) -> list[Shape] | None:
-    """The shapes of the results of a slice, split or concatenation; None for other ops."""
-    dim = arguments.get("dim")
-    if not isinstance(dim, int) or not shape:
-        return None
-    axis = dim % len(shape)
-    before, size, after = shape[:axis], shape[axis], shape[axis + 1 :]
-    if name == "aten.cat":
-        return [(*before, sum(part.shape[axis] or 0 for part in arguments["tensors"]), *after)]
-    if name == "aten.slice.Tensor" and size is not None:
-        kept = range(size)[arguments["start"] : arguments["end"] : arguments["step"]]
-        return [(*before, len(kept), *after)]
-    if name == "aten.split_with_sizes":
-        return [(*before, part, *after) for part in arguments["split_sizes"]]
-    return None
-
-
-def _flat(items: Any) -> list[Any]:
-    return [leaf for item in items for leaf in (_flat(item) if isinstance(item, list | tuple) else [item])]
-
-
-def _broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*padded, strict=True))
 
 
 # ---- coreai ---------------------------------------------------------------------------------------

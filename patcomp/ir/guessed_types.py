@@ -1,0 +1,93 @@
+"""Approximate result types of `aten` ops: of the inner ops of a rule's target, and of the ops in tests of a rule.
+
+An op that replaces an op of the program has that op's exact types instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from patcomp.ir.types import Shape, tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
+
+
+def guess_types(name: str, arguments: Mapping[str, Any], results: int, commutative: bool) -> list[Attribute]:
+    """The types of the results of an op: broadcasts, reductions, casts, slices and concatenations are known.
+
+    Args:
+        name: the op's name.
+        arguments: its arguments by name.
+        results: how many results it has.
+        commutative: whether the op is commutative, and so its tensors broadcast.
+    """
+    tensors = [value for value in _flat(arguments.values()) if isinstance(value, Value)]
+    if not tensors:
+        return [tensor((), "f32")] * results
+    shape: Shape = tensors[0].shape
+    element: Any = arguments.get("dtype") or tensors[0].element_type
+    if (len(tensors) > 1 and commutative) or name in ("aten.sub.Tensor", "aten.div.Tensor"):
+        shape = _broadcast([value.shape for value in tensors])
+    shape = _shape_made(name, arguments, shape)
+    if name.startswith("aten.where"):
+        shape, element = _broadcast([value.shape for value in tensors]), tensors[-1].element_type
+    if name.split(".")[1] in _PREDICATES:
+        element = "i1"
+    if name == "aten.view" and all(isinstance(size, int) for size in arguments["size"]):
+        shape = tuple(arguments["size"])
+    dims = arguments.get("dim")
+    if "keepdim" in arguments and dims is not None:
+        axes = {axis % max(len(shape), 1) for axis in (dims if isinstance(dims, list | tuple) else [dims])}
+        kept = arguments["keepdim"]
+        shape = tuple(1 if i in axes else n for i, n in enumerate(shape) if kept or i not in axes)
+    return [tensor(made, element) for made in _cut_or_joined(name, shape, arguments) or [shape] * results]
+
+
+_PREDICATES = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor")
+"""Ops with a bool result."""
+
+
+def _shape_made(name: str, arguments: Mapping[str, Any], shape: Shape) -> Shape:
+    """The shape of a view, permutation or product, if its arguments determine it."""
+    sizes, dims, other = arguments.get("size"), arguments.get("dims"), arguments.get("mat2", arguments.get("other"))
+    if isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes):
+        return tuple(sizes)
+    if name == "aten.permute" and isinstance(dims, list) and len(dims) == len(shape):
+        return tuple(shape[dim] for dim in dims)
+    if name == "aten.unsqueeze":
+        position = arguments["dim"] % (len(shape) + 1)
+        return (*shape[:position], 1, *shape[position:])
+    if name == "aten.repeat_interleave.self_int" and isinstance(arguments["dim"], int) and shape:
+        axis = arguments["dim"] % len(shape)
+        return tuple(n and n * arguments["repeats"] if i == axis else n for i, n in enumerate(shape))
+    if name in ("aten.matmul", "aten.bmm") and isinstance(other, Value) and shape and other.shape:
+        return (*shape[:-1], other.shape[-1])
+    return shape
+
+
+def _cut_or_joined(name: str, shape: Shape, arguments: Mapping[str, Any]) -> list[Shape] | None:
+    """The shapes of the results of a slice, split or concatenation; None for other ops."""
+    dim = arguments.get("dim")
+    if not isinstance(dim, int) or not shape:
+        return None
+    axis = dim % len(shape)
+    before, size, after = shape[:axis], shape[axis], shape[axis + 1 :]
+    if name == "aten.cat":
+        return [(*before, sum(part.shape[axis] or 0 for part in arguments["tensors"]), *after)]
+    if name == "aten.slice.Tensor" and size is not None:
+        kept = range(size)[arguments["start"] : arguments["end"] : arguments["step"]]
+        return [(*before, len(kept), *after)]
+    if name == "aten.split_with_sizes":
+        return [(*before, part, *after) for part in arguments["split_sizes"]]
+    return None
+
+
+def _flat(items: Any) -> list[Any]:
+    return [leaf for item in items for leaf in (_flat(item) if isinstance(item, list | tuple) else [item])]
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape:
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*padded, strict=True))
