@@ -317,9 +317,9 @@ def test_a_large_module_is_checked_in_time() -> None:
             value = ops.transpose(ops.reshape(value, [64, 4]), [1, 0])
         ops.output(value)
     module = block_module(block)
-    start = time.perf_counter()
+    start = time.process_time()
     verify(module)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 def test_symbols_that_are_not_strings_do_not_stop_the_report() -> None:
