@@ -120,7 +120,7 @@ class Asset:
         return read_state(self.path)
 
     def new_state(self, entrypoint: str = "main") -> dict[str, np.ndarray]:
-        """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence."""
+        """Fresh copies of the initial contents of an entry point's buffers, for the calls of one sequence."""
         return dict(self.initial_state.get(entrypoint, {}))
 
     def executable(self, *arguments: Any, **options: Any) -> AbstractAsyncContextManager[Any]:
@@ -130,7 +130,7 @@ class Asset:
     def run(
         self, inputs: Mapping[str, Any], state: dict[str, Any] | None = None, entrypoint: str = "main"
     ) -> dict[str, np.ndarray]:
-        """Runs an entry point and waits for it; also inside a running event loop (a notebook).
+        """Run an entry point and wait for it; also inside a running event loop (a notebook).
 
             state = asset.new_state()
             for token in tokens:
@@ -171,7 +171,7 @@ class Asset:
             for name, buffer in buffers.items():
                 old, new = given.get(name), buffer.numpy()
                 if isinstance(old, np.generic) or getattr(old, "shape", None) != new.shape:
-                    state[name] = np.array(new)  # there is no array of this shape to write to
+                    state[name] = np.array(new)  # the given array, if any, has another shape
                 else:
                     np.copyto(as_array(old), new)
         return outputs
@@ -314,7 +314,7 @@ def resource_attributes(module: IRModule) -> Iterator[DenseResourceAttr]:
 
 
 def check_blobs(module: IRModule) -> None:
-    """Checks that every weight a module names is in its store and has the bytes that its type takes.
+    """Check that every weight that a module names is in its store and has the size of its type.
 
     Raises:
         VerifyError: one is missing or has another size; the message names it.
@@ -366,10 +366,10 @@ def _messages(error: Any, text: str) -> Iterator[str]:
 
 
 def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> int:
-    """Gives each resource constant of the parsed program its buffer; weights of equal content share one.
+    """Attach a buffer to each resource constant of the parsed program; weights of equal content share one.
 
     Returns:
-        How many bytes they have in all.
+        The total size of the buffers in bytes.
     """
     same = module.blobs.same_content()
     size = 0

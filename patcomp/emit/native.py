@@ -34,7 +34,7 @@ class NativeError(RuntimeError):
 
 
 class ProcessDied(RuntimeError):  # noqa: N818
-    """The runtime took its process down; `signal` is the signal's number, `log` the end of what it said."""
+    """The runtime aborted its process; `signal` is the signal's number, `log` the end of its output."""
 
     def __init__(self, number: int, log: str):
         self.signal = number
@@ -62,7 +62,7 @@ class Native:
         state: dict[str, Any] | None = None,
         entry: str = "main",
     ) -> dict[str, np.ndarray]:
-        """Saves a module as an asset and runs a function of it.
+        """Save a module as an asset and run a function of it.
 
         Args:
             module: the program with its weights.
@@ -86,20 +86,20 @@ class Native:
         return self._ask("check", _pack(module), pretty)
 
     def kill(self) -> None:
-        """Ends a child process that does not answer; the next job starts another."""
+        """Kill a child process that does not answer; the next job starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def close(self) -> None:
-        """Ends the child process."""
+        """End the child process."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
             try:
                 self._process.wait(timeout=PATIENCE)
-            except subprocess.TimeoutExpired:  # native code that does not come to an end, or a busy machine
+            except subprocess.TimeoutExpired:  # native code hangs, or the machine is busy
                 self.kill()
             self._process = None
 
@@ -136,7 +136,7 @@ class Native:
 
 
 def _pack(module: IRModule) -> tuple[str, list[tuple[str, bytes, str]]]:
-    """A module as something that can be sent: text, and the bytes and type of each weight."""
+    """A module in a form that pickles: its text, and the bytes and type of each weight."""
     check_blobs(module)
     return module.text(generic=True), [(blob.key, bytes(blob.data), str(blob.type)) for blob in module.blobs]
 

@@ -71,10 +71,10 @@ class AIProgram:
         reports (tuple[StageReport, ...]): what each stage of the conversion did, in order.
         stages (Mapping[str, str]): the text after each stage, by name: `program.stages["recover"]`.
         calls (Mapping[str, ModelCall]): how the PyTorch model of each entry point is called, by entry point.
-        initial_state (Mapping[str, Mapping[str, Tensor]]): what the buffers held when the program was converted, by
-            entry point and name of the state; only read.
+        initial_state (Mapping[str, Mapping[str, Tensor]]): the contents of the buffers at conversion, by entry point
+            and name of the state; read-only.
         dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
-        diagnostics (tuple[Problem, ...]): what conversion warned of.
+        diagnostics (tuple[Problem, ...]): the warnings of the conversion.
         limits (Mapping[str, Mapping[str, int]]): how large, in magnitude, the numbers of int64 inputs may be, by entry
             point and name. Only inputs are listed for which some 32-bit numbers have results that may not fit; `run`
             warns of larger numbers, an asset cannot.
@@ -92,7 +92,7 @@ class AIProgram:
     _explain: Callable[[str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
     _specialize: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
-    """Makes the module in which variants replace an entry point, and its `_explain`."""
+    """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -156,11 +156,11 @@ class AIProgram:
             raise UnknownNameError(f"there is no entry point {entrypoint!r}; there are {there}") from None
 
     def input_names(self, entrypoint: str = "main") -> tuple[str, ...]:
-        """The names of an entry point's inputs, in order; those of states are not among them."""
+        """The names of an entry point's inputs, in order, without the states."""
         return tuple(value.name for value in self.signature(entrypoint).inputs)
 
     def output_names(self, entrypoint: str = "main") -> tuple[str, ...]:
-        """The names of an entry point's outputs, in order; those of states are not among them."""
+        """The names of an entry point's outputs, in order, without the states."""
         return tuple(value.name for value in self.signature(entrypoint).outputs)
 
     def signature(self, entrypoint: str = "main") -> EntrySignature:
@@ -172,7 +172,7 @@ class AIProgram:
         return entry_signature(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
 
     def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
-        """Fresh copies of what the buffers of an entry point start from, for the calls of one sequence.
+        """Fresh copies of the initial contents of an entry point's buffers, for the calls of one sequence.
 
         Raises:
             KeyError: there is no such entry point.
@@ -230,7 +230,7 @@ class AIProgram:
         backend: str = "evaluator",
         **keywords: Any,
     ) -> Any:
-        """Runs an entry point.
+        """Run an entry point.
 
             logits = program.run(tokens)                            # as the model is called
             outputs = program.run({"tokens": tokens})["logits"]     # by name
@@ -315,7 +315,7 @@ class AIProgram:
         return outputs
 
     def _check_sizes(self, values: Mapping[str, Any], entrypoint: str) -> None:
-        """Checks that the sizes of inputs and states are in their ranges and agree with each other."""
+        """Check that the sizes of inputs and states are in their ranges and agree with each other."""
         dims = self.dims.get(entrypoint, Dims())
         dims.sizes(
             {
@@ -432,7 +432,7 @@ class AIProgram:
         tolerance: float = 1e-4,
         backends: Sequence[str] | None = None,
     ) -> Verification:
-        """Compares the program with eager PyTorch on given inputs.
+        """Compare the program with eager PyTorch on given inputs.
 
         Args:
             model: the PyTorch model, which is not changed; states start from the contents of its buffers.

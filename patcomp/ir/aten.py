@@ -5,8 +5,8 @@
 An op is named by its overload (`aten.add.Tensor`; the default overload drops its suffix, `aten.relu`).
 Tensors and symbolic sizes are operands; every other schema argument is a property, defaults included,
 so that a rule can account for each of them. In a list of both, `#aten.value` in the property marks the
-place of the next operand. Arguments about memory (layout, device, memory format, pinning) have no
-meaning here and are left out.
+place of the next operand. Arguments about memory (layout, device, memory format, pinning) are left
+out, because values have no memory here.
 
 Schemas come from `aten_schemas.txt` (PyTorch 2.13), so that tools on IR text need no PyTorch; the
 frontend adds the ones of custom ops with `define`. Custom ops keep their namespace: `my_lib.scale`.
@@ -175,7 +175,7 @@ def known_names() -> list[str]:
 
 
 def define(schema_text: str) -> Schema:
-    """Adds an operator that the bundled table lacks (a custom op, a newer PyTorch); returns its schema."""
+    """Add an operator that the bundled table lacks (a custom op, a newer PyTorch); return its schema."""
     schema = parse_schema(schema_text)
     known = schema_of(schema.name)
     if known is None or known.text != schema.text:
@@ -434,7 +434,7 @@ def build(name: str, result_types: Attribute | ValueType | Sequence[Attribute | 
 
 
 class OpBuilder:
-    """Adds ops of one name, `aten.relu(type, x)`; overloads are attributes, `aten.mul.Tensor(type, x, y)`."""
+    """Add ops of one name, `aten.relu(type, x)`; overloads are attributes, `aten.mul.Tensor(type, x, y)`."""
 
     def __init__(self, name: str):
         self.name = name

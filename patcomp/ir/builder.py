@@ -71,7 +71,7 @@ class Builder:
         _CURRENT.reset(self._tokens.pop())
 
     def insert(self, op: Operation) -> Operation:
-        """Puts an unplaced op at the insertion point, with the builder's location."""
+        """Insert an op at the insertion point, with the builder's location."""
         op.location = self.location
         if self.before is not None:
             self.block.insert_op_before(op, self.before)
@@ -81,7 +81,7 @@ class Builder:
         return op
 
     def take_back(self, kept: int) -> None:
-        """Erases the ops that were inserted after the first `kept` ones, which nothing else may use."""
+        """Erase the ops that were inserted after the first `kept` ones. No other op may use them."""
         taken = self.created[kept:]
         for op in reversed(taken):
             op.detach()

@@ -41,7 +41,7 @@ class Composite:
     def __call__(
         self, *operands: Value, result_types: Sequence[Attribute | ValueType] | None = None, **given: Any
     ) -> Any:
-        """Adds the composite at the insertion point and returns its value, or the list of its values.
+        """Add the composite at the insertion point; return its value, or the list of its values.
 
         Args:
             operands: one for each declared input; None for a trailing optional input that is not given.
@@ -80,7 +80,7 @@ class Composite:
         return tuple(name for name in keywords if name not in self.attributes)
 
     def made(self, op: Operation) -> bool:
-        """Whether an op is a call of this composite that the recover stage made, with nothing that it does not know.
+        """Whether the recover stage made an op as a call of this composite, with known inputs, attributes and options.
 
         A module that the user externalized as a composite of the same name has a body of its own.
         """
@@ -100,8 +100,10 @@ class Composite:
         )
 
     def arguments(self, op: Operation) -> dict[str, Any]:
-        """Every input, attribute and option of a call that `made` accepts: `Value`s and IR attributes, None where the
-        call leaves one out. An option that is left out has its default."""
+        """Every input, attribute and option of a call that `made` accepts, as `Value`s and IR attributes.
+
+        An input or attribute that the call leaves out is None, an option has its default.
+        """
         names, attributes, options = _parts(op)
         inputs = dict(zip(names["input_names"], map(Value, op.operands), strict=True))
         parameters = inspect.signature(self.body).parameters
@@ -115,7 +117,7 @@ class Composite:
 
 
 def _options(given: Mapping[str, Any]) -> Attribute | None:
-    """What is not declared of a call, as an attribute; one that tells nothing where a value is of another kind."""
+    """The undeclared keywords of a call as an attribute; a `UnitAttr` if one has no form as an attribute."""
     try:
         values = {name: item if isinstance(item, Attribute) else composite_value(item) for name, item in given.items()}
     except TypeError:

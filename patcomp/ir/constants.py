@@ -102,7 +102,7 @@ class BlobStore:
     _by_memory: dict[tuple[int, int, TensorType], str] = field(default_factory=dict)
 
     def add(self, key: str, data: memoryview | bytes | np.ndarray, type_: TensorType, owner: object = None) -> str:
-        """Stores a weight without copying and returns its key.
+        """Store a weight without copying it; return its key.
 
         Args:
             key: requested name, such as `model.layers.0.weight`; it is made an MLIR identifier and unique.

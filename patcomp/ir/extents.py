@@ -106,7 +106,7 @@ def mark_masks(graph: Operation, masks: Sequence[bool]) -> None:
 
 
 def drop_notes(graph: Operation) -> None:
-    """Remove the marks on arguments, which only the stages read; the runtime does not know them."""
+    """Remove the marks on arguments: only the stages read them, and the runtime does not know them."""
     entries = [
         {key: value for key, value in entry.items() if key not in (SIZES, MASK)} for entry in argument_notes(graph)
     ]
@@ -145,7 +145,7 @@ def extent(x: Value, axis: int) -> Extent:
 def extent_of(size: Any) -> Extent:
     """The extent of a size argument: a number, or a 0-d value computed from numbers and dimensions."""
     if not isinstance(size, Value):
-        return size if size >= 0 else _unknown(object())  # -1 is what is left of other sizes
+        return size if size >= 0 else _unknown(object())  # the other sizes determine a size of -1
     if (constant := constant_values(size.ssa)) is not None:
         return int(constant) if constant.shape == () else _unknown(size.ssa)
     op = size.ssa.owner

@@ -111,7 +111,7 @@ class DialectInterface(ABC):
         """The arguments of an op by name: `Value`s, Python values (element types as names), lists of both."""
 
     def arguments_of(self, op: Operation, spec: OpSpec) -> Mapping[str, Any]:
-        """The same of an op that `spec` describes, which may be a recovered composite."""
+        """The arguments by name of an op that `spec` describes; the op may be a recovered composite."""
         if spec.composite is None:
             return self.arguments(op)
         return {name: _decoded(value) for name, value in spec.composite.arguments(op).items()}
@@ -124,14 +124,14 @@ class DialectInterface(ABC):
     def build(
         self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
     ) -> Any:
-        """Adds an op at the active insertion point: its `Value`, or a list of them."""
+        """Add an op at the active insertion point; return its `Value`, or a list of them."""
 
     @abstractmethod
     def create(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
         """An op at the active insertion point with guessed result types, for the generated tests of a rule."""
 
     def create_any(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
-        """The same of a description that may be a composite's."""
+        """Create an op, or the call of a composite, with guessed result types."""
         if spec.composite is None:
             return self.create(spec, arguments, results)
         inputs = [arguments[name] for name in spec.composite.inputs]

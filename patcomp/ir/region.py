@@ -8,7 +8,7 @@
 
 Composites that the recover stage found and modules that the user externalizes are such regions; the
 outline stage turns each into a `coreai.graph` and a `coreai.invoke`. A module's call is imported as the ops
-between a `patcomp.region_begin` and a `patcomp.region_end`, of which `rewrites.regions` makes the region.
+between a `patcomp.region_begin` and a `patcomp.region_end`; the import then makes a region of these ops.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RegionOp(IRDLOperation):
     """Stem of the graph's symbol: the composite's name, or the module path."""
     declaration = opt_prop_def(AnyAttr(), prop_name="declaration")
     options = opt_prop_def(AnyAttr(), prop_name="options")
-    """Of a recovered composite: the values that shape its body and are not declared, by name."""
+    """The undeclared values by which a recovered composite's body was built, by name."""
     public = opt_prop_def(UnitAttr, prop_name="public")
     argument_names = prop_def(ArrayAttr, prop_name="argument_names")
     result_names = opt_prop_def(ArrayAttr, prop_name="result_names")

@@ -1,4 +1,4 @@
-"""The call of a model in terms of the program's names: its arguments to inputs and states, outputs to its result.
+"""Map the arguments of a model to the program's inputs and states, and the program's outputs to the model's result.
 
 `call` is a `patcomp.emit.signature.ModelCall`: names or fixed values as leaves, and PyTorch's trees.
 """
@@ -13,12 +13,12 @@ from patcomp.pytorch import pytree
 
 
 def check_names(entry: str, what: str, given: Iterable[str], expected: Iterable[str], *, partial: bool = False) -> None:
-    """Checks the names of the inputs or states that a graph is called with.
+    """Check the names of the inputs or states that a graph is called with.
 
     Args:
         entry: the graph.
         what: `"input"` or `"state"`.
-        given, expected: names that there are, and those of the graph.
+        given, expected: the given names, and the names that the graph has.
         partial: whether some may be missing.
 
     Raises:
@@ -35,7 +35,7 @@ def check_names(entry: str, what: str, given: Iterable[str], expected: Iterable[
 
 
 def is_model_call(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether arguments are those of the model, by their structure."""
+    """Whether arguments have the structure of the model's arguments."""
     try:
         leaves = call.argument_tree.flatten_up_to((tuple(args), dict(kwargs)))
     except ValueError:
@@ -47,7 +47,7 @@ def arguments_by_name(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     """The inputs and states among a model's arguments, which may also be keywords with the names of inputs.
 
     Raises:
-        EvaluationError: they have another structure than those of the export, or a value that it fixed is another.
+        EvaluationError: their structure, or a value that the export fixed, differs from the export.
     """
     try:
         leaves = call.argument_tree.flatten_up_to((tuple(args), dict(kwargs)))
@@ -72,7 +72,7 @@ def arguments_by_name(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 class _Named:
-    """What stands for a tensor in a text."""
+    """A name that is printed in place of a tensor."""
 
     def __init__(self, name: str):
         self._name = name

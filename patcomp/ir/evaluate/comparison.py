@@ -1,4 +1,4 @@
-"""Inputs as a program takes them, and its outputs beside those of the PyTorch model it came from."""
+"""Convert inputs to a program's types, and compare its outputs with the results of the PyTorch model."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ class Verification:
         return self.passed
 
     def check(self) -> Verification:
-        """Returns the verification if it passed.
+        """Return the verification if it passed.
 
         Raises:
-            MismatchError: it did not; the message names the worst output, its error and the tolerance.
+            MismatchError: it did not pass; the message names the worst output, its error and the tolerance.
         """
         if self.passed:
             return self
@@ -153,7 +153,7 @@ class Verification:
 
 
 def compare(name: str, backend: str, expected: Tensor, given: Tensor) -> OutputError:
-    """The difference of one output from what is expected.
+    """The difference of one output from the expected one.
 
     Raises:
         EvaluationError: the shapes differ.
@@ -193,7 +193,7 @@ def verify_outputs(
     signature: Any,
     tolerance: float,
 ) -> Verification:
-    """Runs the model eagerly and the program on each backend, and compares outputs and states.
+    """Run the model eagerly and the program on each backend, and compare outputs and states.
 
     Args:
         model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.

@@ -1,4 +1,4 @@
-"""ATen ops run by PyTorch itself: what a graph means before any rule has touched it; and inputs for it."""
+"""Run a graph of ATen ops by PyTorch itself, before any rule has changed it, and make inputs for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def overload_of(op: str) -> OpOverload:
 
 
 def is_pointwise(op: str) -> bool:
-    """Whether PyTorch says of an op that it works element by element, and so broadcasts."""
+    """Whether PyTorch tags an op as element-wise; such an op broadcasts."""
     return torch.Tag.pointwise in overload_of(op).tags
 
 
@@ -61,11 +61,11 @@ def run_op(op: str, arguments: Mapping[str, Any]) -> list[Tensor]:
 
 
 def takes(op: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether PyTorch's shape function takes a call, as it must for the call to be exported.
+    """Whether PyTorch's shape function accepts the arguments of an op. Export needs this.
 
-    Some kernels do not check what they are given, and read beyond it.
+    Call it before the kernel: some kernels do not check their arguments and read beyond them.
     """
-    log = logging.getLogger(FakeTensorMode.__module__)  # which shows what is caught here
+    log = logging.getLogger(FakeTensorMode.__module__)  # this logger prints errors that are caught here
     disabled, log.disabled = log.disabled, True
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         try:
@@ -80,7 +80,7 @@ def takes(op: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def call_of(op: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call as PyTorch passes them on: by position up to the last one given, the others by name."""
+    """The arguments of a call as PyTorch passes them: positional ones up to the last given one, the others by name."""
     schema = schema_of_overload(overload_of(op)).arguments
     positional = [argument for argument in schema if not argument.kwarg_only]
     last = max((index for index, item in enumerate(positional, 1) if item.name in arguments), default=0)
@@ -89,7 +89,7 @@ def call_of(op: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str,
 
 
 def results_of(made: Any) -> list[Tensor]:
-    """What an operator gives as a list of tensors."""
+    """The results of an operator as a list of tensors."""
     # values of the IR have no strides: a view there is any change of shape; a number is a tensor of no dimensions
     return [torch.as_tensor(value).contiguous() for value in (made if isinstance(made, tuple | list) else [made])]
 

@@ -1,10 +1,9 @@
 """Element types on torch: which dtype holds which, how narrow ones are computed, how results are wrapped.
 
-Values travel between ops in the torch dtype of their element type (`TORCH_DTYPES`). Sub-byte integers
-have none and are held in `int8` or `uint8`, `f4E2M1FN` in `float32`. To compute, `widen` takes every
-integer to `int64` (`uint64` as its bit pattern) and every 8-bit float to `float32`; `narrow` brings the
-result back, wrapping integers around. torch has few kernels for unsigned types above 8 bits, hence the
-detour; ops for which the sign of a 64-bit pattern matters use `ordered`, or numpy.
+Ops pass values in the torch dtype of their element type (`TORCH_DTYPES`). Torch has no dtype for sub-byte integers and
+`f4E2M1FN`, so these values are held in `int8` or `uint8` and in `float32`. For arithmetic, `widen` converts integers to
+`int64` (`uint64` keeps its bits) and 8-bit floats to `float32`, because torch has few kernels for the others. `narrow`
+converts the result back; integers wrap around. Ops that depend on the sign of a 64-bit pattern use `ordered`, or numpy.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _SAME_BITS = {
     torch.float8_e5m2: torch.uint8,
     torch.float8_e8m0fnu: torch.uint8,
 }
-"""Dtypes without gather, index and pad kernels, and those of the same size that have them."""
+"""For each dtype without kernels for gather, index and pad, a dtype of the same size that has them."""
 
 _SIGN_BIT = -(2**63)
 
@@ -133,7 +132,7 @@ def round_to_f4(tensor: Tensor) -> Tensor:
 
 
 def _round_to_e4m3(tensor: Tensor) -> Tensor:
-    """What exceeds the largest value is NaN at run time, where torch saturates."""
+    """Values above the largest one become NaN, as at run time; torch saturates them."""
     return torch.where(tensor.abs() > 448.0, torch.nan, tensor).to(torch.float8_e4m3fn)
 
 

@@ -1,4 +1,4 @@
-"""The interpreter: runs blocks op by op, frees what is not used again, checks every result against its type."""
+"""The interpreter: run blocks op by op, free values after their last use, and check every result against its type."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Step:
 
 
 _CONSTANTS: WeakKeyDictionary[IRModule, dict[int, tuple[Attribute, Tensor]]] = WeakKeyDictionary()
-"""Decoded constants of each module by identity of the attribute, which is kept alive beside them."""
+"""The decoded constants of each module, by the identity of their attribute; the attribute is stored to stay alive."""
 
 
 @dataclass(eq=False)
@@ -207,13 +207,13 @@ def _from_small(raw: Tensor, name: str) -> Tensor:
 
 
 def check_value(value: Any, type_: Attribute, what: str) -> None:
-    """Raises EvaluationError, about `what`, when a value is not of a type: dtype, rank, static dimensions."""
+    """Raise an `EvaluationError` about `what` if a value has another dtype, rank or static dimension than its type."""
     if problem := mismatch(value, type_):
         raise EvaluationError(f"{what} {problem}")
 
 
 def mismatch(value: Any, type_: Attribute) -> str:
-    """In what way a value is not of a type, `""` when it is."""
+    """How a value differs from its type; empty if it has the type."""
     if isinstance(type_, HandleType):
         return "" if isinstance(value, Handle) else "must be a handle"
     if not isinstance(type_, TensorType) or isinstance(value, SparseTensor):

@@ -1,4 +1,4 @@
-"""The dispatch table of the evaluator, and what an op's function is given."""
+"""The table of the functions that compute ops, and the object that these functions get."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {}
 
 
 def implements(*names: str) -> Callable[[Implementation], Implementation]:
-    """Registers a function as the meaning of ops: `@implements("coreai.add")`.
+    """Register a function as the meaning of ops: `@implements("coreai.add")`.
 
     The function takes an `EvaluatedOp` and the op's operands, and returns its result, or a list when it has several.
     """

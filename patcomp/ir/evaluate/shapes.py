@@ -100,7 +100,7 @@ def _positions(op: EvaluatedOp, shape: torch.Size, bounds: tuple[Tensor, ...]) -
 
 
 def _region(x: Tensor, positions: list[range]) -> tuple[Tensor, list[int]]:
-    """A view of the positions in increasing order, and the dimensions to flip to get the order asked for."""
+    """A view of the positions in increasing order, and the dimensions to flip for the requested order."""
     flipped = []
     for dim, taken in enumerate(positions):
         if taken.step < 0:

@@ -1,4 +1,4 @@
-"""What the inference functions share: errors, the registry, shapes and constant operands."""
+"""The base of the inference functions: errors, the registry, the op that they get, rules for shapes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def normalize_axis(axis: int, rank: int) -> int:
 
 
 def partial_integers(value: SSAValue) -> Shape | None:
-    """The integers of an index operand, None for those known only at run time; None when not even their number is.
+    """The integers of an index operand, None for each that only the run tells; None if their number is unknown, too.
 
     A size vector that is made of constants and of dimensions of tensors is followed to where these come from.
     """

@@ -25,7 +25,7 @@ def _gather_along_axis(op: InferredOp) -> list[Attribute]:
 
 
 def gathered_shape(shape: Shape, indices: Shape) -> Shape:
-    """The shape of what index vectors in the last dimension pick from a tensor."""
+    """The shape of the slices that index vectors, the last dimension of the indices, select."""
     require(len(indices) > 0 and indices[-1] is not None, "the last dimension of the indices must be static")
     depth = indices[-1]
     assert depth is not None

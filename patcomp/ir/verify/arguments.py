@@ -1,4 +1,4 @@
-"""Checks of one `aten` op against its PyTorch schema: every argument accounted for, results as declared."""
+"""Check an `aten` op against its PyTorch schema: its arguments and the number of its results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from patcomp.ir.xdsl import ArrayAttr, Attribute
 
 
 def argument_problems(op: AtenOp) -> Iterator[str]:
-    """What is wrong with the operands, properties and results of an op."""
+    """The problems of the operands, properties and results of an op."""
     schema = op.SCHEMA
     places = 0
     for argument in schema.arguments:

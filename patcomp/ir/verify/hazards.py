@@ -1,7 +1,7 @@
-"""What is well-formed, but makes the Core AI toolchain abort, fail or compute something else.
+"""Well-formed IR on which the Core AI toolchain aborts, fails or computes wrong numbers.
 
-Each check states what happens, as observed with coreai-core 1.0.0b3. What follows from shapes alone is
-refused where result types are inferred (`patcomp.ir.infer`, `RuntimeRefusalError`).
+Each check says what happens, as observed with coreai-core 1.0.0b3. Checks that need only shapes are part of the
+inference of result types (`RuntimeRefusalError` in `patcomp.ir.infer`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _hazard(*names: str) -> Callable[[Hazard], Hazard]:
 
 
 def hazards_of(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    """What would go wrong with an op whose types are in order."""
+    """The problems that an op with correct types would cause in the toolchain or the runtime."""
     for hazard in _HAZARDS.get(op.name, ()):
         yield from hazard(op, verification)
     refused = _REFUSED_ELEMENTS.get(op.name)
@@ -66,7 +66,7 @@ def hazards_of(op: CoreaiOp, verification: Verification) -> Iterator[str]:
                 break
 
 
-# ---- element types that the verifier of the toolchain takes, but nothing else ----------------------
+# ---- element types that only the verifier of the toolchain accepts --------------------------------
 
 _F4 = ({"f4E2M1FN", "f8E8M0FNU"}, "cannot be saved in this op")
 _COMPLEX_SAVE = ({"complex<f32>"}, "cannot be saved in this op")
@@ -248,7 +248,7 @@ def _handles_of(token: SSAValue, seen: set[SSAValue]) -> Iterator[SSAValue]:
 
 
 def graph_hazards(graph: CoreaiOp) -> Iterator[str]:
-    """What would go wrong with a graph as the runtime's caller sees it."""
+    """The problems that a graph's signature would cause when the graph is saved or called."""
     signature = graph.properties["function_type"]
     assert isinstance(signature, FunctionType)
     for key, what in (("arg_attrs", "argument"), ("res_attrs", "result")):

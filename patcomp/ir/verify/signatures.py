@@ -1,4 +1,4 @@
-"""Checks of one `coreai` op against its row: how many operands and results, of which types, and the inferred ones."""
+"""Check a `coreai` op against its row: the number and types of operands and results, and the inferred result types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_TENSORS: dict[str, type[Attribute]] = {"TOKEN": TokenType, "HANDLE": Handle
 
 
 class SignatureChecker:
-    """The checks of one run; remembers the verdict on each combination of types, because few are distinct."""
+    """The checks of one run. Few combinations of types are distinct, so the problems of each are kept."""
 
     def __init__(self, verification: Verification):
         self.verification = verification
@@ -34,7 +34,7 @@ class SignatureChecker:
         self._inferred: dict[tuple[object, ...], list[str]] = {}
 
     def check(self, op: CoreaiOp) -> bool:
-        """Notes the problems of an op; False when there are any, and so no point in checking it further."""
+        """Report the problems of an op; return whether there are none, so that other checks may rely on its types."""
         problems = list(_structure_problems(op))
         if not problems:
             operands, results = op.operands, op.results
@@ -134,7 +134,7 @@ def _results_by_slot(op: CoreaiOp) -> Sequence[Sequence[SSAValue]]:
 
 
 def _slot_problem(slot: Slot, type_: Attribute) -> str:
-    """Why a type does not fit a slot; empty when it does."""
+    """Why a slot does not take a type; empty if it does."""
     if "ANY" in slot.types:
         if isinstance(type_, TensorType) and element_name(type_.element_type) not in ELEMENT_TYPES:
             return "must be a tensor of an element type that Core AI has"

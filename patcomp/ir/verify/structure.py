@@ -46,14 +46,14 @@ _TOP_LEVEL = {row.op_name for row in ROWS if row.top_level}
 
 
 def verify(module: IRModule, *, runtime: bool = True) -> None:
-    """Checks a module of any stage, `aten` and `coreai` ops mixed.
+    """Check a module of any stage; `aten` and `coreai` ops may be mixed.
 
     Args:
         module: the module, with the weights that its text names.
-        runtime: also refuse what is well-formed, but aborts or miscomputes when saved, loaded or run.
+        runtime: also refuse well-formed IR that aborts or gives wrong numbers when it is saved, loaded or run.
 
     Raises:
-        VerifyError: its `problems` are all that were found.
+        VerifyError: there are problems; its `problems` lists all of them.
     """
     verification = Verification(module, runtime)
     _StructureChecker(verification).module()
@@ -106,7 +106,7 @@ class _StructureChecker:
                 verification.add(graph, problem)
 
     def regions(self, op: Operation, visible: set[SSAValue]) -> None:
-        """Checks the regions of an op, inside which the values in `visible` may be used."""
+        """Check the regions of an op. Ops inside may use the values in `visible`."""
         expected = _TERMINATORS.get(op.name, ())
         for region, terminator in zip(op.regions, expected, strict=False):
             blocks = list(region.blocks)
@@ -122,7 +122,7 @@ class _StructureChecker:
                 self.verification.add(op, problem)
 
     def block(self, block: Block, visible: set[SSAValue]) -> None:
-        """Checks the ops of a block; `visible` is as before when it returns."""
+        """Check the ops of a block. `visible` has the same values afterwards."""
         defined: list[SSAValue] = list(block.args)
         visible.update(defined)
         last = block.last_op
@@ -140,7 +140,7 @@ class _StructureChecker:
         visible.difference_update(defined)
 
     def op(self, op: Operation) -> None:
-        """Checks one op by itself."""
+        """Check one op without its regions."""
         verification = self.verification
         if isinstance(op, CoreaiOp):
             if op.name in _TOP_LEVEL:
@@ -181,7 +181,7 @@ class _StructureChecker:
             self.verification.add(op, f"@{name} has the signature {signature}, which must be met exactly")
 
     def _recursion(self) -> None:
-        """Notes graphs that call themselves, directly or through others."""
+        """Report graphs that call themselves, directly or through others."""
         for together in nx.strongly_connected_components(self.calls):
             first = next(name for name in self.calls if name in together)
             if len(together) == 1 and not self.calls.has_edge(first, first):
@@ -275,7 +275,7 @@ def _declaration_problems(declaration: Attribute, inputs: int, outputs: int) -> 
 
 
 def _edge_problems(op: Operation) -> Iterator[str]:
-    """Where types differ along an edge between an op and its regions."""
+    """Types that differ between an op and the arguments or terminators of its regions."""
     operands, results = _types(op.operands), _types(op.results)
     if op.name == "coreai.if":
         for region, which in zip(op.regions, ("then", "else"), strict=False):

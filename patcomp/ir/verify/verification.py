@@ -1,4 +1,4 @@
-"""What the checks share: the module under test, the problems found so far, and how a problem reads."""
+"""The state that all checks share: the module and the problems found so far."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Verification:
     """The graphs of the module by symbol."""
 
     def add(self, op: Operation, message: str) -> None:
-        """Notes a problem of an op, with the place in the user's program that the op comes from."""
+        """Add a problem of an op, with the place in the user's program that the op comes from."""
         where = f"graph @{self.graph}: " if self.graph else ""
         place = next(iter(origins(op.location)), None)
         self.problems.append(
