@@ -10,7 +10,6 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from patcomp.commands.common import (
     Catalogs,
@@ -20,8 +19,8 @@ from patcomp.commands.common import (
     rule_count,
     rules_with,
     say,
-    wide_console,
 )
+from patcomp.commands.tables import escaped, markdown_table, print_table
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
@@ -34,32 +33,33 @@ def list_rules(
     catalog: Catalogs = None,
 ) -> None:
     """Lists every rule: name, stage, matched ops, place of declaration and description."""
+    from patcomp.patterns import Stage
+
     rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
     if not rules:
-        raise UsageError(f"no rule has the stage {stage!r}; there are {', '.join(_stage_names())}")
+        raise UsageError(f"no rule has the stage {stage!r}; there are {', '.join(Stage)}")
     if markdown:
         print(catalog_page(rules))
         return
-    table = Table("rule", "stage", "matches", "declared at", "does")
-    for rule in rules:
-        table.add_row(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule))
-    wide_console().print(table, markup=False)
-    print(rule_count(list(rules)))
+    print_table(
+        ["rule", "stage", "matches", "declared at", "does"],
+        [(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule)) for rule in rules],
+    )
+    print(rule_count(rules))
 
 
 def show_rule(
     name: Annotated[str, typer.Argument(help="The rule's name, as `patcomp catalog list` shows it.")],
     catalog: Catalogs = None,
 ) -> None:
-    """Shows a rule whole: what it says of itself, what it matches, its examples, its conditions."""
-
+    """Shows one rule: its description, what it matches, its examples, its conditions."""
     rules = rules_with(catalog)
     try:
         rule = rules[name]
     except KeyError as error:
         raise UsageError(error.args[0]) from None
     print(f"{rule.name}: a rule of the {rule.stage} stage, declared at {rule.source}")
-    print(f"\n{cleandoc(rule.doc) or 'It does not say what it does.'}\n")
+    print(f"\n{cleandoc(rule.doc) or 'The rule has no description.'}\n")
     print(f"matches:    {_subject(rule)}")
     print(f"size:       {rule.size}, priority {rule.priority}")
     if not rule.is_declarative:
@@ -80,7 +80,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
     from patcomp.proof.selftest import self_tests
     from patcomp.questions.reach import check_reach
 
-    everything = rules_with(catalog)  # it loads patcomp's composites, too, which rules of users may build
+    everything = rules_with(catalog)  # this also loads patcomp's composites, which rules of users may build
     rules = collect(*load_catalogs(catalog)) if catalog else everything
     findings: list[str] = []
     for rule in rules:
@@ -106,26 +106,28 @@ def list_composites(
     if markdown:
         print(composites_page(rules))
         return
-    table = Table("composite", "inputs", "attributes", "rules", "computes")
-    for item, recovering in recovered_by(rules).items():
-        formula = item.doc.partition("\n")[0]
-        table.add_row(item.name, ", ".join(item.inputs), ", ".join(item.attributes), str(len(recovering)), formula)
-    wide_console().print(table, markup=False)
+    rows = [
+        (item.name, ", ".join(item.inputs), ", ".join(item.attributes), str(len(found)), item.doc.partition("\n")[0])
+        for item, found in recovered_by(rules).items()
+    ]
+    print_table(["composite", "inputs", "attributes", "rules", "computes"], rows)
 
 
 def catalog_page(rules: Iterable[Rule]) -> str:
     """The rules as a Markdown page, a table for each stage."""
+    from patcomp.patterns import Stage
+
     listed = list(rules)
     lines = ["# The rules", "", "Made by `patcomp catalog list --markdown > docs/catalog.md`."]
-    for stage in _stage_names():
-        chosen = [rule for rule in listed if rule.stage == stage]
-        if not chosen:
-            continue
-        lines += ["", f"## {stage}: {len(chosen)} rules", "", "| rule | matches | file | does |", "|---|---|---|---|"]
-        for rule in chosen:
-            file = rule.source.partition(":")[0]
-            summary = _summary(rule).replace("|", "\\|").replace("*", "\\*")
-            lines.append(f"| {rule.name} | `{_subject(rule)}` | `{file}` | {summary} |")
+    for stage in Stage:
+        rows = [
+            (rule.name, f"`{_subject(rule)}`", f"`{rule.source.partition(':')[0]}`", escaped(_summary(rule)))
+            for rule in listed
+            if rule.stage == stage
+        ]
+        if rows:
+            table = markdown_table(["rule", "matches", "file", "does"], rows)
+            lines += ["", f"## {stage}: {len(rows)} rules", "", *table]
     return "\n".join(lines)
 
 
@@ -153,14 +155,16 @@ def ops(
         found = [item for item in found if item.op in overloads]
         others = ", ".join(op for op in overloads if op not in [item.op for item in found])
         if not found:
-            raise PatcompError(f"{others}: PyTorch has it, but no rule or decomposition takes it")
+            raise PatcompError(f"{others}: PyTorch has it, but no rule or decomposition converts it")
         if others:
             say(f"not converted: {others}")
-    table = Table("op", "how", "element types", "ranks", "limits")
-    for support in found:
-        cells = (", ".join(support.how), ", ".join(support.dtypes), ranks_text(support.ranks))
-        table.add_row(support.op, *cells, "; ".join(support.limits))
-    wide_console().print(table, markup=False)
+    print_table(
+        ["op", "how", "element types", "ranks", "limits"],
+        [
+            (item.op, ", ".join(item.how), ", ".join(item.dtypes), ranks_text(item.ranks), "; ".join(item.limits))
+            for item in found
+        ],
+    )
     print(counted(len(found), "op"))
 
 
@@ -176,9 +180,3 @@ def _subject(rule: Rule) -> str:
 
 def _summary(rule: Rule) -> str:
     return rule.doc.partition("\n")[0]
-
-
-def _stage_names() -> list[str]:
-    from patcomp.rewrites import STAGES
-
-    return ["import", *(stage.name for stage in STAGES)]

@@ -1,4 +1,4 @@
-"""Helpers of the subcommands: loading catalogs, tables, messages, usage errors."""
+"""Helpers of the subcommands: loading catalogs, messages, usage errors."""
 
 from __future__ import annotations
 
@@ -48,14 +48,6 @@ Catalogs = Annotated[
     list[str] | None,
     typer.Option("--catalog", help="A catalog of rules, tried before patcomp's own: a file FILE.py or a module."),
 ]
-
-
-def wide_console() -> Console:
-    """A console for tables; it does not wrap lines if the output is read by a program."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 240  # a pipe has no width to fit
-    return console
 
 
 def say(message: str) -> None:

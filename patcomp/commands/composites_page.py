@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from patcomp.commands.tables import escaped, markdown_table
 from patcomp.ir.composite import Composite
 from patcomp.patterns import Rule, Stage
 
@@ -69,13 +70,11 @@ def composites_page(rules: Iterable[Rule]) -> str:
     ]
     for item, recovering in recovered_by(rules).items():
         attributes = [*item.attributes, f"version = {item.version}"]
-        lines += ["", f"## {item.name}", "", _escaped(item.doc), ""]
+        lines += ["", f"## {item.name}", "", _paragraphs(item.doc), ""]
         lines += [f"* inputs: {_listed(item.inputs)}", f"* attributes: {_listed(attributes)}"]
         lines += [f"* outputs: {_listed(item.outputs)}", ""]
-        lines += ["| recovered by | in | from |", "|---|---|---|"]
-        for rule in recovering:
-            summary = _escaped(rule.doc.partition("\n\n")[0]) or _ops(rule)
-            lines.append(f"| {rule.name} | `{rule.source.partition(':')[0]}` | {' '.join(summary.split())} |")
+        rows = [(rule.name, f"`{rule.source.partition(':')[0]}`", _origin(rule)) for rule in recovering]
+        lines += markdown_table(["recovered by", "in", "from"], rows)
     return "\n".join(lines)
 
 
@@ -83,11 +82,11 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
-def _ops(rule: Rule) -> str:
-    return "" if rule.is_declarative else _listed(rule.ops)
+def _origin(rule: Rule) -> str:
+    """What a rule finds: the first paragraph of its description, or its ops."""
+    return _paragraphs(rule.doc.partition("\n\n")[0]) or ("" if rule.is_declarative else _listed(rule.ops))
 
 
-def _escaped(text: str) -> str:
-    """Text as Markdown shows it, one line a paragraph."""
-    paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
-    return "\n\n".join(paragraphs).replace("|", "\\|").replace("*", "\\*")
+def _paragraphs(text: str) -> str:
+    """Text with one line for each paragraph."""
+    return escaped("\n\n".join(" ".join(part.split()) for part in text.split("\n\n")))

@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from patcomp.commands.common import (
     Catalogs,
@@ -19,9 +18,9 @@ from patcomp.commands.common import (
     quiet,
     rule_count,
     rules_with,
-    wide_console,
 )
 from patcomp.commands.models import convert_model
+from patcomp.commands.tables import print_table
 from patcomp.patterns import Rule, RuleSet, collect
 from patcomp.proof.lint import fired_by_examples, lint
 
@@ -54,10 +53,8 @@ def lint_catalog(
     findings = list(dict.fromkeys(lint(rules, everything, fired, where)))
     open_findings = [finding for finding in findings if finding.key not in explained]
     if open_findings:
-        table = Table("finding", "rule", "why")
-        for finding in open_findings:
-            table.add_row(finding.kind, finding.rule, finding.message)
-        wide_console().print(table, markup=False)
+        rows = [(finding.kind, finding.rule, finding.message) for finding in open_findings]
+        print_table(["finding", "rule", "why"], rows)
     known = f", {len(findings) - len(open_findings)} more are explained" if len(findings) > len(open_findings) else ""
     print(f"{rule_count(list(rules))}, {counted(len(open_findings), 'finding')}{known}")
     if open_findings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from patcomp.commands.tables import escaped, markdown_table
+
 if TYPE_CHECKING:
     from patcomp.frontend_torch import OpSupport
 
@@ -20,25 +22,27 @@ def ops_page(ops: Sequence[OpSupport], sweep: Mapping[str, Any]) -> str:
         "",
         "## Operators of PyTorch's sample database",
         "",
-        "| element type | operators with samples that export | pass with every sample | samples |",
-        "|---|---:|---:|---|",
     ]
-    for dtype, share in sweep.items():
-        samples = ", ".join(f"{number} {kind}" for kind, number in share["samples"].items())
-        percent = 100 * share["passed"] / share["operators"]
-        lines.append(f"| {dtype} | {share['operators']} | {share['passed']} ({percent:.1f} %) | {samples} |")
+    counts = ["operators with samples that export", "pass with every sample"]
+    shares = [_share(dtype, share) for dtype, share in sweep.items()]
+    lines += markdown_table(["element type", *counts, "samples"], shares, right_aligned=counts)
     lines += ["", f"## {len(ops)} ops", "", "Shapes are static. Types and ranks are those that samples showed.", ""]
-    lines += ["| op | how | element types | ranks | limits |", "|---|---|---|---|---|"]
-    for support in ops:
-        cells = [f"`{support.op}`", ", ".join(support.how), ", ".join(support.dtypes), ranks_text(support.ranks)]
-        lines.append("| " + " | ".join([*cells, _escaped("; ".join(support.limits))]) + " |")
+    lines += markdown_table(["op", "how", "element types", "ranks", "limits"], map(_support, ops))
     lines += ["", "## Operators that do not pass fully", ""]
     for dtype, share in sweep.items():
-        lines += [f"### {dtype}", "", "| operator | samples that pass | reasons |", "|---|---|---|"]
-        for name, (passed, *reasons) in share["others"].items():
-            lines.append(f"| {name} | {passed} | {_escaped('; '.join(reasons))} |")
-        lines.append("")
+        rows = [(name, str(passed), _cell(reasons)) for name, (passed, *reasons) in share["others"].items()]
+        lines += [f"### {dtype}", "", *markdown_table(["operator", "samples that pass", "reasons"], rows), ""]
     return "\n".join(lines).rstrip()
+
+
+def _share(dtype: str, share: Mapping[str, Any]) -> Sequence[str]:
+    samples = ", ".join(f"{number} {kind}" for kind, number in share["samples"].items())
+    percent = 100 * share["passed"] / share["operators"]
+    return dtype, str(share["operators"]), f"{share['passed']} ({percent:.1f} %)", samples
+
+
+def _support(op: OpSupport) -> Sequence[str]:
+    return f"`{op.op}`", ", ".join(op.how), ", ".join(op.dtypes), ranks_text(op.ranks), _cell(op.limits)
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
@@ -48,5 +52,5 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _escaped(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<").replace("*", "\\*")
+def _cell(texts: Sequence[str]) -> str:
+    return escaped(" ".join("; ".join(texts).split())).replace("<", "\\<")

@@ -1,4 +1,4 @@
-"""`patcomp opt`: stages on a text, run by xDSL's pass pipeline."""
+"""`patcomp opt`: run stages on a text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import sys
 import time
 from difflib import unified_diff
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from patcomp.commands.common import Catalogs, UsageError, rules_with
-from patcomp.errors import PatcompError, StageError
+from patcomp.errors import PatcompError, RuleError, StageError
 from patcomp.ir import IRModule, parse_module, verify
+
+if TYPE_CHECKING:
+    from patcomp.patterns import RuleSet
+    from patcomp.rewrites.pipeline import Pass
 
 
 def opt(
@@ -33,7 +37,6 @@ def opt(
     catalog: Catalogs = None,
 ) -> None:
     """Parses and verifies a text, runs the named stages on it, and prints the result."""
-    from patcomp.rewrites.passes import run_passes, stage_pass
     from patcomp.rewrites.pipeline import STAGES
 
     stages = {stage.name: stage for stage in STAGES}
@@ -43,33 +46,43 @@ def opt(
     if names != (ordered := sorted(names, key=list(stages).index)):
         raise UsageError(f"stages run in the order {', '.join(stages)}: use -p {','.join(ordered)}")
     module = _parse(file)
-    text, started = module.text(generic=generic), time.perf_counter()
-    table = Table("stage", "seconds", "ops in", "ops out")
-    count = module.op_count()
-
-    def after(previous: str) -> None:
-        nonlocal text, started, count
-        seconds, before = time.perf_counter() - started, text
-        try:
-            verify(module, runtime=False)  # the text names weights and has none
-        except PatcompError as error:
-            raise StageError(f"stage {previous}: {error}", previous) from error
-        text = module.text(generic=generic)
-        table.add_row(previous, f"{seconds:.3f}", str(count), str(count := module.op_count()))
-        if print_after_all:
-            print(f"// ---- after {previous}\n{text}\n", file=sys.stderr)
-        if diff:
-            lines = unified_diff(before.splitlines(), text.splitlines(), "before", previous, n=1, lineterm="")
-            print("\n".join(lines) or f"{previous} changes nothing")
-        started = time.perf_counter()
-
     verify(module, runtime=False)
-    rules = rules_with(catalog)
-    run_passes(module, [stage_pass(stages[name], module, rules) for name in names], after)
+    rules, table = rules_with(catalog), Table("stage", "seconds", "ops in", "ops out")
+    text, count = module.text(generic=generic), module.op_count()
+    for name in names:
+        started, before = time.perf_counter(), text
+        _run(stages[name], module, rules)
+        seconds, text = time.perf_counter() - started, module.text(generic=generic)
+        table.add_row(name, f"{seconds:.3f}", str(count), str(count := module.op_count()))
+        if print_after_all:
+            print(f"// ---- after {name}\n{text}\n", file=sys.stderr)
+        if diff:
+            lines = unified_diff(before.splitlines(), text.splitlines(), "before", name, n=1, lineterm="")
+            print("\n".join(lines) or f"{name} changes nothing")
     if timing:
         Console(stderr=True).print(table)
     if not diff:
         print(text)
+
+
+def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
+    """Run a stage on a module in place, and verify the result.
+
+    Raises:
+        StageError: the stage failed.
+    """
+    from patcomp.rewrites.pipeline import Options
+
+    try:
+        stage.run(module, rules.stage(stage.name), Options(strict=True))
+        verify(module, runtime=False)  # the text names weights but does not hold them
+    except Exception as error:
+        reason = str(error) if isinstance(error, PatcompError) else f"{type(error).__name__}: {error}"
+        failed = error.__cause__ if isinstance(error, RuleError) else error
+        if not isinstance(failed, PatcompError | None):
+            # rules rely on the stages before theirs, which a text need not have been through
+            reason += f"; have the stages before {stage.name} been run?"
+        raise StageError(f"stage {stage.name}: {reason}", stage.name) from error
 
 
 def _parse(file: str) -> IRModule:

@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from patcomp.commands.common import Modules, UsageError, counted, import_modules, load_catalog, quiet, wide_console
+from patcomp.commands.common import Modules, UsageError, counted, import_modules, load_catalog, quiet
+from patcomp.commands.tables import wide_console
 from patcomp.proof.examination import Check, examine
 from patcomp.proof.trials import Runner, WrongRuleError
 

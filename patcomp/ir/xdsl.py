@@ -83,9 +83,8 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
-from xdsl.passes import ModulePass, PassPipeline
 from xdsl.printer import Printer
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import (
     HasParent,
     IsolatedFromAbove,

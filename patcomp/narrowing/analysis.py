@@ -28,6 +28,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue
 from patcomp.narrowing.float_rounding import rounded_beyond_result
 from patcomp.narrowing.index_uses import POSITIONS, bound_by_use, holds
+from patcomp.narrowing.op_groups import MOVES, aten
 from patcomp.narrowing.ranges import TRANSFER, Range, RangedOp, Transfer, converted, hull, number, range_of_type
 from patcomp.narrowing.widths import Widths
 
@@ -36,34 +37,14 @@ NOMINAL = 1 << 30
 STEP = 1 << 16
 """The largest change of a loop-carried integer in an iteration without a warning, enough for counters and positions."""
 
-MOVES = frozenset(
-    f"aten.{op}"
-    for op in (
-        "alias", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy", "detach", "diagonal",
-        "embedding", "expand", "flip", "full", "full_like", "gather", "index.Tensor", "index_put", "index_select",
-        "lift_fresh_copy", "masked_scatter", "masked_select", "permute", "pixel_shuffle", "reflection_pad1d",
-        "reflection_pad2d", "reflection_pad3d", "repeat", "repeat_interleave.self_int", "replication_pad1d",
-        "replication_pad2d", "replication_pad3d", "reshape", "scalar_tensor", "scatter.src", "scatter.value",
-        "select.int", "select_scatter", "slice.Tensor", "slice_scatter", "split.Tensor", "split_with_sizes", "squeeze",
-        "squeeze.dim", "squeeze.dims", "stack", "t", "transpose.int", "unbind.int", "unfold", "unsqueeze", "view",
-        "where.Scalar", "where.ScalarOther", "where.ScalarSelf", "where.self", "_index_put_impl", "_unsafe_index_put",
-        "_unsafe_view",
-    )
-)  # fmt: skip
-"""Ops whose results contain unchanged numbers of their operands."""
-
-MODULAR = frozenset(
-    f"aten.{op}"
-    for op in (
-        "add.Scalar", "add.Tensor", "addmm", "bitwise_and.Scalar", "bitwise_and.Tensor", "bitwise_not",
-        "bitwise_or.Scalar", "bitwise_or.Tensor", "bitwise_xor.Scalar", "bitwise_xor.Tensor", "bmm", "cumprod",
-        "cumsum", "matmul", "mm", "mul.Scalar", "mul.Tensor", "neg", "prod", "prod.dim_int", "rsub.Scalar",
-        "rsub.Tensor", "scatter_add", "sub.Scalar", "sub.Tensor", "sum", "sum.dim_IntList",
-    )
-)  # fmt: skip
+MODULAR = aten(
+    "add.Scalar add.Tensor addmm bitwise_and.Scalar bitwise_and.Tensor bitwise_not bitwise_or.Scalar bitwise_or.Tensor"
+    " bitwise_xor.Scalar bitwise_xor.Tensor bmm cumprod cumsum matmul mm mul.Scalar mul.Tensor neg prod prod.dim_int"
+    " rsub.Scalar rsub.Tensor scatter_add sub.Scalar sub.Tensor sum sum.dim_IntList"
+)
 """Ops whose results, modulo 2**32, follow from their operands modulo 2**32."""
 
-LIMITING = frozenset({"aten.clamp", "aten.maximum", "aten.minimum"})
+LIMITING = aten("clamp maximum minimum")
 """Ops that commute with saturation: a saturated operand gives the same result, or the saturated result."""
 
 
@@ -137,7 +118,7 @@ class Facts:
                 for inner in region.blocks:
                     self._read(inner)
             values = (*op.results, *op.operands)
-            if op.name != "coreai.constant" and (
+            if not is_constant(op) and (
                 op.regions
                 or any(self.kind(value).narrowed for value in values)
                 or not self.needed.isdisjoint(op.results)
@@ -242,7 +223,7 @@ class Ranges:
                         self.known[result] = self.facts.nominal(result)
 
     def _aten(self, op: AtenOp, step: Step) -> None:
-        found = step.function(RangedOp(op.name, step.given, step.results, self.range)) if step.function else ()
+        found = step.function(RangedOp(step.given, step.results, self.range)) if step.function else ()
         ranges = [found] if isinstance(found, Range) else found
         for index, result in enumerate(step.results):
             each = ranges[index] if index < len(ranges) else self.facts.kind(result.ssa).range

@@ -7,56 +7,30 @@ from typing import Any
 
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.value import Value
+from patcomp.narrowing.op_groups import MOVES, aten
 from patcomp.narrowing.ranges import Range, number
 
-_EXACT = frozenset(
-    f"aten.{op}"
-    for op in (
-        "abs", "alias", "amax", "amin", "arange.start_step", "as_strided", "cat", "clamp", "clone", "constant_pad_nd",
-        "contiguous", "copy", "detach", "diagonal", "embedding", "expand", "flip", "full", "full_like", "gather",
-        "index.Tensor", "index_put", "index_select", "lift_fresh_copy", "masked_scatter", "masked_select", "maximum",
-        "max", "min", "minimum", "neg", "permute", "pixel_shuffle", "reflection_pad1d",
-        "reflection_pad2d", "reflection_pad3d", "relu", "repeat", "repeat_interleave.self_int", "replication_pad1d",
-        "replication_pad2d", "replication_pad3d", "reshape", "scalar_tensor", "scatter.src", "scatter.value",
-        "select.int", "select_scatter", "sign", "slice.Tensor", "slice_scatter", "split.Tensor", "split_with_sizes",
-        "squeeze", "squeeze.dim", "squeeze.dims", "stack", "t", "transpose.int", "unbind.int", "unfold",
-        "unsqueeze", "view", "where.Scalar", "where.ScalarOther", "where.ScalarSelf", "where.self", "_unsafe_view",
-    )
-)  # fmt: skip
-"""Ops whose results have no more digits than their operands."""
+_EXACT = MOVES | aten("abs amax amin arange.start_step clamp max maximum min minimum neg relu sign")
+"""Ops whose results have no more digits than their operands, unless they accumulate."""
 
-_DECISIONS = frozenset(
-    f"aten.{op}"
-    for op in (
-        "all", "any", "argmax", "argmin", "ceil", "eq.Scalar", "eq.Tensor", "floor", "ge.Scalar", "ge.Tensor",
-        "gt.Scalar", "gt.Tensor", "le.Scalar", "le.Tensor", "logical_not", "lt.Scalar", "lt.Tensor", "max.dim",
-        "min.dim", "ne.Scalar", "ne.Tensor", "nonzero", "round", "sort", "sort.stable", "topk", "trunc",
-    )
-)  # fmt: skip
+_DECISIONS = aten(
+    "all any argmax argmin ceil eq.Scalar eq.Tensor floor ge.Scalar ge.Tensor gt.Scalar gt.Tensor le.Scalar le.Tensor"
+    " logical_not lt.Scalar lt.Tensor max.dim min.dim ne.Scalar ne.Tensor nonzero round sort sort.stable topk trunc"
+)
 """Discontinuous ops: a rounded operand may change the result, an exact one does not."""
 
-_RELATIVE = frozenset(
-    f"aten.{op}"
-    for op in (
-        "div.Scalar", "div.Tensor", "mul.Scalar", "mul.Tensor", "reciprocal", "rsqrt", "sqrt", "square",
-    )
-)  # fmt: skip
+_RELATIVE = aten("div.Scalar div.Tensor mul.Scalar mul.Tensor reciprocal rsqrt sqrt square")
 """Ops that round once and roughly keep the relative error of their operands."""
 
-_SUMS = frozenset(f"aten.{op}" for op in ("add.Scalar", "add.Tensor", "sub.Scalar", "sub.Tensor", "rsub.Scalar"))
+_SUMS = aten("add.Scalar add.Tensor sub.Scalar sub.Tensor rsub.Scalar")
 
-_FUNCTIONS = frozenset(
-    f"aten.{op}"
-    for op in (
-        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "exp2", "expm1", "log",
-        "log10", "log1p", "log2", "pow.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "sigmoid", "sin", "sinh",
-        "tan", "tanh",
-    )
-)  # fmt: skip
+_FUNCTIONS = aten(
+    "acos acosh asin asinh atan atanh cos cosh erf exp exp2 expm1 log log10 log1p log2 pow.Scalar pow.Tensor_Scalar"
+    " pow.Tensor_Tensor sigmoid sin sinh tan tanh"
+)
 """Functions that round once and may enlarge the error of a rounded operand."""
 
-
-_BORDERS = frozenset({"aten.complex", "aten.imag", "aten.real"})
+_BORDERS = aten("complex imag real")
 """Ops between complex numbers and their parts, at the inputs and outputs; the dialect has no complex128."""
 
 
@@ -70,7 +44,7 @@ def rounded_beyond_result(
     if op.name == "aten._to_copy":
         target = Value(op.results[0]).dtype
         return rounded and target[:2] in ("si", "ui"), range_of(Value(op.results[0])).rounded
-    if op.name in _EXACT:
+    if op.name in _EXACT and not given.get("accumulate"):
         return False, rounded
     if op.name in _DECISIONS:
         return rounded, False
@@ -89,5 +63,5 @@ def _of_one_sign(op: AtenOp, operands: list[Range]) -> bool:
         return False
     first, second = operands
     if "sub" in op.name:
-        second = Range(-second.high, -second.low)
+        second = -second
     return (first.low >= 0 and second.low >= 0) or (first.high <= 0 and second.high <= 0)

@@ -10,6 +10,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue
+from patcomp.narrowing.op_groups import VIEWS
 from patcomp.narrowing.ranges import LONGEST, UNKNOWN, Range
 
 POSITIONS = frozenset(
@@ -21,15 +22,6 @@ POSITIONS = frozenset(
 """The arguments that are indices or sizes, by their names in PyTorch's schemas."""
 
 _SIZES = ("size", "repeats", "split_sizes")
-
-_SAME_ELEMENTS = frozenset(
-    f"aten.{op}"
-    for op in (
-        "alias", "clone", "contiguous", "detach", "expand", "flip", "lift_fresh_copy", "permute", "reshape", "squeeze",
-        "squeeze.dim", "squeeze.dims", "t", "transpose.int", "unsqueeze", "view", "_unsafe_view",
-    )
-)  # fmt: skip
-"""Ops whose result has all elements of the operand."""
 
 
 def holds(argument: Any, value: SSAValue) -> bool:
@@ -52,7 +44,7 @@ def bound_by_use(value: SSAValue) -> Range:
                 continue
             if isinstance(op, RegionOp):
                 pending.append((op.regions[0].block.args[use.index], offset, op.regions[0].block))
-            elif op.name in _SAME_ELEMENTS or (op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"):
+            elif op.name in VIEWS or (op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"):
                 pending.append((op.results[0], offset, block))
             elif (added := _added(op, current)) is not None:
                 pending.append((op.results[0], offset + added, block))

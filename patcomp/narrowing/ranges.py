@@ -1,13 +1,8 @@
 """Ranges: the smallest and the largest possible value of each integer or float of a program.
 
 `TRANSFER` has a function for each op of the `aten` dialect: from the ranges of its arguments to those of its results.
-An op without a function has results of unknown range. To teach the analysis an op, add it to the list of a function
-that fits, or write one:
-
-    @transfer("abs")
-    def _abs(op: RangedOp) -> Range:
-        x = op.range("self")
-        ...
+An op without a function has results of unknown range. `transfer_functions.py` has the functions. To teach the analysis
+an op, add its name to a function that fits, add a row to the table, or write a function.
 
 Ranges of floats hold for finite values only: a cast of infinities and NaN to integers is undefined in PyTorch.
 """
@@ -60,6 +55,39 @@ class Range:
         low, high = max(self.low, other.low), min(self.high, other.high)
         return replace(self, low=low, high=high) if low <= high else other
 
+    def __or__(self, other: Range) -> Range:
+        """The smallest range with all numbers of both."""
+        return hull((self, other))
+
+    def __add__(self, other: Range) -> Range:
+        return span((self.low + other.low, self.high + other.high), (self, other))
+
+    def __neg__(self) -> Range:
+        return replace(self, low=-self.high, high=-self.low)
+
+    def __sub__(self, other: Range) -> Range:
+        return self + -other
+
+    def __mul__(self, other: Range) -> Range:
+        products = (_times(x, y) for x in (self.low, self.high) for y in (other.low, other.high))
+        return span(products, (self, other))
+
+    def __abs__(self) -> Range:
+        return replace(self, low=max(0, self.low, -self.high), high=self.magnitude)
+
+    @property
+    def magnitude(self) -> Number:
+        """The largest absolute value."""
+        return max(self.high, -self.low)
+
+    def whole(self) -> Range:
+        """The numbers of the range, cut toward zero."""
+        return replace(self, low=_integer(self.low), high=_integer(self.high))
+
+    def sums(self, count: int) -> Range:
+        """Sums of 1 to `count` numbers of the range."""
+        return replace(self, low=min(self.low, _times(self.low, count)), high=max(self.high, _times(self.high, count)))
+
 
 UNKNOWN = Range(-math.inf, math.inf)
 BOOL = Range(0, 1)
@@ -107,15 +135,16 @@ def range_of_type(type_: Attribute) -> Range:
 class RangedOp:
     """An op as a transfer function sees it: its arguments by name, and their ranges."""
 
-    name: str
     given: Mapping[str, Any]
     results: Sequence[Value]
     ranges: Callable[[Value], Range]
 
+    def __getitem__(self, name: str) -> Range:
+        """The range of an argument."""
+        return self.range(self.given[name])
+
     def range(self, argument: Any) -> Range:
-        """The range of an argument, by name; or of a value, number, or list of these."""
-        if isinstance(argument, str):
-            argument = self.given[argument]
+        """The range of a value, a number, or a list of these."""
         if isinstance(argument, Value):
             return self.ranges(argument)
         if isinstance(argument, list | tuple):
@@ -124,7 +153,7 @@ class RangedOp:
 
     @property
     def of_floats(self) -> bool:
-        """Whether the first result is of floats."""
+        """Whether the elements of the first result are floats."""
         return self.results[0].dtype[0] in "fb"
 
     def length(self, dims: Any, name: str = "self") -> int:
@@ -169,37 +198,6 @@ def span(candidates: Iterable[Number], like: Iterable[Range] = ()) -> Range:
 
 def _times(a: Number, b: Number) -> Number:
     return 0 if a == 0 or b == 0 else a * b  # an infinite bound only means that there is none
-
-
-def product(a: Range, b: Range) -> Range:
-    """The products of numbers of two ranges."""
-    return span((_times(x, y) for x in (a.low, a.high) for y in (b.low, b.high)), (a, b))
-
-
-def total(a: Range, b: Range) -> Range:
-    """The sums of numbers of two ranges."""
-    return span((a.low + b.low, a.high + b.high), (a, b))
-
-
-def negative(a: Range) -> Range:
-    """The negated numbers of a range."""
-    return replace(a, low=-a.high, high=-a.low)
-
-
-def magnitude(a: Range) -> Range:
-    """The absolute values of the numbers of a range."""
-    return replace(a, low=max(0, a.low, -a.high), high=max(a.high, -a.low))
-
-
-def repeated(a: Range, count: int) -> Range:
-    """Sums of 1 to `count` numbers of a range."""
-    return replace(a, low=min(a.low, _times(a.low, count)), high=max(a.high, _times(a.high, count)))
-
-
-def bits(a: Range) -> Number:
-    """A power of two that is larger than all numbers of a range, negative ones by magnitude."""
-    largest = max(a.high, -a.low - 1, 0)
-    return 1 << int(largest).bit_length() if math.isfinite(largest) else math.inf
 
 
 def _integer(bound: Number) -> Number:

@@ -15,7 +15,7 @@ from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import attribute_values, constant_attribute
+from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.extents import drop_notes
 from patcomp.ir.locations import describe, fused, problem_at
@@ -23,7 +23,16 @@ from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, UnrealizedConversionCastOp, set_name
+from patcomp.ir.xdsl import (
+    Attribute,
+    Block,
+    ComplexType,
+    Operation,
+    Region,
+    SSAValue,
+    UnrealizedConversionCastOp,
+    set_name,
+)
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected, Rule, RuleSet, run
 from patcomp.patterns.apply import Rebuilding, Replacement, apply, mismatch
@@ -96,12 +105,12 @@ class _Lowering:
             return self.aten(op, values, builder)
         if isinstance(op, CustomOp):
             return self.custom(op, values, builder)
-        if op.name == "coreai.constant":
+        if is_constant(op):
             return self.constant(op, builder)
         regions = [Region([self.block(block, values) for block in region.blocks]) for region in op.regions]
         made = type(op).create(
             operands=[values[operand] for operand in op.operands],
-            result_types=[self.widths.of(result.type) for result in op.results],
+            result_types=self.types(op),
             properties=dict(op.properties),
             attributes=dict(op.attributes),
             regions=regions,
@@ -146,9 +155,9 @@ class _Lowering:
         self.problems.append(problem_at(op, message, advice, name=name))
 
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
-        types = [self.widths.of(result.type) for result in op.results]
-        if self.refuses(op):
-            return self.stand_in(types, builder)
+        if problem := _complex_problem(op):
+            return self.refuse(op, builder, problem)
+        types = self.types(op)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         rebuilding = Rebuilding(arguments, types)
         reasons = []
@@ -161,42 +170,27 @@ class _Lowering:
             if made.reason:
                 reasons.append(made.reason)
         if reasons:
-            self.report(op, "; ".join(reasons))
-        else:
-            self.report(
-                op,
-                "no lowering rule for this op",
-                "decompose it (run_decompositions(patcomp.get_decomp_table())), or register a lowering for it",
-            )
-        return self.stand_in(types, builder)
-
-    def refuses(self, op: Operation) -> bool:
-        """Whether an op has numbers that cannot be lowered; reports them."""
-        if op.name not in COMPLEX_PARTS and any(_is_complex(value.type) for value in (*op.operands, *op.results)):
-            message = "complex numbers reached an op of the IR; only import takes them apart"
-            if isinstance(op, CustomOp):
-                message = (
-                    "a registered lowering cannot take or give complex numbers, which Core AI does not compute with"
-                )
-            self.report(op, message)
-            return True
-        return False
+            return self.refuse(op, builder, "; ".join(reasons))
+        return self.refuse(
+            op, builder, "no lowering rule for this op",
+            "decompose it (run_decompositions(patcomp.get_decomp_table())), or register a lowering for it",
+        )  # fmt: skip
 
     def custom(self, op: CustomOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         """Lower an op with the user's function, whose exceptions propagate."""
-        name, types = op.target.data, [self.widths.of(result.type) for result in op.results]
-        if self.refuses(op):
-            return self.stand_in(types, builder)
+        name, types = op.target.data, self.types(op)
+        if problem := _complex_problem(op):
+            return self.refuse(op, builder, problem)
         if op not in self.module.custom:
-            self.report(op, f"the lowering of {name} is a Python function, which the text of the IR does not have")
-            return self.stand_in(types, builder)
+            return self.refuse(
+                op, builder, f"the lowering of {name} is a Python function, which the text of the IR does not have"
+            )
         started = time.perf_counter()
         location = builder.location = fused(name, [op])
         try:
             made = self.module.custom[op](op.named([Value(values[operand]) for operand in op.operands]), location)
         except Rejected as rejection:
-            self.report(op, str(rejection))
-            return self.stand_in(types, builder)
+            return self.refuse(op, builder, str(rejection))
         except Exception as error:
             error.add_note(f"while the registered lowering of {name} ran for {describe(op)}")
             raise
@@ -204,17 +198,22 @@ class _Lowering:
         results = list(made) if isinstance(made, list | tuple) else [made]
         builder.location = location
         if len(results) != len(types):
-            self.report(op, f"the lowering of {name} gave {len(results)} values for {len(types)} results")
-            return self.stand_in(types, builder)
+            return self.refuse(
+                op, builder, f"the lowering of {name} gave {len(results)} values for {len(types)} results"
+            )
         wrong = [reason for pair in zip(results, types, strict=True) if (reason := mismatch(*pair) or _narrower(*pair))]
         if wrong:
-            self.report(op, f"the lowering of {name} gave {'; '.join(wrong)}")
-            return self.stand_in(types, builder)
+            return self.refuse(op, builder, f"the lowering of {name} gave {'; '.join(wrong)}")
         return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
 
-    def stand_in(self, types: Sequence[Attribute], builder: Builder) -> Sequence[SSAValue]:
-        """Placeholder values for the results of a refused op, so that further problems can be found."""
-        return builder.insert(UnrealizedConversionCastOp.create(result_types=types)).results
+    def types(self, op: Operation) -> list[Attribute]:
+        """The types of an op's results after lowering."""
+        return [self.widths.of(result.type) for result in op.results]
+
+    def refuse(self, op: Operation, builder: Builder, message: str, advice: str = "") -> Sequence[SSAValue]:
+        """Report why an op cannot be lowered; return placeholders for its results, to find further problems."""
+        self.report(op, message, advice)
+        return builder.insert(UnrealizedConversionCastOp.create(result_types=self.types(op))).results
 
 
 def _narrower(value: Value, wanted: Attribute) -> str:
@@ -222,7 +221,7 @@ def _narrower(value: Value, wanted: Attribute) -> str:
     dims = zip(value.shape, shape_of(wanted), strict=True)
     if all(given is None or dim is not None for given, dim in dims):
         return ""
-    return f"{value.ssa.type} for {wanted}, of one size where export has any"
+    return f"{value.ssa.type} for {wanted}: a static size replaces a dynamic one"
 
 
 def _refined(value: Value, wanted: Attribute) -> SSAValue:
@@ -233,7 +232,16 @@ def _refined(value: Value, wanted: Attribute) -> SSAValue:
 
 
 def _is_complex(type_: Attribute) -> bool:
-    return isinstance(type_, TensorType) and element_name(type_.element_type).startswith("complex")
+    return isinstance(type_, TensorType) and isinstance(type_.element_type, ComplexType)
+
+
+def _complex_problem(op: Operation) -> str:
+    """Why an op with complex operands or results cannot be lowered; empty for other ops."""
+    if op.name in COMPLEX_PARTS or not any(_is_complex(value.type) for value in (*op.operands, *op.results)):
+        return ""
+    if isinstance(op, CustomOp):
+        return "a registered lowering cannot take or return complex numbers, which Core AI does not compute with"
+    return "this op has complex operands or results; only the import decomposes complex numbers"
 
 
 def _map(argument: object, values: dict[SSAValue, SSAValue]) -> object:

@@ -8,13 +8,22 @@ from collections.abc import Callable
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, constant_values
+from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, constant_values, is_constant
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.value import replace_op
-from patcomp.ir.xdsl import Block, DenseIntOrFPElementsAttr, Operation, Pure, SSAValue, common_subexpressions, dead_code
+from patcomp.ir.xdsl import (
+    DenseIntOrFPElementsAttr,
+    InsertPoint,
+    Operation,
+    Pure,
+    Rewriter,
+    SSAValue,
+    common_subexpressions,
+    dead_code,
+)
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites.runtime.constant_gelu import expand_constant_gelu
@@ -82,14 +91,13 @@ def _take_known_branches(graph: Operation, module: IRModule, statistics: Statist
         if condition is None or op.parent is None:
             continue
         taken = op.regions[0 if condition.all() else 1].block
-        for inner in list(taken.ops)[:-1]:
-            inner.detach()
-            op.parent.insert_op_before(inner, op)
-        assert taken.last_op is not None
-        for result, value in zip(op.results, taken.last_op.operands, strict=True):
+        terminator = taken.last_op
+        assert terminator is not None
+        Rewriter.inline_block(taken, InsertPoint.before(op))
+        for result, value in zip(op.results, terminator.operands, strict=True):
             result.replace_all_uses_with(value)
-        op.detach()
-        op.erase()
+        op.parent.erase_op(terminator)
+        op.parent.erase_op(op)
         count += 1
     _record(statistics, "known branches", count, started)
     return bool(count)
@@ -97,6 +105,14 @@ def _take_known_branches(graph: Operation, module: IRModule, statistics: Statist
 
 def _small(type_: object, limit: int) -> bool:
     return isinstance(type_, TensorType) and math.prod(dim or 0 for dim in shape_of(type_)) < limit
+
+
+def _is_small_constant(value: SSAValue) -> bool:
+    """Whether a value is a constant of few elements that the text has, not a weight."""
+    maker = value.owner
+    if not isinstance(maker, Operation) or not is_constant(maker):
+        return False
+    return isinstance(maker.properties["value"], DenseIntOrFPElementsAttr) and _small(value.type, INLINE_LIMIT)
 
 
 def foldable(op: Operation) -> bool:
@@ -109,14 +125,8 @@ def foldable(op: Operation) -> bool:
         or not op.has_trait(Pure)
     ):
         return False
-    for operand in op.operands:
-        owner = operand.owner
-        if isinstance(owner, Block) or owner.name != "coreai.constant":
-            return False
-        if not isinstance(owner.properties["value"], DenseIntOrFPElementsAttr) or not _small(
-            operand.type, INLINE_LIMIT
-        ):
-            return False
+    if not all(map(_is_small_constant, op.operands)):
+        return False
     if any(isinstance(result.type, TensorType) and None in shape_of(result.type) for result in op.results):
         return False  # a constant has a static shape, and uses may rely on the dynamic one
     if op.name in ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile") and _small(op.operands[0].type, 2):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from patcomp.ir.attributes import symbol_constant
+from patcomp.ir.constants import is_constant
 from patcomp.ir.dialect import create_op
 from patcomp.ir.module import IRModule, create_graph, graph_name
 from patcomp.ir.region import RegionOp
@@ -84,7 +85,7 @@ def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
 
 def _order_constants(block: Block) -> None:
     """Puts each constant of a block before its first user, so that equal computations have one text."""
-    constants = {op.results[0]: op for op in block.ops if op.name == "coreai.constant"}
+    constants = {op.results[0]: op for op in block.ops if is_constant(op)}
     for op in constants.values():
         op.detach()
     for op in list(block.ops):

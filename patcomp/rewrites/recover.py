@@ -11,7 +11,7 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, OpResult, SSAValue, dead_code, set_name
+from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, dead_code, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
@@ -122,25 +122,18 @@ def _composite_name(region: RegionOp) -> str | None:
 
 def _inline(region: RegionOp, module: IRModule) -> None:
     """Inline a region."""
-    body, parent = region.body.block, region.parent
+    body, parent, terminator = region.body.block, region.parent, region.body.block.last_op
     assert parent is not None
-    for argument, operand in zip(body.args, region.operands, strict=True):
-        argument.replace_all_uses_with(operand)
-    terminator = body.last_op
     assert terminator is not None
-    for op in list(body.ops):
-        op.detach()
-        if op is not terminator:
-            parent.insert_op_before(op, region)
+    Rewriter.inline_block(body, InsertPoint.before(region), region.operands)
     with Builder(parent, before=region, blobs=module.blobs, location=region.location):
         for result, value in zip(region.results, terminator.operands, strict=True):
             made = _of_type(value, result)
             if isinstance(made, OpResult) and made.op.parent is parent and made not in region.operands:
                 set_name(made, result.name_hint)
             result.replace_all_uses_with(made)
-    terminator.erase()
-    region.detach()
-    region.erase()
+    parent.erase_op(terminator)
+    parent.erase_op(region)
 
 
 def _of_type(value: SSAValue, result: SSAValue) -> SSAValue:

@@ -25,7 +25,7 @@ from patcomp.ir.module import IRModule, callee, function_type, graph_name
 from patcomp.ir.types import HandleType, element_name, element_type, is_static, shape_of, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, StringAttr, TensorType, set_name
+from patcomp.ir.xdsl import Attribute, Block, Operation, Region, Rewriter, SSAValue, StringAttr, TensorType, set_name
 from patcomp.patterns import RuleSet
 from patcomp.rewrites.optimize import fold, foldable, optimize
 from patcomp.rewrites.outline import Symbols
@@ -58,8 +58,7 @@ def specialize(
     specializer = _Specializer(module, graph)
     for name, arguments in variants.items():
         module.op.body.block.insert_op_before(specializer.graph(graph, arguments, name), graph)
-    graph.detach()
-    graph.erase()
+    Rewriter.erase_op(graph)
     _drop_uncalled(module)
     keep_casts(module, optimize(module, rules.stage("optimize"), strict=Options().strict))
     verify(module, runtime=True)
@@ -71,8 +70,7 @@ def _drop_uncalled(module: IRModule) -> None:
     called = entries.union(*(nx.descendants(calls, entry) for entry in entries))
     for graph in list(module.graphs):
         if graph_name(graph) not in called:
-            graph.detach()
-            graph.erase()
+            Rewriter.erase_op(graph)
 
 
 class _Specializer:

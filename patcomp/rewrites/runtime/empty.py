@@ -15,7 +15,7 @@ import numpy as np
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_integers
+from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.extents import MAY_BE_EMPTY
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import is_empty, is_integer, shape_of, static_shape
@@ -45,7 +45,7 @@ def allow_empty(module: IRModule, statistics: Statistics) -> None:
 
 def _is_empty_constant(op: Operation) -> bool:
     """Whether an op's only result is an empty tensor."""
-    computed = op.has_trait(Pure) and op.name != "coreai.constant" and len(op.results) == 1
+    computed = op.has_trait(Pure) and not is_constant(op) and len(op.results) == 1
     return computed and is_empty(op.results[0].type)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patcomp.errors import Problem
+from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, shape_of, storage_bytes
 from patcomp.ir.xdsl import DenseResourceAttr, Operation
@@ -49,7 +50,7 @@ def _weights(module: IRModule) -> dict[str, list[Operation]]:
     """The constants of each weight by its name."""
     found: dict[str, list[Operation]] = {}
     for op in module.op.walk():
-        value = op.properties.get("value") if op.name == "coreai.constant" else None
+        value = op.properties["value"] if is_constant(op) else None
         if isinstance(value, DenseResourceAttr):
             found.setdefault(value.resource_handle.data, []).append(op)
     return found
