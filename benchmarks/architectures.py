@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from benchmarks.recovery import ROOT, prepare, run_error
+from benchmarks.recovery import ROOT, error_text, prepare, run_error
+from patcomp.commands.tables import markdown_table
 
 if TYPE_CHECKING:
     from tests.models.zoo import Example
@@ -30,7 +31,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Row:
+class Result:
     """One architecture."""
 
     name: str
@@ -109,14 +110,14 @@ def _pyramid() -> Example:
     return _selecting(backbone, lambda levels: levels["1"], torch.randn(1, 3, 64, 64))
 
 
-def _timm(name: str, size: int, **settings: Any) -> Build:
+def _timm(name: str, size: int) -> Build:
     """A model of timm for images of a size."""
 
     def build() -> Example:
         import timm
         import torch
 
-        model = timm.create_model(name, pretrained=False, num_classes=10, **settings)
+        model = timm.create_model(name, pretrained=False, num_classes=10)
         return _selecting(model, lambda result: result, torch.randn(1, 3, size, size))
 
     return build
@@ -335,46 +336,28 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
                                decoder_hidden_size=16, descriptor_decoder_dim=16),
     },
     "torchvision": {
-        "vgg11_bn": _vision("vgg11_bn", 32, 32, num_classes=10),
-        "squeezenet1_1": _vision("squeezenet1_1", 64, 64, num_classes=10),
-        "densenet121": _vision("densenet121", 64, 64, num_classes=10),
+        **{name: _vision(name, 64, 64, num_classes=10) for name in (
+            "squeezenet1_1", "densenet121", "shufflenet_v2_x0_5", "mnasnet0_5", "regnet_y_400mf")},
+        **{name: _vision(name, 64, 64, select=lambda result: result["out"], weights_backbone=None) for name in (
+            "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")},
         "googlenet": _vision("googlenet", 64, 64, num_classes=10, aux_logits=False, init_weights=False),
         "inception_v3": _vision("inception_v3", 96, 96, num_classes=10, aux_logits=False, init_weights=False),
-        "shufflenet_v2_x0_5": _vision("shufflenet_v2_x0_5", 64, 64, num_classes=10),
-        "mnasnet0_5": _vision("mnasnet0_5", 64, 64, num_classes=10),
-        "regnet_y_400mf": _vision("regnet_y_400mf", 64, 64, num_classes=10),
         "maxvit_t": _vision("maxvit_t", 224, 224, num_classes=10),
-        "deeplabv3_mobilenet_v3_large": _vision(
-            "deeplabv3_mobilenet_v3_large", 64, 64, select=lambda result: result["out"], weights_backbone=None
-        ),
-        "lraspp_mobilenet_v3_large": _vision(
-            "lraspp_mobilenet_v3_large", 64, 64, select=lambda result: result["out"], weights_backbone=None
-        ),
-        "resnet18 with a feature pyramid": _pyramid,
-        "raft_small": _raft,
-        "r3d_18": _vision("r3d_18", 8, 32, 32, num_classes=10),
-        "s3d": _vision("s3d", 14, 224, 224, num_classes=10),
         "mvit_v2_s": _vision("mvit_v2_s", 16, 224, 224, num_classes=10),
+        "r3d_18": _vision("r3d_18", 8, 32, 32, num_classes=10),
+        "raft_small": _raft,
+        "resnet18 with a feature pyramid": _pyramid,
+        "s3d": _vision("s3d", 14, 224, 224, num_classes=10),
         "swin3d_t": _vision("swin3d_t", 4, 32, 32, num_classes=10),
+        "vgg11_bn": _vision("vgg11_bn", 32, 32, num_classes=10),
     },
     "timm": {
-        "mixer_s32_224": _timm("mixer_s32_224", 224),
-        "gmlp_ti16_224": _timm("gmlp_ti16_224", 224),
-        "poolformer_s12": _timm("poolformer_s12", 64),
-        "levit_128s": _timm("levit_128s", 224),
-        "efficientformer_l1": _timm("efficientformer_l1", 224),
-        "fastvit_t8": _timm("fastvit_t8", 64),
-        "mobilevit_xxs": _timm("mobilevit_xxs", 64),
-        "mobilenetv4_conv_small": _timm("mobilenetv4_conv_small", 64),
-        "coatnet_nano_rw_224": _timm("coatnet_nano_rw_224", 224),
-        "ghostnet_100": _timm("ghostnet_100", 64),
-        "hiera_tiny_224": _timm("hiera_tiny_224", 224),
-        "xcit_nano_12_p16_224": _timm("xcit_nano_12_p16_224", 224),
-        "edgenext_xx_small": _timm("edgenext_xx_small", 64),
-        "mambaout_femto": _timm("mambaout_femto", 64),
-        "starnet_s1": _timm("starnet_s1", 64),
-        "efficientvit_b0": _timm("efficientvit_b0", 64),
-        "eca_nfnet_l0": _timm("eca_nfnet_l0", 64),
+        **{name: _timm(name, 64) for name in (
+            "edgenext_xx_small", "eca_nfnet_l0", "efficientvit_b0", "fastvit_t8", "ghostnet_100", "mambaout_femto",
+            "mobilenetv4_conv_small", "mobilevit_xxs", "poolformer_s12", "starnet_s1")},
+        **{name: _timm(name, 224) for name in (
+            "coatnet_nano_rw_224", "efficientformer_l1", "gmlp_ti16_224", "hiera_tiny_224", "levit_128s",
+            "mixer_s32_224", "xcit_nano_12_p16_224")},
     },
 }  # fmt: skip
 
@@ -382,7 +365,7 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
 # ---- measuring -------------------------------------------------------------------------------------
 
 
-def measure(source: str, name: str) -> Row:
+def measure(source: str, name: str) -> Result:
     """Builds, exports, converts and runs one architecture."""
     prepare()
     import torch
@@ -400,21 +383,21 @@ def measure(source: str, name: str) -> Row:
         with torch.no_grad():
             example.model(*example.args)
     except Exception as error:  # a configuration that the library does not take
-        return Row(name, source, f"not built: {_short(error)}")
+        return Result(name, source, f"not built: {_short(error)}")
     try:
         with torch.no_grad():
             exported = torch.export.export(example.model, example.args)
     except Exception as error:  # PyTorch's exporter raises whatever its tracers raise
-        return Row(name, source, f"not exported: {_short(error)}")
+        return Result(name, source, f"not exported: {_short(error)}")
     nodes = sum(node.op == "call_function" for node in exported.graph.nodes)
     started = time.perf_counter()
     try:
         program = TorchConverter().add_exported_program(exported).to_coreai()
     except UnsupportedError as error:
         reasons = sorted({f"{problem.op}: {problem.message}" for problem in error.problems})
-        return Row(name, source, f"refused: {'; '.join(reasons)}", nodes)
+        return Result(name, source, f"refused: {'; '.join(reasons)}", nodes)
     except Exception as error:
-        return Row(name, source, f"failed: {_short(error)}", nodes)
+        return Result(name, source, f"failed: {_short(error)}", nodes)
     seconds = time.perf_counter() - started
     errors: dict[str, float | None] = {"evaluator": None, "runtime": None}
     outcome = "equal"
@@ -425,7 +408,7 @@ def measure(source: str, name: str) -> Row:
             outcome = f"the {backend} fails: {_short(error)}"
     if any(error is not None and not error < TOLERANCE for error in errors.values()):
         outcome = "different"
-    return Row(
+    return Result(
         name, source, outcome, nodes, program.module.op_count(), program.composites, seconds, errors["evaluator"],
         errors["runtime"],
     )  # fmt: skip
@@ -439,11 +422,7 @@ def _short(error: Exception) -> str:
 # ---- the table -------------------------------------------------------------------------------------
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.0e}"
-
-
-def markdown(rows: Iterable[Row]) -> str:
+def markdown(rows: Iterable[Result]) -> str:
     """The document."""
     rows = list(rows)
     equal = [row for row in rows if row.outcome == "equal"]
@@ -457,17 +436,18 @@ def markdown(rows: Iterable[Row]) -> str:
         "",
         f"{len(equal)} of {len(rows)} are equal.",
         "",
-        "| model | from | nodes | ops | composites | evaluator | runtime | outcome |",
-        "|---|---|---:|---:|---|---:|---:|---|",
     ]
-    for row in rows:
-        composites = ", ".join(f"{count} {name}" for name, count in sorted(row.composites.items()))
-        cells = [
-            row.name, row.source, str(row.nodes or ""), str(row.ops or ""), composites, _number(row.evaluator_error),
-            _number(row.runtime_error), row.outcome.replace("|", "\\|"),
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    numbers = ["nodes", "ops", "evaluator", "runtime"]
+    headings = ["model", "from", "nodes", "ops", "composites", "evaluator", "runtime", "outcome"]
+    return "\n".join([*lines, *markdown_table(headings, map(_cells, rows), right_aligned=numbers)]) + "\n"
+
+
+def _cells(row: Result) -> list[str]:
+    composites = ", ".join(f"{count} {name}" for name, count in sorted(row.composites.items()))
+    return [
+        row.name, row.source, str(row.nodes or ""), str(row.ops or ""), composites, error_text(row.evaluator_error),
+        error_text(row.runtime_error), row.outcome.replace("|", "\\|"),
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -489,7 +469,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         for row in pool.map(measure, *zip(*chosen, strict=True)):
             rows.append(row)
-            errors = f"{_number(row.evaluator_error)} {_number(row.runtime_error)}"
+            errors = f"{error_text(row.evaluator_error)} {error_text(row.runtime_error)}"
             console.print(f"{row.source} {row.name}: {row.outcome} ({errors}, {row.seconds:.1f} s)", markup=False)
             console.file.flush()
     if options.markdown:

@@ -1,21 +1,18 @@
-"""The model that the benchmarks convert. Imports PyTorch and transformers only, so that any environment can."""
+"""The model that the benchmarks convert; only PyTorch and transformers are needed to make it."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import torch
 
 
 def exported_llama(layers: int, decompositions: dict) -> torch.export.ExportedProgram:
     """A small Llama with grouped-query attention and random weights, exported and decomposed."""
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        pass
-    except RuntimeError:  # its C++ extension does not fit this PyTorch, and transformers imports it
-        declarations = torch.library.Library("torchvision", "FRAGMENT")
-        declarations.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        declarations.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        KEPT.append(declarations)
+    with suppress(ImportError):  # the environment of coreai-torch has no patcomp
+        from patcomp.commands.torchvision import declare_operators
+
+        declare_operators()
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -31,7 +28,3 @@ def exported_llama(layers: int, decompositions: dict) -> torch.export.ExportedPr
     )
     model = LlamaForCausalLM(config).eval()
     return torch.export.export(model, (torch.randint(0, 99, (1, 12)),)).run_decompositions(decompositions)
-
-
-KEPT: list[torch.library.Library] = []
-"""Declarations last as long as their library."""

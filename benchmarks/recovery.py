@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from patcomp.commands.tables import markdown_table
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
@@ -38,7 +40,7 @@ DOCUMENT = ROOT / "docs" / "recovered-composites.md"
 
 
 @dataclass(frozen=True)
-class Row:
+class Recovery:
     """One architecture with one attention implementation."""
 
     name: str
@@ -59,7 +61,7 @@ class Row:
         return f"{self.name} ({self.attention})" if self.attention else self.name
 
 
-def measure(name: str, attention: str) -> Row:
+def measure(name: str, attention: str) -> Recovery:
     """Converts and runs one architecture."""
     prepare()
     from patcomp import TorchConverter
@@ -75,11 +77,11 @@ def measure(name: str, attention: str) -> Row:
         program = TorchConverter().add_exported_program(exported).to_coreai()
     except UnsupportedError as error:
         reasons = sorted({f"{problem.op}: {problem.message}" for problem in error.problems})
-        return Row(name, attention, wanted, misses=(f"not converted: {'; '.join(reasons)}",))
+        return Recovery(name, attention, wanted, misses=(f"not converted: {'; '.join(reasons)}",))
     seconds = time.perf_counter() - started
     found = recovered(program)
     errors = {backend: run_error(program, example, backend) for backend in ("evaluator", "runtime")}
-    return Row(
+    return Recovery(
         name, attention, wanted, found, seconds, errors["evaluator"], errors["runtime"],
         tuple(_misses(name, attention, program, wanted, found)),
         tuple(filter(None, (_difference(form, export(example, form), found) for form in FORMS[1:]))),
@@ -104,7 +106,7 @@ def _compared(form: str, other: dict[str, int], found: dict[str, int]) -> str:
     return f"{form}: {', '.join(f'{other.get(name, 0)} {name}' for name in names)}" if names else ""
 
 
-def with_attentions_compared(rows: list[Row]) -> list[Row]:
+def with_attentions_compared(rows: list[Recovery]) -> list[Recovery]:
     """The rows, with the differences between the attentions of an architecture."""
     first = {row.name: row for row in reversed(rows)}
     return [
@@ -176,7 +178,7 @@ def columns() -> dict[str, tuple[str, ...]]:
     return KINDS
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Recovery) -> list[str]:
     cells = []
     for composites in columns().values():
         wanted = sum(row.expected.get(name, 0) for name in composites)
@@ -185,15 +187,20 @@ def _cells(row: Row) -> list[str]:
     return cells
 
 
-def _same(row: Row) -> str:
+def _same(row: Recovery) -> str:
     return "no" if row.differences else "yes"
 
 
-def _error(value: float | None) -> str:
+def error_text(value: float | None) -> str:
+    """An error in a table; empty where it was not measured."""
     return "" if value is None else f"{value:.0e}"
 
 
-def _totals(rows: list[Row]) -> list[str]:
+def _errors(row: Recovery) -> tuple[str, str]:
+    return error_text(row.evaluator_error), error_text(row.runtime_error)
+
+
+def _totals(rows: list[Recovery]) -> list[str]:
     totals = []
     for composites in columns().values():
         pairs = [(row.recovered.get(name, 0), row.expected.get(name, 0)) for row in rows for name in composites]
@@ -201,23 +208,24 @@ def _totals(rows: list[Row]) -> list[str]:
     return totals
 
 
-def terminal_table(rows: list[Row]) -> Table:
+def terminal_table(rows: list[Recovery]) -> Table:
     """The table for the terminal."""
     table = Table(title="Composites recovered from unmodified models, of those that their modules have")
     for heading in ("model", *columns(), "same in all forms", "seconds", "evaluator", "runtime"):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=heading == "model")
     for row in rows:
-        errors = (_error(row.evaluator_error), _error(row.runtime_error))
-        cells = (row.title, *_cells(row), _same(row), f"{row.seconds:.2f}", *errors)
+        cells = (row.title, *_cells(row), _same(row), f"{row.seconds:.2f}", *_errors(row))
         table.add_row(*cells, style="yellow" if row.misses or row.differences else None)
     table.add_section()
     table.add_row("all", *_totals(rows), "", f"{sum(row.seconds for row in rows):.2f}")
     return table
 
 
-def markdown(rows: list[Row]) -> str:
+def markdown(rows: list[Recovery]) -> str:
     """The document."""
-    headings = ["model", "attention", *columns(), "same in all forms", "seconds", "evaluator", "runtime"]
+    numbers = [*columns(), "same in all forms", "seconds", "evaluator", "runtime"]
+    cells = [(row.name, row.attention, *_cells(row), _same(row), f"{row.seconds:.2f}", *_errors(row)) for row in rows]
+    cells.append(("**all**", "", *_totals(rows), "", "", "", ""))
     lines = [
         "# Composites recovered from unmodified models",
         "",
@@ -227,13 +235,8 @@ def markdown(rows: list[Row]) -> str:
         "The forms of a program: decomposed with `get_decomp_table()`, with PyTorch's default table or not at all, and",
         "with either attention.",
         "",
-        "| " + " | ".join(headings) + " |",
-        "|---|---|" + "---:|" * (len(headings) - 2),
+        *markdown_table(["model", "attention", *numbers], cells, right_aligned=numbers),
     ]
-    for row in rows:
-        numbers = [f"{row.seconds:.2f}", _error(row.evaluator_error), _error(row.runtime_error)]
-        lines.append("| " + " | ".join([row.name, row.attention, *_cells(row), _same(row), *numbers]) + " |")
-    lines.append("| **all** | | " + " | ".join(_totals(rows)) + " | | | | |")
     lines += ["", "## Not recovered", "", *_listed((miss, row.title) for row in rows for miss in row.misses)]
     lines += ["", "## Which models have which", ""]
     lines += _listed((name, row.name) for row in rows for name in row.recovered)

@@ -31,9 +31,9 @@ def options(
     """Converts PyTorch programs to Core AI."""
 
 
-catalog_app = typer.Typer(help="The rules that conversions are made of.", no_args_is_help=True, rich_markup_mode=None)
+catalog_app = typer.Typer(help="Inspect the catalog of rules.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(catalog_app, name="catalog")
-rule_app = typer.Typer(help="New rules: a skeleton, and their tests.", no_args_is_help=True, rich_markup_mode=None)
+rule_app = typer.Typer(help="Write and test new rules.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(rule_app, name="rule")
 
 app.command()(conversion.convert)

@@ -1,4 +1,4 @@
-"""The exceptions patcomp raises, and the report that carries many problems at once."""
+"""The exceptions that patcomp raises, and `Problem`, a reason with its place in the model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StageError(PatcompError, RuntimeError):
 
 
 class DynamicSizeError(PatcompError, TypeError):
-    """A dimension that only the run tells was asked for its number."""
+    """A rule asked a dynamic dimension for its number, which only a run knows."""
 
 
 class RuleError(PatcompError, ValueError):

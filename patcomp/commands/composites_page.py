@@ -12,7 +12,7 @@ from patcomp.patterns import Rule, Stage
 
 
 def recovered_by(rules: Iterable[Rule]) -> dict[Composite, list[Rule]]:
-    """The composites that rules make, by name, with the rules; read off their targets and functions, nothing is run."""
+    """The composites that rules make, by name, with the rules; read from targets and code without running them."""
     recovering = [rule for rule in rules if rule.stage is Stage.RECOVER]
     takes = {op: rule for rule in recovering if not rule.is_declarative for op in rule.ops}
     found: dict[Composite, list[Rule]] = {}

@@ -38,7 +38,7 @@ def new_rule(
     import_modules(modules)
     path = output or Path(f"{name}.py")
     if path.exists():
-        raise UsageError(f"there is a file {path} already")
+        raise UsageError(f"the file {path} exists already; choose another with --output")
     path.write_text(skeleton(kind, name, op))
     print(f"{path}: change what is marked TODO, then: patcomp rule test {path}")
 
@@ -51,7 +51,7 @@ def check_rules(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Runs the tests that follow from each rule's declaration and examples; shows a counterexample for each failure."""
+    """Runs the tests that follow from each rule's declaration and examples; shows counterexamples."""
     from patcomp.patterns import collect
     from patcomp.proof.converted import converted_checks
     from patterns_catalog import default_rules

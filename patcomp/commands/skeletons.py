@@ -29,7 +29,7 @@ def recovered_{name}(a: AtenSource, c: Targets, x: Any, scale: Any, eps: Const, 
     return Rewrite(
         x / (size + eps) * scale,
         to=c.{name}(x, scale, eps=eps.value),
-        where=[  # TODO: what must hold for the two to be the same
+        where=[  # TODO: the conditions under which both are equal
             axis == x.rank - 1,
             scale.rank == 1,
             scale.shape[0] == x.shape[-1],
@@ -68,7 +68,7 @@ from patcomp.patterns import Rewrite, rule
 
 @rule(stage="normalize", target=aten_namespace, example={{"x": "2x3xf32"}})  # TODO: a type for each capture
 def {name}(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
-    "-(-x) is x"  # TODO: what becomes what
+    "-(-x) -> x"  # TODO: the algebra
     return Rewrite(-(-x), to=x)  # TODO: the pattern, and what takes its place; where=[...] if it has conditions
 '''
 

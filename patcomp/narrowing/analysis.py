@@ -49,7 +49,7 @@ LIMITING = aten("clamp maximum minimum")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Change:
     """An op whose result may differ in 32 bits."""
 
     op: Operation
@@ -63,7 +63,7 @@ class Kind:
 
     type: Attribute
     name: str
-    """The element type; empty for no tensor."""
+    """The element type; empty if the value is no tensor."""
     range: Range
     narrow: Range
     """The range of the type after lowering."""
@@ -75,7 +75,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Step:
+class TracedOp:
     """An op that the analysis follows, with the properties that the analysis needs."""
 
     op: Operation
@@ -83,7 +83,7 @@ class Step:
     results: Sequence[Value]
     function: Transfer | None
     has_floats: bool
-    """Whether there are float64 numbers that are narrowed."""
+    """Whether an operand or a result has float64 numbers that are narrowed."""
 
 
 class Facts:
@@ -94,7 +94,7 @@ class Facts:
         self.kinds: dict[int, Kind] = {}
         self.constants: dict[SSAValue, Range] = {}
         self.needed: set[SSAValue] = set()
-        self.steps: dict[Block, list[Step]] = {}
+        self.steps: dict[Block, list[TracedOp]] = {}
         for graph in module.graphs:
             self._read(graph.regions[0].block)
 
@@ -110,8 +110,8 @@ class Facts:
         return found
 
     def _read(self, block: Block) -> None:
-        """Lists the ops from which 64-bit numbers are computed, as far as there are transfer functions."""
-        steps: list[Step] = []
+        """List the ops from which 64-bit numbers are computed, as far back as there are transfer functions."""
+        steps: list[TracedOp] = []
         op = block.last_op
         while op is not None:
             for region in op.regions:
@@ -129,15 +129,15 @@ class Facts:
             op = op.prev_op
         self.steps[block] = steps[::-1]
 
-    def _step(self, op: Operation, values: Sequence[SSAValue]) -> Step:
+    def _step(self, op: Operation, values: Sequence[SSAValue]) -> TracedOp:
         given = op.arguments_by_name() if isinstance(op, AtenOp) else {}
         wide = self.widths.float64 != "keep" and any(
             self.kind(value).name in ("f64", "complex<f64>") for value in values
         )
-        return Step(op, given, list(map(Value, op.results)), TRANSFER.get(op.name), wide)
+        return TracedOp(op, given, list(map(Value, op.results)), TRANSFER.get(op.name), wide)
 
     def constant(self, ssa: SSAValue) -> Range:
-        """The range of a constant; that of float weights is not read."""
+        """The range of a constant; for float weights, the range of their type."""
         if ssa not in self.constants:
             self.constants[ssa] = self._constant(ssa)
         return self.constants[ssa]
@@ -182,7 +182,7 @@ class Ranges:
     def __init__(self, facts: Facts, inputs: Mapping[SSAValue, int]):
         self.facts, self.inputs = facts, inputs
         self.known: dict[SSAValue, Range] = {}
-        self.findings: dict[tuple[Operation, bool], Finding] = {}
+        self.findings: dict[tuple[Operation, bool], Change] = {}
         self.seen: dict[tuple[SSAValue, bool], bool] = {}
         for graph in facts.module.graphs:
             block = graph.regions[0].block
@@ -218,11 +218,11 @@ class Ranges:
                 cast = converted(self.range(source), source.dtype, target.dtype)
                 self.known[target.ssa] = self._settled(op, target, cast)
             else:
-                for result in op.results:  # what the user lowers is taken to fit, as inputs are
+                for result in op.results:  # results of user lowerings are assumed to fit, like inputs
                     if self.facts.kind(result).is_narrowed_integer:
                         self.known[result] = self.facts.nominal(result)
 
-    def _aten(self, op: AtenOp, step: Step) -> None:
+    def _aten(self, op: AtenOp, step: TracedOp) -> None:
         found = step.function(RangedOp(step.given, step.results, self.range)) if step.function else ()
         ranges = [found] if isinstance(found, Range) else found
         for index, result in enumerate(step.results):
@@ -243,20 +243,21 @@ class Ranges:
             return found
         found = found.clipped(bound_by_use(result.ssa))
         if not found.within(kind.narrow) and self._is_seen(result.ssa, found.saturated):
-            self.findings.setdefault((op, False), Finding(op, False, found))
+            self.findings.setdefault((op, False), Change(op, False, found))
             return self.facts.nominal(result.ssa)
         return found
 
-    # ---- who sees that a number did not fit -------------------------------------------------------
+    # ---- whether lost bits matter -----------------------------------------------------------------
 
     def _is_seen(self, value: SSAValue, saturated: bool) -> bool:
-        """Whether the result of an op depends on the lost bits of an operand that may not fit."""
+        """Whether the lost bits of a value that may not fit can change an output or a decision."""
         key = (value, saturated)
         if key not in self.seen:
             self.seen[key] = any(self._sees(use.operation, use.index, value, saturated) for use in value.uses)
         return self.seen[key]
 
     def _sees(self, op: Operation, index: int, value: SSAValue, saturated: bool) -> bool:
+        """Whether one use of a value can change an output or a decision if bits of the value are lost."""
         if isinstance(op, RegionOp):
             return self._is_seen(op.regions[0].block.args[index], saturated)
         if op.name == "coreai.yield":
@@ -321,14 +322,14 @@ class Ranges:
             grows = not found.within(Range(carried.low - STEP, carried.high + STEP))
             if grows and self.facts.kind(argument).is_narrowed_integer:
                 made_by = value.owner if isinstance(value.owner, Operation) else op
-                self.findings.setdefault((made_by, False), Finding(made_by, False, found))
+                self.findings.setdefault((made_by, False), Change(made_by, False, found))
 
     # ---- floats -----------------------------------------------------------------------------------
 
-    def _floats(self, op: AtenOp, step: Step) -> None:
+    def _floats(self, op: AtenOp, step: TracedOp) -> None:
         differs, rounded = rounded_beyond_result(op, step.given, self.range)
         if differs:
-            self.findings.setdefault((op, True), Finding(op, True, self.known[op.results[0]]))
+            self.findings.setdefault((op, True), Change(op, True, self.known[op.results[0]]))
         for result in op.results:
             if self.facts.kind(result).name == "f64":
                 self.known[result] = replace(self.known[result], rounded=rounded)

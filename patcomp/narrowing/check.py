@@ -13,7 +13,7 @@ from patcomp.ir.extents import argument_notes
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.xdsl import SSAValue, StringAttr
-from patcomp.narrowing.analysis import Facts, Finding, Ranges
+from patcomp.narrowing.analysis import Change, Facts, Ranges
 from patcomp.narrowing.ranges import Number
 from patcomp.narrowing.widths import Widths
 
@@ -29,11 +29,11 @@ class Narrowed:
 
     diagnostics: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """How large the numbers of int64 inputs may be, by graph and run-time name, where less than 32 bits have."""
+    """The largest numbers of the int64 inputs that may not use all 32 bits, by graph and run-time name."""
 
 
 def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
-    """Finds the 64-bit numbers of a module that may change in 32 bits.
+    """Find the 64-bit numbers of a module that may change in 32 bits.
 
     Raises:
         UnsupportedError: there are such numbers, and the user chose errors; the message lists all of them.
@@ -58,7 +58,7 @@ def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
     )
 
 
-def _problem(finding: Finding) -> Problem:
+def _problem(finding: Change) -> Problem:
     origin = next(iter(origins(finding.op.location)), None)
     place = (origin.node, origin.module_path, origin.source) if origin else ("", "", "")
     op = finding.op.target.data if isinstance(finding.op, CustomOp) else finding.op.name
@@ -66,7 +66,7 @@ def _problem(finding: Finding) -> Problem:
         message = "this float64 result may differ in float32 by more than its rounding"
         return Problem(message, op, *place, "convert with float64='keep' to compute in 64 bits")
     largest = max(finding.range.low, finding.range.high, key=abs)
-    message = f"this int64 result may not fit 32 bits, in which it is computed: it may be {_shown(largest)}"
+    message = f"this int64 result is computed in 32 bits and may not fit: it may be {_shown(largest)}"
     return Problem(message, op, *place, "convert with int64='keep' to compute in 64 bits")
 
 

@@ -35,15 +35,15 @@ class Range:
     low: Number
     high: Number
     rounded: bool = False
-    """Numbers of float64 that float32 holds only rounded."""
+    """Whether some are float64 numbers that float32 can only hold rounded."""
     saturated: bool = False
-    """Integers cast from floats: after narrowing, values that do not fit saturate."""
+    """Whether these integers were cast from floats: after narrowing, those that do not fit saturate."""
     size: bool = False
-    """A dynamic dimension, or a product of some."""
+    """Whether the number is a dynamic dimension, or a product of dynamic dimensions."""
 
     @property
     def point(self) -> Number | None:
-        """The only number; None where there are several."""
+        """The only number of the range; None if there are several."""
         return self.low if self.low == self.high else None
 
     def within(self, other: Range) -> bool:
@@ -188,7 +188,7 @@ def transfer(*ops: str) -> Callable[[Transfer], Transfer]:
 
 
 def span(candidates: Iterable[Number], like: Iterable[Range] = ()) -> Range:
-    """The range of some numbers; unknown where one is NaN. `rounded` if one of the ranges `like` is."""
+    """The range of some numbers, unknown if one is NaN. It is `rounded` if one of the ranges `like` is."""
     listed = list(candidates)
     rounded = any(each.rounded for each in like)
     if any(each != each for each in listed):
@@ -209,7 +209,7 @@ def converted(x: Range, source: str, target: str) -> Range:
     if target == "i1":
         return FALSE if x.point == 0 else TRUE if x.low > 0 or x.high < 0 else BOOL
     if target[:2] in ("si", "ui"):
-        if source[0] in "fb":  # float32 may have rounded up what the range was computed from
+        if source[0] in "fb":  # float32 may have rounded up the numbers from which the range was computed
             slack = [abs(bound) * 2**-18 for bound in (x.low, x.high)]
             whole = Range(_integer(x.low - slack[0]), _integer(x.high + slack[1]))
             return replace(whole, saturated=BIT_WIDTHS[target] == 64)

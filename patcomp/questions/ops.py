@@ -1,4 +1,4 @@
-"""Answers to the two questions of whoever debugs: where is this op from, and why did that rule not apply."""
+"""Answers for debugging: where an op comes from, and why a rule did not apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patcomp.patterns.match import Failure
 
 
 def name_of(op: Operation) -> str:
-    """An op as messages show it: `%mul = aten.mul.Tensor`, without the name where it has none."""
+    """An op as messages show it: `%mul = aten.mul.Tensor`, or `aten.mul.Tensor` if the result has no name."""
     hint = op.results[0].name_hint if op.results else None
     return f"%{hint} = {op.name}" if hint else op.name
 
@@ -26,7 +26,7 @@ def explain(op: Operation, catalog: Iterable[Rule] = ()) -> str:
 
     Args:
         op: the op.
-        catalog: the rules, by which the text can say where each is declared and what it does.
+        catalog: the rules; for those that made the op, the text says where each is declared and what it does.
     """
     known = {rule.name: rule for rule in catalog}
     made_by = rules(op.location)
@@ -37,7 +37,7 @@ def explain(op: Operation, catalog: Iterable[Rule] = ()) -> str:
         about = f" ({rule.source}): {rule.doc.splitlines()[0] if rule.doc else 'no description'}" if rule else ""
         lines.append(f"  made by rule {name}{about}")
     if not made_by:
-        lines.append("  no rule made it; it was imported as it is")
+        lines.append("  no rule made this op; the import did")
     lines.extend(f"  from {place}" for place in places)
     if not places:
         lines.append("  from an unknown place")
@@ -63,7 +63,7 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
     Args:
         rule: the rule, of a stage that rewrites the IR.
         scope: a module, graph, region or block.
-        target: what functions of rules build with.
+        target: the namespace with which functions of rules build ops.
         assumed: the names of the assumptions that hold.
     """
     best: tuple[Operation, Failure] | None = None
@@ -85,9 +85,9 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
                 f"{rule.name}: it {'matches' if rule.is_declarative else 'applies'} at {name_of(op)} ({describe(op)})"
             )
         if made.exhausted:
-            reasons[f"at {name_of(op)} the search was given up, it has too many operand orders to try"] = None
+            reasons[f"at {name_of(op)} the search stopped: there are too many operand orders to try"] = None
         elif made.failure is None:
-            reasons[f"at {name_of(op)} it {f'says: {made.reason}' if made.reason else 'gives no replacement'}"] = None
+            reasons[f"at {name_of(op)} it {f'says: {made.reason}' if made.reason else 'returns no replacement'}"] = None
         elif best is None or made.failure.depth > best[1].depth:
             best = (op, made.failure)
     if reasons:

@@ -33,11 +33,11 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
 
 
 def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()) -> str:
-    """Why a rule applied nowhere in a program: where it came closest, and what was missing there.
+    """Why a rule applied nowhere in a program: where it came closest, and what it lacked there.
 
     Args:
         rules: the rules of the conversion.
-        module_before: gives the program as a stage finds it, with the locations of its ops.
+        module_before: a function that returns the program before a stage, with the locations of its ops.
         name: the rule.
         assumed: the names of the assumptions of the conversion.
 
@@ -46,7 +46,7 @@ def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str,
     """
     rule = rules[name]
     if rule.stage is Stage.IMPORT:
-        return f"{name} takes {', '.join(rule.ops)} apart on import; the IR never has them"
+        return f"{name} is a decomposition: the import decomposes {', '.join(rule.ops)}, so the IR never has them"
     try:
         check_reach(rule)
     except RuleError as error:

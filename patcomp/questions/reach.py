@@ -1,4 +1,4 @@
-"""Whether a rule can fire at all: PyTorch has its ops, and its stage sees them."""
+"""Whether a rule can fire at all: PyTorch has its ops, and its stage rewrites their dialect."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
 
 
 COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_size.int"})
-"""The ops with complex tensors that the lower stage has: at the borders of the program."""
+"""The only ops with complex tensors that can be lowered; they stand at the inputs and outputs of a program."""
 
 
 class _Lowering:

@@ -1,4 +1,4 @@
-"""Normalize: one spelling for what means the same, on which composite patterns are written once."""
+"""Normalize: give equivalent ops one spelling, so that each composite needs only one pattern."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Stati
     for graph in module.graphs:
         for op in list(graph.walk()):
             if not isinstance(op, aten.AtenOp | CustomOp) or not op.results or op.name == "aten.complex":
-                continue  # the runtime has no complex constants; the parts of an empty value become some
+                continue  # the runtime has no complex constants; the parts of an empty value become constants
             if all(is_empty(result.type) for result in op.results):
                 _make_empty(op, module)
                 statistics.record("empty result", True, 0.0)

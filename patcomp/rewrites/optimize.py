@@ -44,8 +44,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
         _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
         _fold(graph, module, statistics)
         while _take_known_branches(graph, module, statistics):
-            _fold(graph, module, statistics)  # what computed with the result of a branch
-        # before the rules, so that one can tell from the values that two bounds are equal
+            _fold(graph, module, statistics)  # ops that use the result of a branch may now have constant operands
+        # before the rules, so that equal bounds of slices are the same value
         _removing("common subexpressions", graph, statistics, common_subexpressions)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
         _removing("common subexpressions", graph, statistics, common_subexpressions)

@@ -115,7 +115,7 @@ class Compilation:
     diagnostics: tuple[Problem, ...] = ()
     """The warnings of the stages."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """How large the numbers of int64 inputs may be, by graph and run-time name, where less than 32 bits have."""
+    """The largest numbers of the int64 inputs that may not use all 32 bits, by graph and run-time name."""
 
 
 def run_pipeline(

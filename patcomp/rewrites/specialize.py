@@ -35,7 +35,7 @@ from patcomp.rewrites.runtime.casts import keep_casts
 _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
 
 Argument = Attribute | int
-"""The type of an argument, or the number that it always is."""
+"""The new type of an argument, or the number that replaces the argument."""
 
 
 def specialize(
@@ -130,7 +130,7 @@ class _Specializer:
         elif op.regions:
             (region,) = op.regions
             block = self.block(region.block, dict(enumerate(operand.type for operand in operands)), values)
-            types, regions = _handed_on(block), [Region(block)]
+            types, regions = _yielded_types(block), [Region(block)]
         else:
             operands, types = self.fitting(op, operands)
         made = type(op).create(
@@ -144,7 +144,7 @@ class _Specializer:
         return (foldable(made) and fold(made, self.module)) or made.results
 
     def fitting(self, op: Operation, operands: list[SSAValue]) -> tuple[list[SSAValue], list[Attribute]]:
-        """The operands that an op takes, and its result types."""
+        """The operands of an op, cast where the op does not accept the new types, and its result types."""
         old = [result.type for result in op.results]
         if op.name == "coreai.write_handle":
             handle = operands[0].type
@@ -174,11 +174,11 @@ class _Specializer:
     def branches(self, op: Operation, values: Mapping[SSAValue, SSAValue]) -> tuple[list[Attribute], list[Region]]:
         """The result types and regions of an `if`: a result has the static sizes on which both branches agree."""
         blocks = [self.block(region.block, {}, values) if region.blocks else None for region in op.regions]
-        given = [_handed_on(block) for block in blocks if block is not None and block.last_op is not None]
+        given = [_yielded_types(block) for block in blocks if block is not None and block.last_op is not None]
         types = [_common(result.type, [branch[index] for branch in given]) for index, result in enumerate(op.results)]
         for block in blocks:
             if block is not None and block.last_op is not None:
-                _hand_on(block, types)
+                _yield_as(block, types)
         return types, [Region(block) if block is not None else Region() for block in blocks]
 
     def loop(
@@ -193,19 +193,19 @@ class _Specializer:
         carried = [operand.type for operand in operands]
         while True:
             condition = self.block(before, dict(enumerate(carried)), values)
-            forwarded = _handed_on(condition)[1:]
+            forwarded = _yielded_types(condition)[1:]
             body = self.block(after, dict(enumerate(forwarded)), values)
-            handed_on = _handed_on(body)
+            yielded = _yielded_types(body)
             stable = [
                 now if now in (then, general) else general
-                for now, then, general in zip(carried, handed_on, old, strict=True)
+                for now, then, general in zip(carried, yielded, old, strict=True)
             ]
             if stable == carried:
                 break
             carried = stable
             condition.erase(safe_erase=False)
             body.erase(safe_erase=False)
-        _hand_on(body, carried)
+        _yield_as(body, carried)
         starts = [_cast(operand, type_) for operand, type_ in zip(operands, carried, strict=True)]
         return starts, forwarded, [Region(condition), Region(body)]
 
@@ -222,16 +222,16 @@ class _Specializer:
             self.callees[key] = self.symbols.place(made, stem, self.caller, public="priv" not in graph.properties)
             self.graphs[self.callees[key]] = self.module.graph(self.callees[key])
         called = self.graphs[self.callees[key]]
-        return self.callees[key], _handed_on(called.regions[0].block)
+        return self.callees[key], _yielded_types(called.regions[0].block)
 
 
-def _handed_on(block: Block) -> list[Attribute]:
+def _yielded_types(block: Block) -> list[Attribute]:
     """The types of the values that a block's terminator yields."""
     assert block.last_op is not None
     return [operand.type for operand in block.last_op.operands]
 
 
-def _hand_on(block: Block, types: Sequence[Attribute]) -> None:
+def _yield_as(block: Block, types: Sequence[Attribute]) -> None:
     """Cast the values that a block's terminator yields to given types."""
     terminator = block.last_op
     assert terminator is not None

@@ -100,7 +100,7 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
     before = source.next_op if made_here else output
     with Builder(block, before=before, location=fused("state", [source])) as builder:
         stored = Value(content)
-        if content.type != type_:  # of a dynamic size that is known here
+        if content.type != type_:  # the content has a static size where the handle has a dynamic one
             stored = coreai.cast(stored, stored.element_type, result_type=type_)
         written = coreai.write_handle(handle, stored, token)
         if not read_again:

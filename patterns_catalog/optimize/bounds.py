@@ -1,4 +1,4 @@
-"""What a slice takes of a tensor, as bounds of each dimension, followed through other slices and through reshapes."""
+"""The bounds of slices in each dimension, composed with other slices and followed through reshapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESHAPES = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
 
 
 def producer(value: Value, *names: str) -> Operation | None:
-    """The op that computes a value, where it is one of these."""
+    """The op that computes a value, if it has one of these names; otherwise None."""
     owner = value.ssa.owner
     return owner if isinstance(owner, Operation) and owner.name in names else None
 
@@ -38,7 +38,7 @@ ALL = Bounds(0, END, 1)
 
 
 def bounds_of(op: Operation) -> list[Bounds] | None:
-    """The bounds of a `slice` or `slice_update` in each dimension; None where they are not understood."""
+    """The bounds of a `slice` or `slice_update` in each dimension; None if they cannot be analysed."""
     x, *vectors = map(Value, op.operands[:4])
     columns = [_entries(vector) for vector in vectors]
     if any(column is None or len(column) != x.rank for column in columns):
@@ -62,7 +62,7 @@ def _entries(vector: Value) -> list[Size] | None:
 
 
 def _resolved(bounds: Bounds, size: int | None) -> Bounds:
-    """Known bounds counted from the front where the size is known, and `ALL` where they cut nothing off."""
+    """Known bounds, counted from the front if the size is known; `ALL` if they select every element."""
     if not bounds.known or size is None or bounds.step < 0:  # type: ignore[operator]
         return bounds
     start, end, step = slice(*bounds).indices(size)  # type: ignore[misc]
@@ -71,7 +71,7 @@ def _resolved(bounds: Bounds, size: int | None) -> Bounds:
 
 
 def combined(c: Coreai, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:
-    """The bounds of `x[outer][inner]` in `x`, where `x[outer]` has a shape; None where they are not known."""
+    """The bounds of `x[outer][inner]` in `x`; None if they are not known. `shape` is the shape of `x[outer]`."""
     found = []
     for of_x, of_part, size in zip(outer, inner, shape, strict=True):
         if (bounds := _combined(c, of_x, of_part, size)) is None:
@@ -91,7 +91,7 @@ def _combined(c: Coreai, outer: Bounds, inner: Bounds, size: int | None) -> Boun
     if not taken or taken.step < 0:
         return None
     start = _plus(c, outer.start, outer.step * taken[0])
-    # the outer end is right for bounds that count from the end of `x` too, where the last position is -1
+    # the outer end is right also for bounds that count from the end of `x`, where the last position is -1
     end = outer.end if taken[-1] == size - 1 else _plus(c, outer.start, outer.step * taken[-1] + 1)
     return Bounds(start, end, outer.step * taken.step)
 
@@ -115,7 +115,7 @@ def _bounds_of_section(split: Operation, section: Value) -> list[Bounds] | None:
 
 
 def taken_from(c: Coreai, part: Value, x: Value) -> list[Bounds] | None:
-    """The bounds in `x` of a value that slices and splits, one after the other, took of it; None for another value."""
+    """The bounds in `x` of a part that a chain of slices and splits takes of `x`; None for other values."""
     if part == x:
         return [ALL] * x.rank
     cut = producer(part, "coreai.slice", "coreai.split")
@@ -138,7 +138,7 @@ def columns(bounds: Sequence[Bounds]) -> tuple[list[Size], list[Size], list[Size
 
 
 def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | None:
-    """Which dimensions become which in a reshape, without those of size 1; None where it cannot be told."""
+    """The groups of dimensions that a reshape maps to each other, without those of size 1; None if they are unknown."""
     from_, to = ([axis for axis, size in enumerate(shape) if size != 1] for shape in (before, after))
     groups: list[tuple[list[int], list[int]]] = []
     while from_ and to:
@@ -162,16 +162,16 @@ def _size(shape: Shape, axes: list[int]) -> int | None:
 def reshaped(
     bounds: Sequence[Bounds], part: Shape, before: Shape, after: Shape
 ) -> tuple[list[Bounds], list[int | None]] | None:
-    """The same elements after a reshape of the tensor that a slice is taken of.
+    """The bounds that select the same elements after the sliced tensor is reshaped.
 
     Args:
-        bounds: what is taken before the reshape.
-        part: the shape of what is taken.
+        bounds: the bounds of the slice before the reshape.
+        part: the shape of the slice.
         before: the shape of the tensor.
         after: its shape after the reshape.
 
     Returns:
-        The bounds after the reshape and the shape of what is taken then; None where no bounds take these elements.
+        The bounds and the shape of the slice after the reshape; None if no bounds select these elements.
     """
     groups = _groups(before, after)
     units = [(bounds[axis], part[axis]) for axis, size in enumerate(before) if size == 1]

@@ -1,8 +1,8 @@
-"""Slices of slices as one slice, and writes into a slice of a view as one update of the tensor that is viewed.
+"""Merge slices of slices into one slice, and writes into a slice of a view into one update of the viewed tensor.
 
-PyTorch makes a write in place, `cache[1].narrow(2, i, n).copy_(new)`, functional with one update for each view: of the
-rows in the layer, then of the layer in the cache. Each copies its whole base. One update of the cache only touches the
-new rows.
+PyTorch makes a write in place, `cache[1].narrow(2, i, n).copy_(new)`, functional with one update for each view:
+the rows in the layer, then the layer in the cache. Each update copies its whole base. One update of the cache only
+touches the new rows.
 
 These rules are procedural because a pattern cannot compare bounds: equal ones may be spelled differently (-2 or 4 of 6,
 the end as the size or a larger number, a vector or scalars joined by `concat`), and there may be any number of views
@@ -37,7 +37,7 @@ _BOUNDS = ("start_indices", "end_indices", "strides")
     example("4x6x5xf32", "2x5xf32", program=lambda _, x, v: x.select_scatter(x[1].slice_scatter(v, 0, 2, 4), 0, 1)),
 ])  # fmt: skip
 def merge_updates(op: OpView, c: Coreai) -> Value | None:
-    "update(x, update(x[a], v, b), a) is update(x, v, a of b); the update of everything is the new value"
+    "update(x, update(x[a], v, b), a) -> update(x, v, a[b]); an update of all of x -> the new value"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
     x, update = op.input, op.update
     outer = bounds_of(op.operation)
@@ -56,7 +56,7 @@ def merge_updates(op: OpView, c: Coreai) -> Value | None:
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(-v, 0, 2, 4).slice_scatter(v, 0, 2, 4)),
 ])  # fmt: skip
 def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
-    "update(update(x, v, a), w, a) is update(x, w, a)"
+    "update(update(x, v, a), w, a) -> update(x, w, a)"
     before, outer = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
     if before is None or outer is None or bounds_of(before) != outer:
         return None
@@ -67,8 +67,8 @@ def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(v, 0, 2, 4)[2:4]),
 ])  # fmt: skip
 def slice_of_update(op: OpView, c: Coreai) -> Value | None:
-    "update(x, v, a)[a] is v"
-    op.ignore(*_BOUNDS, because="they are those of the update")
+    "update(x, v, a)[a] -> v"
+    op.ignore(*_BOUNDS, because="they equal those of the update")
     before, taken = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
     if before is None or taken is None or bounds_of(before) != taken:
         return None
@@ -80,7 +80,7 @@ def slice_of_update(op: OpView, c: Coreai) -> Value | None:
     example("4x6x5xf32", program=lambda _, x: x[1][2:4]), example("9x5xf32", program=lambda _, x: x[1:8:2][1:]),
 ])  # fmt: skip
 def merge_slices(op: OpView, c: Coreai) -> Value | None:
-    "x[a][b] is x[a of b], also where a reshape stands between that keeps dimensions and adds or drops ones of size 1"
+    "x[a][b] -> x[a[b]], also through a reshape between them that only adds or drops dimensions of size 1"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
     part, inner, shape = op.input, bounds_of(op.operation), op.result.shape
     view = producer(part, *RESHAPES)
@@ -104,7 +104,7 @@ def merge_slices(op: OpView, c: Coreai) -> Value | None:
     example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
 ])  # fmt: skip
 def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
-    "the reshape of update(y, v, b) is update(x, the reshape of v, b), where y is x in another shape"
+    "reshape(update(y, v, b)) -> update(x, reshape(v), b) where y is a reshape of x"
     op.ignore(*op.arguments[1:], because="the result type has the shape")
     update = producer(op.input, "coreai.slice_update")
     if update is None or (bounds := bounds_of(update)) is None:
@@ -124,20 +124,20 @@ def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
 
 
 def _is_nested(value: Value) -> bool:
-    """Whether a new value is itself an update. It has to become one with the outer update first, while both still
-    write to the same view."""
+    """Whether a new value is itself an update. Other rules merge it with the outer update first, while both still write
+    to the same view."""
     while (view := producer(value, *RESHAPES, "coreai.transpose")) is not None:
         value = Value(view.operands[0])
     return producer(value, "coreai.slice_update") is not None
 
 
 def _certain(view: Operation) -> bool:
-    """Whether the types of a reshape tell which dimensions become which: at most one is dynamic, or axes say it."""
+    """Whether the types of a reshape determine which dimensions it maps: at most one is dynamic, or its axes tell."""
     return view.name != "coreai.reshape" or Value(view.results[0]).shape.count(None) <= 1
 
 
 def _viewed(c: Coreai, view: Operation, x: Value, shape: Shape) -> Value | None:
-    """A part of the tensor that a view reshapes, reshaped likewise; None where several of its sizes are dynamic."""
+    """A part of the tensor that a view reshapes, reshaped in the same way; None if several sizes are dynamic."""
     if view.name != "coreai.reshape":
         made: Value = getattr(c, view.name.removeprefix("coreai."))(x, Value(view.operands[1]))
         return made
@@ -150,7 +150,7 @@ def _viewed(c: Coreai, view: Operation, x: Value, shape: Shape) -> Value | None:
     example("6x5xf32", "6x2xf32", program=lambda _, x, v: x.t().slice_scatter(v.t(), 0, 1, 3).t()),
 ])  # fmt: skip
 def transpose_of_update(op: OpView, c: Coreai) -> Value | None:
-    "the transpose of update(y, v, b) is update(x, the transpose of v, b), where y is x transposed the other way"
+    "transpose(update(y, v, b)) -> update(x, transpose(v), b) where y is transpose(x)"
     permutation, update = constant_integers(op.permutation.ssa), producer(op.input, "coreai.slice_update")
     if update is None or permutation is None or (bounds := bounds_of(update)) is None:
         return None

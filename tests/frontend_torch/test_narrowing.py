@@ -65,6 +65,10 @@ SILENT: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "casts to float64 and back": (lambda x: (x.double().relu() > 0.5, x.double().float()), (X,)),
     "one rounding": (lambda x: ((x.double() + 1e9).float(), (x.double() * 0.1).float()), (X,)),
     "products of float64": (lambda x: (x.double() * x / 3).abs().sqrt().float(), (X,)),
+    "float64 that is written at positions": (
+        lambda x: x.double().index_put((IDS[0, 1::2] // 4,), x[:2].double() * 0.1).float(),
+        (X,),
+    ),
     "positive sums of float64": (lambda x: (x.double().square() + 1e-6).rsqrt().float(), (X,)),
 }
 
@@ -93,6 +97,11 @@ NAMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], list[str]]]
         ["while_loop_body_graph_0_mul"],
     ),
     "a sum of float64": (lambda x: x.double().sum().float(), (X,), ["sum_1"]),
+    "sums of float64 at positions": (
+        lambda x: x.double().index_put((IDS[0, 1::2] // 4,), x[:2].double() * 0.1, accumulate=True).float(),
+        (X,),
+        ["index_put"],
+    ),
     "a difference of what was rounded": (lambda x: (x.double() * 0.1 - 0.05).float(), (X,), ["sub"]),
     "a function of what was rounded": (lambda x: (x.double() * 1e3).sin().float(), (X,), ["sin"]),
     "a function of a rounded product": (lambda x: (x.double() * 0.1).exp().float(), (X,), ["exp"]),
@@ -117,7 +126,7 @@ def test_a_warning_names_all_kinds_once_and_the_first_places() -> None:
 
     integers, floats = found(function, IDS)
     assert str(integers).startswith(
-        "this int64 result may not fit 32 bits, in which it is computed: it may be about -3.2e+09 "
+        "this int64 result is computed in 32 bits and may not fit: it may be about -3.2e+09 "
         "(op aten.mul.Tensor, node %mul, at "
     )
     assert "3 more such places:\n        op aten.mul.Tensor, node %mul_1" in str(integers)

@@ -95,9 +95,7 @@ def test_explain_of_an_imported_op_and_finding_by_line():
     g = _graph()
     (op,) = find(g.block, "model.py:10")
     assert explain(op) == (
-        "%to_copy = aten._to_copy\n"
-        "  no rule made it; it was imported as it is\n"
-        "  from %_to_copy_0 in layer at model.py:10"
+        "%to_copy = aten._to_copy\n  no rule made this op; the import did\n  from %_to_copy_0 in layer at model.py:10"
     )
     assert find(g.block, "_to_copy_0") == [op]
     assert find(g.block, "nothing") == []
