@@ -72,19 +72,23 @@ class Problem:
     advice: str = ""
     """What the user can do; code to paste may follow after an empty line."""
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """The place in the model: `op aten.add, node %add, in module layer, at model.py:3`."""
         places = [
             f"op {self.op}" if self.op else "",
             f"node %{self.node}" if self.node else "",
             f"in module {self.module_path}" if self.module_path else "",
             f"at {self.source}" if self.source else "",
         ]
-        where = ", ".join(place for place in places if place)
+        return ", ".join(filter(None, places))
+
+    def __str__(self) -> str:
         words, _, code = self.advice.partition("\n\n")
         return "".join(
             [
                 self.message,
-                f" ({where})" if where else "",
+                f" ({self.place})" if self.place else "",
                 textwrap.indent(f"\n{words}", "      ") if words else "",
                 f"\n\n{code}\n" if code else "",
             ]
@@ -95,13 +99,16 @@ class ConversionWarning(UserWarning):
     """A converted program has a property that its user may not expect; `program.diagnostics` has the same facts."""
 
 
+def _numbered(headline: str, problems: Iterable[Problem]) -> str:
+    return "\n".join([headline, *(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))])
+
+
 class UnsupportedError(PatcompError, ValueError):
     """The program cannot be converted; `problems` lists every reason."""
 
     def __init__(self, headline: str, problems: Sequence[Problem]):
         self.problems = tuple(problems)
-        lines = [f"  {i}. {problem}" for i, problem in enumerate(self.problems, 1)]
-        super().__init__("\n".join([headline, *lines]))
+        super().__init__(_numbered(headline, problems))
 
 
 class VerifyError(PatcompError, ValueError):
@@ -114,7 +121,6 @@ class VerifyError(PatcompError, ValueError):
 
     def __init__(self, headline: str, problems: Sequence[Problem] = ()):
         self.problems = tuple(problems)
-        lines = [f"  {i}. {problem}" for i, problem in enumerate(self.problems[: self.SHOWN], 1)]
-        if len(self.problems) > self.SHOWN:
-            lines.append(f"  and {len(self.problems) - self.SHOWN} more")
-        super().__init__("\n".join([headline, *lines]))
+        more = len(self.problems) - self.SHOWN
+        shown = _numbered(headline, self.problems[: self.SHOWN])
+        super().__init__(shown + (f"\n  and {more} more" if more > 0 else ""))

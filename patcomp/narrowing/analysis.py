@@ -1,12 +1,12 @@
 """Narrowing: which 64-bit numbers may change when they are computed in 32 bits. Runs before the lower stage.
 
 Integers: the ranges of `ranges.py` are propagated from the arguments of each graph to its results. An op whose result
-may not fit 32 bits is a finding if the overflow can affect an output. Sums, products and similar ops in 32 bits are
+may not fit 32 bits is a `Change` if the overflow can affect an output. Sums, products and similar ops in 32 bits are
 right modulo 2**32, so only other uses (a comparison, a division, a cast to floats, an output) depend on the lost bits.
 A use as an index or size does not, because valid ones fit.
 
 Floats: float32 results differ from float64 only by one rounding each, as long as numbers are moved, compared before any
-rounding, or multiplied. An op that may turn the rounding of its operands into a larger error is a finding.
+rounding, or multiplied. An op that may turn the rounding of its operands into a larger error is a `Change`, too.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Facts:
         self.kinds: dict[int, Kind] = {}
         self.constants: dict[SSAValue, Range] = {}
         self.needed: set[SSAValue] = set()
-        self.steps: dict[Block, list[TracedOp]] = {}
+        self.ops: dict[Block, list[TracedOp]] = {}
         for graph in module.graphs:
             self._read(graph.regions[0].block)
 
@@ -111,7 +111,7 @@ class Facts:
 
     def _read(self, block: Block) -> None:
         """List the ops from which 64-bit numbers are computed, as far back as there are transfer functions."""
-        steps: list[TracedOp] = []
+        traced: list[TracedOp] = []
         op = block.last_op
         while op is not None:
             for region in op.regions:
@@ -123,13 +123,13 @@ class Facts:
                 or any(self.kind(value).narrowed for value in values)
                 or not self.needed.isdisjoint(op.results)
             ):
-                steps.append(self._step(op, values))
+                traced.append(self._traced(op, values))
                 if op.regions or op.name in TRANSFER:
                     self.needed.update(op.operands)
             op = op.prev_op
-        self.steps[block] = steps[::-1]
+        self.ops[block] = traced[::-1]
 
-    def _step(self, op: Operation, values: Sequence[SSAValue]) -> TracedOp:
+    def _traced(self, op: Operation, values: Sequence[SSAValue]) -> TracedOp:
         given = op.arguments_by_name() if isinstance(op, AtenOp) else {}
         wide = self.widths.float64 != "keep" and any(
             self.kind(value).name in ("f64", "complex<f64>") for value in values
@@ -173,7 +173,7 @@ class Facts:
 
 
 class Ranges:
-    """The ranges of a module's values, and the findings.
+    """The ranges of a module's values, and the changes.
 
     Args:
         inputs: the limits of the magnitudes of the free int64 inputs.
@@ -182,7 +182,7 @@ class Ranges:
     def __init__(self, facts: Facts, inputs: Mapping[SSAValue, int]):
         self.facts, self.inputs = facts, inputs
         self.known: dict[SSAValue, Range] = {}
-        self.findings: dict[tuple[Operation, bool], Change] = {}
+        self.changes: dict[tuple[Operation, bool], Change] = {}
         self.seen: dict[tuple[SSAValue, bool], bool] = {}
         for graph in facts.module.graphs:
             block = graph.regions[0].block
@@ -207,14 +207,14 @@ class Ranges:
 
     def block(self, block: Block) -> None:
         """Follows the ranges through a block."""
-        for step in self.facts.steps[block]:
-            op = step.op
+        for traced in self.facts.ops[block]:
+            op = traced.op
             if isinstance(op, AtenOp):
-                self._aten(op, step)
+                self._aten(op, traced)
             elif op.regions:
                 self._nested(op)
             elif op.name == "coreai.cast":
-                source, target = Value(op.operands[0]), step.results[0]
+                source, target = Value(op.operands[0]), traced.results[0]
                 cast = converted(self.range(source), source.dtype, target.dtype)
                 self.known[target.ssa] = self._settled(op, target, cast)
             else:
@@ -222,17 +222,17 @@ class Ranges:
                     if self.facts.kind(result).is_narrowed_integer:
                         self.known[result] = self.facts.nominal(result)
 
-    def _aten(self, op: AtenOp, step: TracedOp) -> None:
-        found = step.function(RangedOp(step.given, step.results, self.range)) if step.function else ()
+    def _aten(self, op: AtenOp, traced: TracedOp) -> None:
+        found = traced.function(RangedOp(traced.given, traced.results, self.range)) if traced.function else ()
         ranges = [found] if isinstance(found, Range) else found
-        for index, result in enumerate(step.results):
+        for index, result in enumerate(traced.results):
             each = ranges[index] if index < len(ranges) else self.facts.kind(result.ssa).range
             self.known[result.ssa] = self._settled(op, result, each)
-        if step.has_floats:
-            self._floats(op, step)
+        if traced.has_floats:
+            self._floats(op, traced)
 
     def _settled(self, op: Operation, result: Value, found: Range) -> Range:
-        """The range of a result after wrapping to its type; records a finding if it may not fit 32 bits."""
+        """The range of a result after wrapping to its type; records a change if it may not fit 32 bits."""
         kind = self.facts.kind(result.ssa)
         if kind.name[0] in "fbc":
             clipped = found.clipped(kind.range)
@@ -243,7 +243,7 @@ class Ranges:
             return found
         found = found.clipped(bound_by_use(result.ssa))
         if not found.within(kind.narrow) and self._is_seen(result.ssa, found.saturated):
-            self.findings.setdefault((op, False), Change(op, False, found))
+            self.changes.setdefault((op, False), Change(op, False, found))
             return self.facts.nominal(result.ssa)
         return found
 
@@ -322,14 +322,14 @@ class Ranges:
             grows = not found.within(Range(carried.low - STEP, carried.high + STEP))
             if grows and self.facts.kind(argument).is_narrowed_integer:
                 made_by = value.owner if isinstance(value.owner, Operation) else op
-                self.findings.setdefault((made_by, False), Change(made_by, False, found))
+                self.changes.setdefault((made_by, False), Change(made_by, False, found))
 
     # ---- floats -----------------------------------------------------------------------------------
 
-    def _floats(self, op: AtenOp, step: TracedOp) -> None:
-        differs, rounded = rounded_beyond_result(op, step.given, self.range)
+    def _floats(self, op: AtenOp, traced: TracedOp) -> None:
+        differs, rounded = rounded_beyond_result(op, traced.given, self.range)
         if differs:
-            self.findings.setdefault((op, True), Change(op, True, self.known[op.results[0]]))
+            self.changes.setdefault((op, True), Change(op, True, self.known[op.results[0]]))
         for result in op.results:
             if self.facts.kind(result).name == "f64":
                 self.known[result] = replace(self.known[result], rounded=rounded)

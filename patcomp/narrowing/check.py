@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.extents import argument_notes
-from patcomp.ir.locations import origins
+from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.xdsl import SSAValue, StringAttr
 from patcomp.narrowing.analysis import Change, Facts, Ranges
@@ -44,9 +44,9 @@ def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
     inputs = facts.free_inputs()
     analysis = Ranges(facts, inputs)
     found: dict[bool, dict[tuple[str, str, str], Problem]] = {False: {}, True: {}}
-    for finding in analysis.findings.values():
-        problem = _problem(finding)  # a decomposed node may have several
-        found[finding.is_float].setdefault((problem.node, problem.module_path, problem.source), problem)
+    for change in analysis.changes.values():
+        problem = _problem(change)  # a decomposed node may have several
+        found[change.is_float].setdefault((problem.node, problem.module_path, problem.source), problem)
     errors = {False: widths.int64 == "error", True: widths.float64 == "error"}
     if refused := [
         problem for is_float, problems in found.items() if errors[is_float] for problem in problems.values()
@@ -58,16 +58,14 @@ def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
     )
 
 
-def _problem(finding: Change) -> Problem:
-    origin = next(iter(origins(finding.op.location)), None)
-    place = (origin.node, origin.module_path, origin.source) if origin else ("", "", "")
-    op = finding.op.target.data if isinstance(finding.op, CustomOp) else finding.op.name
-    if finding.is_float:
+def _problem(change: Change) -> Problem:
+    name = change.op.target.data if isinstance(change.op, CustomOp) else None
+    if change.is_float:
         message = "this float64 result may differ in float32 by more than its rounding"
-        return Problem(message, op, *place, "convert with float64='keep' to compute in 64 bits")
-    largest = max(finding.range.low, finding.range.high, key=abs)
+        return problem_at(change.op, message, "convert with float64='keep' to compute in 64 bits", name=name)
+    largest = max(change.range.low, change.range.high, key=abs)
     message = f"this int64 result is computed in 32 bits and may not fit: it may be {_shown(largest)}"
-    return Problem(message, op, *place, "convert with int64='keep' to compute in 64 bits")
+    return problem_at(change.op, message, "convert with int64='keep' to compute in 64 bits", name=name)
 
 
 def _shown(value: Number) -> str:
@@ -81,13 +79,10 @@ def _summary(problems: list[Problem]) -> Problem:
     first, *others = problems
     if not others:
         return first
-    where = [str(Problem("", each.op, each.node, each.module_path, each.source)).strip(" ()") for each in others]
-    listed = "\n".join(f"  {place}" for place in where[: SHOWN - 1])
-    more = f"\n  and {len(where) - SHOWN + 1} more" if len(where) >= SHOWN else ""
-    return Problem(
-        first.message, first.op, first.node, first.module_path, first.source,
-        f"{len(others)} more such {'places' if len(others) > 1 else 'place'}:\n{listed}{more}\n{first.advice}",
-    )  # fmt: skip
+    listed = "\n".join(f"  {each.place}" for each in others[: SHOWN - 1])
+    more = f"\n  and {len(others) - SHOWN + 1} more" if len(others) >= SHOWN else ""
+    places = "places" if len(others) > 1 else "place"
+    return replace(first, advice=f"{len(others)} more such {places}:\n{listed}{more}\n{first.advice}")
 
 
 # ---- how large inputs may be ----------------------------------------------------------------------
@@ -97,7 +92,7 @@ def _limits(facts: Facts, analysis: Ranges, inputs: Mapping[SSAValue, int]) -> d
     """The largest numbers of the free inputs for which nothing else may overflow."""
 
     def holds(limits: Mapping[SSAValue, int]) -> bool:
-        return Ranges(facts, limits).findings.keys() == analysis.findings.keys()
+        return Ranges(facts, limits).changes.keys() == analysis.changes.keys()
 
     if not inputs or holds(_at_least(_LARGEST + 1, inputs, inputs)):
         return {}
