@@ -4,6 +4,7 @@ program = TorchConverter().add_exported_program(exported).to_coreai()
 program.save_asset("model.aimodel")
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import (
@@ -73,30 +74,24 @@ __all__ = [
 ]
 
 _LAZY = {
-    "TorchConverter": "patcomp.frontend_torch",
-    "TorchMetalKernel": "patcomp.frontend_torch",
-    "MetalParameter": "patcomp.frontend_torch",
-    "composite": "patcomp.frontend_torch.reference",
-    "get_decomp_table": "patcomp.frontend_torch",
-    "get_operand": "patcomp.frontend_torch",
-    "get_operands": "patcomp.frontend_torch",
-    "supports": "patcomp.frontend_torch",
-    "ExternalizeSpec": "patcomp.frontend_torch",
-    "mark_for_externalization": "patcomp.frontend_torch",
-    "_patch_model_for_externalization": "patcomp.frontend_torch.externalization.externalize",
-    "_subexport_and_restore": "patcomp.frontend_torch.externalization.externalize",
-    "AIProgram": "patcomp.emit.program",
-    "Asset": "patcomp.emit.asset",
-    "load": "patcomp.emit.asset",
-    "Verification": "patcomp.ir.evaluate",
-    "generate_composite_decl": "patcomp.ir.graphs",
-}
+    "patcomp.emit.asset": ("Asset", "load"),
+    "patcomp.emit.program": ("AIProgram",),
+    "patcomp.frontend_torch": (
+        "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
+        "get_operands", "mark_for_externalization", "supports",
+    ),
+    "patcomp.frontend_torch.externalization.externalize": (
+        "_patch_model_for_externalization", "_subexport_and_restore",
+    ),
+    "patcomp.frontend_torch.reference": ("composite",),
+    "patcomp.ir.evaluate": ("Verification",),
+    "patcomp.ir.graphs": ("generate_composite_decl",),
+}  # fmt: skip
+"""The names that a module is imported for when they are first used: tools for IR text start without torch."""
 
 
 def __getattr__(name: str) -> Any:
-    # tools on IR text import patcomp without paying for torch
-    if name in _LAZY:
-        from importlib import import_module
-
-        return getattr(import_module(_LAZY[name]), name)
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'patcomp' has no attribute {name!r}")
