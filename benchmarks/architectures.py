@@ -88,9 +88,6 @@ def _raft() -> Example:
     import torch
     from torchvision.models.optical_flow import raft_small
 
-    def last(flows: Any) -> Any:
-        return flows[-1]
-
     class Flow(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -99,7 +96,7 @@ def _raft() -> Example:
         def forward(self, first: torch.Tensor, second: torch.Tensor) -> Any:
             return self.model(first, second, num_flow_updates=2)
 
-    return _selecting(Flow(), last, torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128))
+    return _selecting(Flow(), lambda flows: flows[-1], torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128))
 
 
 def _pyramid() -> Example:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._decomp import global_decomposition_table
 from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
+from torch._ops import OperatorBase, OpOverload, OpOverloadPacket
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -34,7 +34,6 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "FloorDiv",
-    "HigherOrderOperator",
     "Mod",
     "OpOverload",
     "OpOverloadPacket",

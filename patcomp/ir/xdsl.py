@@ -15,14 +15,12 @@ from xdsl.dialects.builtin import (
     BoolAttr,
     Builtin,
     BytesAttr,
-    CallSiteLoc,
     ComplexType,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     DenseResourceAttr,
     DictionaryAttr,
     FileLineColLoc,
-    FixedBitwidthType,
     Float4E2M1FNType,
     Float8E4M3FNType,
     Float8E5M2Type,
@@ -33,7 +31,6 @@ from xdsl.dialects.builtin import (
     FloatAttr,
     FunctionType,
     FusedLoc,
-    IndexType,
     IntAttr,
     IntegerAttr,
     IntegerType,
@@ -69,7 +66,6 @@ from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
     IRDLOperation,
-    attr_def,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -79,14 +75,12 @@ from xdsl.irdl import (
     result_def,
     traits_def,
     var_operand_def,
-    var_region_def,
     var_result_def,
 )
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import (
-    HasParent,
     IsolatedFromAbove,
     IsTerminator,
     Pure,

@@ -10,7 +10,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue
-from patcomp.narrowing.op_groups import VIEWS
+from patcomp.narrowing.op_groups import VIEWS, aten
 from patcomp.narrowing.ranges import LONGEST, UNKNOWN, Range
 
 POSITIONS = frozenset(
@@ -22,6 +22,8 @@ POSITIONS = frozenset(
 """The arguments that are indices or sizes, by their names in PyTorch's schemas."""
 
 _SIZES = ("size", "repeats", "split_sizes")
+_ALONG_DIM = aten("gather index_select scatter.src scatter.value scatter_add")
+_BY_TENSORS = aten("_index_put_impl _unsafe_index_put index.Tensor index_put")
 
 
 def holds(argument: Any, value: SSAValue) -> bool:
@@ -76,11 +78,9 @@ def _valid(op: Operation, value: SSAValue) -> Range | None:
         return Range(0, LONGEST, size=True)
     if op.name == "aten.embedding" and holds(given["indices"], value):
         return _below(given["weight"], 0)
-    if op.name in ("aten.gather", "aten.index_select") and holds(given["index"], value):
+    if op.name in _ALONG_DIM and holds(given["index"], value):
         return _below(given["self"], given["dim"])
-    if op.name in ("aten.scatter.src", "aten.scatter.value", "aten.scatter_add") and holds(given["index"], value):
-        return _below(given["self"], given["dim"])
-    if op.name in ("aten.index.Tensor", "aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put"):
+    if op.name in _BY_TENSORS:
         masks = any(isinstance(index, Value) and index.dtype == "i1" for index in given["indices"])
         for axis, index in enumerate(given["indices"]):
             if holds(index, value) and not masks:  # a mask may stand for several axes
