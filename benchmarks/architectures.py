@@ -363,7 +363,7 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
 
 
 def measure(source: str, name: str) -> Result:
-    """Builds, exports, converts and runs one architecture."""
+    """Build, export, convert and run one architecture."""
     prepare()
     import torch
 
@@ -448,7 +448,7 @@ def _cells(row: Result) -> list[str]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", action="store_true", help="write the table to docs/further-architectures.md")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these architectures")

@@ -17,7 +17,7 @@ from model import exported_llama
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     layers, repeat = map(int, sys.argv[1:3])
     best = nodes = 0.0
     for _ in range(repeat):

@@ -41,7 +41,7 @@ def measured(work: Callable[[], Any], repeat: int = 5) -> float:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=16)
     exported = exported_llama(parser.parse_args().layers, get_decomp_table())

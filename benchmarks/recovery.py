@@ -62,7 +62,7 @@ class Recovery:
 
 
 def measure(name: str, attention: str) -> Recovery:
-    """Converts and runs one architecture."""
+    """Convert and run one architecture."""
     prepare()
     from patcomp import TorchConverter
     from patcomp.errors import UnsupportedError
@@ -255,7 +255,7 @@ def _listed(found: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", action="store_true", help="write the table to docs/recovered-composites.md")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these architectures")

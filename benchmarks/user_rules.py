@@ -85,7 +85,7 @@ def seconds(exported: Any, catalog: list[RuleSet]) -> float:
 
 
 def main() -> None:
-    """Prints the times and their ratio."""
+    """Print the times and their ratio."""
     from benchmarks.model import exported_llama
 
     parser = argparse.ArgumentParser(description=__doc__)

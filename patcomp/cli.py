@@ -28,7 +28,7 @@ def options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Converts PyTorch programs to Core AI."""
+    """Convert PyTorch programs to Core AI."""
 
 
 catalog_app = typer.Typer(help="Inspect the catalog of rules.", no_args_is_help=True, rich_markup_mode=None)
@@ -52,7 +52,7 @@ rule_app.command("test")(rule.check_rules)
 
 
 def main() -> None:
-    """Runs the command line; an error is one message on standard error.
+    """Run the command line; an error is one message on standard error.
 
     Exit codes: 0 for success, 1 for findings or an error, 2 for wrong usage.
     """

@@ -32,7 +32,7 @@ def list_rules(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/catalog.md.")] = False,
     catalog: Catalogs = None,
 ) -> None:
-    """Lists every rule: name, stage, matched ops, place of declaration and description."""
+    """List every rule: name, stage, matched ops, place of declaration and description."""
     from patcomp.patterns import Stage
 
     rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
@@ -52,7 +52,7 @@ def show_rule(
     name: Annotated[str, typer.Argument(help="The rule's name, as `patcomp catalog list` shows it.")],
     catalog: Catalogs = None,
 ) -> None:
-    """Shows one rule: its description, what it matches, its examples, its conditions."""
+    """Show one rule: its description, what it matches, its examples, its conditions."""
     rules = rules_with(catalog)
     try:
         rule = rules[name]
@@ -75,7 +75,7 @@ def show_rule(
 
 
 def check_catalog(catalog: Catalogs = None) -> None:
-    """Checks the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
+    """Check the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
     from patcomp.patterns import collect
     from patcomp.proof.selftest import self_tests
     from patcomp.questions.reach import check_reach
@@ -99,7 +99,7 @@ def list_composites(
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/composites.md.")] = False,
     catalog: Catalogs = None,
 ) -> None:
-    """Lists every composite: declaration, formula, how many rules recover it."""
+    """List every composite: declaration, formula, how many rules recover it."""
     from patcomp.commands.composites_page import composites_page, recovered_by
 
     rules = rules_with(catalog)
@@ -137,7 +137,7 @@ def ops(
     ] = "*",
     markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
 ) -> None:
-    """Lists the supported PyTorch ops: how they are converted, element types, ranks and limits."""
+    """List the supported PyTorch ops: how they are converted, element types, ranks and limits."""
     from patcomp.commands.ops_page import ops_page, ranks_text
     from patcomp.frontend_torch.op_names import overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares

@@ -56,7 +56,7 @@ def say(message: str) -> None:
 
 
 def quiet() -> None:
-    """Hides warnings that PyTorch's export raises about itself."""
+    """Hide warnings that PyTorch's export raises about itself."""
     import warnings
 
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)

@@ -40,7 +40,7 @@ def convert(
     ] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
-    """Converts a model and writes it as an asset, as text, or both; reports the steps on standard error."""
+    """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
     from patcomp import TorchConverter
     from patcomp.commands.tables import composites_line, stage_table
 
@@ -105,7 +105,7 @@ def demo(
         "out/demo"
     ),
 ) -> None:
-    """Converts a small Llama of transformers and shows the stages, composites and numbers."""
+    """Convert a small Llama of transformers, and show the stages, composites and numbers."""
     quiet()
     from patcomp.commands.demo import run_demo
 
@@ -120,7 +120,7 @@ def explain(
     catalog: Catalogs = None,
     train: Train = False,
 ) -> None:
-    """Shows which rules made an op of the converted program, and the model's nodes and lines that it comes from."""
+    """Show which rules made an op of the converted program, and the model's nodes and lines that it comes from."""
     print(convert_model(model, modules, catalog, train=train).explain(what))
 
 
@@ -131,5 +131,5 @@ def why_not(
     catalog: Catalogs = None,
     train: Train = False,
 ) -> None:
-    """Shows where a rule came closest to matching, and what prevented the match."""
+    """Show where a rule came closest to matching, and what prevented the match."""
     print(convert_model(model, modules, catalog, train=train).why_not(rule))

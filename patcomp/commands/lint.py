@@ -33,7 +33,7 @@ def lint_catalog(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Lists suspicious rules; with --catalog, only those of the given catalogs."""
+    """List suspicious rules; with --catalog, only those of the given catalogs."""
     from patterns_catalog.explained import EXPLAINED
 
     quiet()

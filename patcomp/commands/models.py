@@ -160,7 +160,7 @@ class _Reasons(logging.Filter):
         self.last: BaseException | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drops the record and keeps its exception."""
+        """Drop the record and keep its exception."""
         if record.exc_info and record.exc_info[1] is not None:
             self.last = record.exc_info[1]
         return False

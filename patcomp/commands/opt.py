@@ -36,7 +36,7 @@ def opt(
     ] = False,
     catalog: Catalogs = None,
 ) -> None:
-    """Parses and verifies a text, runs the named stages on it, and prints the result."""
+    """Parse and verify a text, run the named stages on it, and print the result."""
     from patcomp.rewrites.pipeline import STAGES
 
     stages = {stage.name: stage for stage in STAGES}

@@ -26,7 +26,7 @@ def new_rule(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default NAME.py.")] = None,
     modules: Modules = None,
 ) -> None:
-    """Writes a rule with an example, to be changed at the places marked TODO; `patcomp rule test` tests it."""
+    """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`."""
     from patcomp.commands.skeletons import KINDS, skeleton
 
     if not name.isidentifier() or iskeyword(name):
@@ -51,7 +51,7 @@ def check_rules(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Runs the tests that follow from each rule's declaration and examples; shows counterexamples."""
+    """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
     from patcomp.patterns import collect
     from patcomp.proof.converted import converted_checks
     from patterns_catalog import default_rules

@@ -206,7 +206,7 @@ class Ranges:
         return bound_by_use(argument).clipped(kind.range).clipped(kind.narrow).clipped(Range(-limit, limit))
 
     def block(self, block: Block) -> None:
-        """Follows the ranges through a block."""
+        """Follow the ranges through a block."""
         for traced in self.facts.ops[block]:
             op = traced.op
             if isinstance(op, AtenOp):

@@ -40,7 +40,7 @@ from patcomp.patterns.statistics import Statistics
 
 
 def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
-    """Rewrites every graph of the module into `coreai` ops.
+    """Rewrite every graph of the module into `coreai` ops.
 
     Declarative rules rewrite in place first, so that a pattern of several ops is found before its ops are lowered.
 

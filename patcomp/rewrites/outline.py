@@ -84,7 +84,7 @@ def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
 
 
 def _order_constants(block: Block) -> None:
-    """Puts each constant of a block before its first user, so that equal computations have one text."""
+    """Put each constant of a block before its first user, so that equal computations have one text."""
     constants = {op.results[0]: op for op in block.ops if is_constant(op)}
     for op in constants.values():
         op.detach()

@@ -99,7 +99,7 @@ class Dumps:
         return self.folder / f"{self.NAMES.index(stage):02d}-{stage}.mlir"
 
     def write(self, stage: str, module: IRModule) -> Path:
-        """Writes the module's text; weights appear by name only."""
+        """Write the module's text; weights appear by name only."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(stage)
         path.write_text(module.text() + "\n")
@@ -126,7 +126,7 @@ def run_pipeline(
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
 ) -> Compilation:
-    """Runs the stages on an imported module, in place.
+    """Run the stages on an imported module, in place.
 
     Args:
         module: what the frontend imported.

@@ -25,7 +25,7 @@ def recover(
     strict: bool = True,
     assumed: Collection[str] = (),
 ) -> Statistics:
-    """Applies the recover rules to every graph; each match becomes a `patcomp.region` with a declaration.
+    """Apply the recover rules to every graph; each match becomes a `patcomp.region` with a declaration.
 
     Args:
         module: the normalized module.

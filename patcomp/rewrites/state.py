@@ -35,7 +35,7 @@ MUTATION = "MutableBuffers.buffer_mutation"
 
 
 def mark_mutated(graph: Operation, arguments: Collection[int]) -> None:
-    """Marks arguments of a graph as states: the result of the same run-time name has the new content."""
+    """Mark arguments of a graph as states: the result of the same run-time name has the new content."""
     if not arguments:
         return
     entries = []

@@ -1,4 +1,4 @@
-"""Keeps the toolchain from dropping casts that change numbers, by a copy between two such casts."""
+"""Keep the toolchain from dropping casts that change numbers: insert a copy between two such casts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from patcomp.rewrites.runtime.loops import copied
 
 
 def keep_casts(module: IRModule, statistics: Statistics) -> None:
-    """Inserts a copy between each cast that the toolchain would drop and the cast of its result."""
+    """Insert a copy between each cast that the toolchain would drop and the cast of its result."""
     for op in list(module.op.walk()):
         if op.name == "coreai.cast" and is_dropped(op.operands[0]):
             op.operands[0] = copied(op.operands[0], op, module)

@@ -13,7 +13,7 @@ from patcomp.patterns.statistics import Statistics
 
 
 def expand_constant_gelu(module: IRModule, statistics: Statistics) -> None:
-    """Replaces each `coreai.gelu` whose operand no input, state or loop has a part in."""
+    """Replace each `coreai.gelu` whose operand is computed from constants alone."""
     found = [op for op in module.op.walk() if op.name == "coreai.gelu"]
     known = _Known(module) if found else None
     for op in found:
@@ -57,7 +57,7 @@ class _Known:
         return self._answers[value]
 
     def _of(self, value: SSAValue) -> list[SSAValue] | None:
-        """The values that one is computed from; None for what only the run tells."""
+        """The values that one is computed from; None if only a run determines it."""
         owner = value.owner
         if isinstance(owner, Block):
             graph = owner.parent_op()

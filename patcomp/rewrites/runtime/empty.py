@@ -84,7 +84,7 @@ def _reshape(op: Operation) -> bool:
 
 
 def _relu(op: Operation) -> bool:
-    """Replaces the op by a choice between its operand and a zero of its shape."""
+    """Replace the op by a choice between its operand and a zero of its shape."""
     x = Value(op.operands[0])
     zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(sizes_of(x.shape, [x])))
     chosen = coreai.broadcasting_where(coreai.broadcasting_greater(zero, x), zero, x, result_type=op.results[0].type)

@@ -41,7 +41,7 @@ def size_of(x: Value, axis: int) -> Value:
 
 
 def reduce_nothing(op: Operation) -> bool:
-    """Chooses the neutral number where one of the reduced sizes is 0."""
+    """Choose the neutral element as the result if a reduced size is 0."""
     x, axes = Value(op.operands[0]), constant_integers(op.operands[1])
     reduced = [axis % x.rank for axis in axes or () if x.shape[axis] is None]
     if not reduced:
@@ -59,7 +59,7 @@ def reduce_nothing(op: Operation) -> bool:
 
 
 def go_along_one_more(op: Operation) -> bool:
-    """Computes with one more row of zeros, and drops its results."""
+    """Compute with one more row of zeros along each batch dimension, and drop the results of these rows."""
     x, second = Value(op.operands[0]), constant_integers(op.operands[1])
     if second is None:
         return False
@@ -79,7 +79,7 @@ def go_along_one_more(op: Operation) -> bool:
 
 
 def scatter_one_more(op: Operation) -> bool:
-    """Scatters one more row before the others, which changes nothing."""
+    """Scatter one more row before the others; the row does not change the result."""
     x, indices, updates = map(Value, op.operands[:3])
     if indices.shape[0] is not None or None in x.shape:
         return False

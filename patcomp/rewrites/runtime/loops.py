@@ -25,7 +25,7 @@ _NESTING = ("coreai.if", "coreai.while")
 
 
 def own_values(module: IRModule, statistics: Statistics) -> None:
-    """Inserts the copies that the runtime needs in every graph of a module."""
+    """Insert the copies that the runtime needs in every graph of a module."""
     for op in list(module.op.walk()):
         if op.name == "coreai.invoke":
             if any(map(_is_state, op.operands)) and _has_blocks(op, module):

@@ -18,7 +18,7 @@ from patcomp.ir.xdsl import Operation, set_name
 
 
 def sizes_as_data(graph: Operation, module: IRModule) -> None:
-    """Makes the numbers that the regions of a graph compute from sizes, and use as data, elements of ranges."""
+    """Replace the numbers that regions compute from sizes and use as data by elements of ranges."""
     for region in list(graph.walk()):
         if not isinstance(region, RegionOp):
             continue
@@ -34,7 +34,7 @@ def sizes_as_data(graph: Operation, module: IRModule) -> None:
 
 
 def _make_data(op: Operation, number: Value, module: IRModule) -> None:
-    """Gives the uses of a number as data the only element of the range that starts with it."""
+    """Where a number is used as data, use the only element of a range that starts with the number instead."""
     uses = [use for use in number.ssa.uses if _is_data(use.operation, number)]
     if not uses:
         return
