@@ -589,7 +589,7 @@ def test_rule_test_on_the_runtime(patcomp: Command) -> None:
         (["rule", "new", "class"], "cannot be the name"),
         (["rule", "new", "x", "--kind", "thing"], "no kind of rule is called thing"),
         (["rule", "new", "x", "--kind", "lowering"], "--op goes with --kind lowering"),
-        (["rule", "new", "x", "-o", "taken.py"], "there is a file taken.py already"),
+        (["rule", "new", "x", "-o", "taken.py"], "the file taken.py exists already"),
         (["rule", "test", "nothing.py"], "there is no file nothing.py"),
         (["rule", "test", "taken.py"], "taken.py has no rules"),
         (["lint-catalog", "--catalog", "no_such_module"], "there is no catalog no_such_module"),
