@@ -1,4 +1,4 @@
-"""Normalisation layers as composites, and the ATen ops that export keeps whole for them."""
+"""Normalisation layers as composites, and the rules for the ATen ops that export keeps whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patterns_catalog.sizes import Size, size_of, sizes_of, typed, unread
 
 
 def _centered(c: Coreai, x: Value, axes: list[int]) -> tuple[Value, Value]:
-    """x - mean and the mean of its square, over axes that stay as 1."""
+    """x - mean and the mean of its square; the axes stay, with size 1."""
     centered = c.broadcasting_sub(x, c.reduce_mean(x, axes))
     return centered, c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
 
@@ -93,9 +93,14 @@ def rms_norm(c: Coreai, x: Value, scale: Value, *, axes: int, eps: float) -> Val
 # ---- from the ATen ops that export preserves -------------------------------------------------------
 
 
-def affine(c: Coreai, weight: Value | None, fill: float, size: Sequence[Size], element: Any) -> Value:
-    """A weight or bias; ones or zeros where the layer has none."""
-    return weight if weight is not None else c.broadcast_to(c.constant(fill, element), size)
+def affine(
+    c: Coreai, weight: Value | None, bias: Value | None, size: Sequence[Size], element: Any
+) -> tuple[Value, Value]:
+    """The weight and the bias of a layer; a missing weight defaults to ones, a missing bias to zeros."""
+    return (
+        weight if weight is not None else c.broadcast_to(c.constant(1.0, element), size),
+        bias if bias is not None else c.broadcast_to(c.constant(0.0, element), size),
+    )
 
 
 _STATISTICS = {
@@ -111,7 +116,7 @@ def native_layer_norm(op: OpView, c: Coreai) -> list[Value] | None:
     "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; ones and zeros where the layer has no weights"
     x, size = op.input, list(op.normalized_shape)
     axes = list(range(x.rank - len(size), x.rank))
-    weight, bias = (affine(c, value, fill, size, x.element_type) for value, fill in ((op.weight, 1.0), (op.bias, 0.0)))
+    weight, bias = affine(c, op.weight, op.bias, size, x.element_type)
     result = layer_norm(x, weight, bias, axes=axes, eps=op.eps)
     return [typed(c, result, op.result.shape), *_statistics(c, op, x, axes)]
 
@@ -123,7 +128,7 @@ def native_group_norm(op: OpView, c: Coreai) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
-    weight, bias = (affine(c, v, fill, [op.C], x.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
+    weight, bias = affine(c, op.weight, op.bias, [op.C], x.element_type)
     result = group_norm(x, weight, bias, num_groups=op.group, num_channels=op.C, eps=op.eps)
     groups = c.reshape(x, [size_of(c, x, 0), op.group, -1]) if op.used(1) or op.used(2) else x
     return [typed(c, result, op.result.shape), *_statistics(c, op, groups, [2])]
@@ -140,7 +145,7 @@ def native_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     op.ignore("momentum", because="it only concerns training")
     x, mean = op.input, op.running_mean
     size = sizes_of(c, mean)
-    weight, bias = (affine(c, v, fill, size, mean.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
+    weight, bias = affine(c, op.weight, op.bias, size, mean.element_type)
     result = batch_norm(x, weight, bias, mean, op.running_var, eps=op.eps)
     return [result, *_unused(c, op, 1)]
 
@@ -157,13 +162,13 @@ def aten_instance_norm(op: OpView, c: Coreai) -> Value:
     op.expect(x.rank > 2, "an instance norm without positions")
     channels = x.shape[1]
     op.expect(channels is not None, "an instance norm of a dynamic number of channels")
-    weight, bias = (affine(c, v, fill, [channels], x.element_type) for v, fill in ((op.weight, 1.0), (op.bias, 0.0)))
+    weight, bias = affine(c, op.weight, op.bias, [channels], x.element_type)
     column = [channels, *([1] * (x.rank - 2))]
     return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
 
 
 def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value]:
-    """The second and third result of a norm: the mean and 1 / sqrt(var + eps) of what is normalised."""
+    """The second and third result of a norm: mean and 1 / sqrt(var + eps) of the normalised values."""
     if not op.used(1) and not op.used(2):
         return _unused(c, op, 1)
     wide = c.cast(x, compute_type(x))
