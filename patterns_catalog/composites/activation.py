@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from patcomp.authoring import AtenSource, Composites, Coreai, Targets, aten, coreai
+from patcomp.authoring import AtenSource, AtenTarget, Composites, Coreai, CoreaiTarget, aten
 from patcomp.ir.composite import composite
+from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import (
-    Attr,
-    FunctionTable,
-    OpView,
-    Rewrite,
-    any_of,
-    check,
-    composites,
-    example,
-    op_rule,
-    rule,
-    tag,
-)
+from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
 from patcomp.patterns.match import Match
-
-_TABLE = FunctionTable("activations")
 
 
 @composites.define
@@ -85,26 +70,6 @@ def aten_log_softmax(op: OpView, c: Coreai) -> Value:
 # ---- from the ops of models that write it out ------------------------------------------------------
 
 
-@_TABLE.define
-def gelu(x: Value, *, approximate: str, result_types: Sequence[Attribute]) -> Value:
-    """PyTorch's op; PyTorch has none for x * sigmoid(1.702 x), which Core AI calls the sigmoid approximation."""
-    if approximate == "sigmoid":
-        return coreai.gelu(x, approximate="sigmoid")
-    return aten.gelu(result_types[0], x, approximate=approximate)
-
-
-@_TABLE.define
-def silu(x: Value, *, result_types: Sequence[Attribute]) -> Value:
-    """x * sigmoid(x)"""
-    return aten.silu(result_types[0], x)
-
-
-@_TABLE.define
-def hard_swish(x: Value, *, result_types: Sequence[Attribute]) -> Value:
-    """x * hard_sigmoid(x)"""
-    return aten.mul.Tensor(result_types[0], x, hard_sigmoid(x))
-
-
 def _half(x: Any) -> Any:
     return any_of(x * 0.5, x / 2.0)
 
@@ -114,8 +79,8 @@ def _half_product(x: Any, y: Any) -> Any:
     return any_of(_half(x) * y, x * _half(y), _half(x * y))
 
 
-@rule(target=_TABLE, name="gelu of erf", example={"x": "2x5xf32"})
-def gelu_of_erf(a: AtenSource, c: Targets, x: Any) -> Rewrite:
+@rule(target=aten_namespace, name="gelu of erf", example={"x": "2x5xf32"})
+def gelu_of_erf(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
     "0.5 * x * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel 2016, arXiv:1606.08415; BERT and others with gelu_python)"
     scaled = any_of(x / math.sqrt(2), x * math.sqrt(0.5))
     return Rewrite(_half_product(x, 1.0 + a.erf(scaled)), to=c.gelu(x, approximate="none"))
@@ -125,8 +90,8 @@ _CUBIC = 0.044715
 _ROOT = math.sqrt(2 / math.pi)
 
 
-@rule(target=_TABLE, name="gelu of tanh", example={"x": "2x5xf32"})
-def gelu_of_tanh(a: AtenSource, c: Targets, x: Any) -> Rewrite:
+@rule(target=aten_namespace, name="gelu of tanh", example={"x": "2x5xf32"})
+def gelu_of_tanh(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) (GPT-2 and others with gelu_new)
 
     or with sqrt(2 / pi) * x * (1 + 0.044715 * x * x) inside (BLOOM, gelu_fast).
@@ -138,14 +103,14 @@ def gelu_of_tanh(a: AtenSource, c: Targets, x: Any) -> Rewrite:
     return Rewrite(_half_product(x, 1.0 + a.tanh(inside)), to=c.gelu(x, approximate="tanh"))
 
 
-@rule(target=_TABLE, name="gelu of sigmoid", example={"x": "2x5xf32"})
-def gelu_of_sigmoid(a: AtenSource, c: Targets, x: Any) -> Rewrite:
-    "x * sigmoid(1.702 * x) (CLIP and others with quick_gelu)"
+@rule(target=coreai_namespace, name="gelu of sigmoid", example={"x": "2x5xf32"})
+def gelu_of_sigmoid(a: AtenSource, c: CoreaiTarget, x: Any) -> Rewrite:
+    "x * sigmoid(1.702 * x) (CLIP and others with quick_gelu): a GELU that only Core AI has an op for"
     return Rewrite(x * a.sigmoid(x * 1.702), to=c.gelu(x, approximate="sigmoid"))
 
 
-@rule(target=_TABLE, name="silu of sigmoid", example={"x": "2x5xf32"})
-def silu_of_sigmoid(a: AtenSource, c: Targets, x: Any) -> Rewrite:
+@rule(target=aten_namespace, name="silu of sigmoid", example={"x": "2x5xf32"})
+def silu_of_sigmoid(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
     "x * sigmoid(x) (Swish; what PyTorch's default decompositions make of silu)"
     return Rewrite(x * a.sigmoid(x), to=c.silu(x))
 
@@ -166,10 +131,10 @@ def hard_sigmoid_of_clamp(a: AtenSource, c: Composites, x: Any) -> Rewrite:
     return Rewrite(any_of(_sixth(_clamped(a, x + 3.0, 6.0)), _clamped(a, _sixth(x) + 0.5, 1.0)), to=c.hard_sigmoid(x))
 
 
-@rule(target=_TABLE, name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32[-5,5]"})
-def hard_swish_of_clamp(a: AtenSource, c: Targets, x: Any) -> Rewrite:
+@rule(target=aten_namespace, name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32[-5,5]"})
+def hard_swish_of_clamp(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
     "x * relu6(x + 3) / 6 (PyTorch's default decomposition of hardswish)"
-    return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hard_swish(x))
+    return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hardswish(x))
 
 
 # ---- log_softmax -----------------------------------------------------------------------------------
