@@ -1,4 +1,4 @@
-"""Views and permutations of values, for rules that move them."""
+"""Views and permutations of values, for rules that move them or look behind them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from patcomp.authoring import aten
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
@@ -24,9 +25,31 @@ def viewed(x: Value, size: Sequence[int | Value]) -> Value:
     return aten.view(tensor(shape, x.element_type), x, size=list(size))
 
 
+def last_two_swapped(rank: int) -> list[int]:
+    """The order of axes that transposes the last two."""
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
 def permuted(x: Value, order: Sequence[int]) -> Value:
     """`x` with its axes in another order; `x` itself where that is its own."""
     if list(order) == sorted(order):
         return x
     shape = tuple(x.shape[axis] for axis in order)
     return aten.permute(tensor(shape, x.element_type), x, dims=list(order))
+
+
+def made_by(value: Value, *names: str) -> dict[str, Any] | None:
+    """The arguments of the op that computes a value, if it is one of these ops (`"view"`); None otherwise."""
+    owner = value.ssa.owner
+    if isinstance(owner, AtenOp) and owner.name.removeprefix("aten.") in names:
+        return dict(owner.arguments_by_name())
+    return None
+
+
+def without_views(value: Value) -> Value:
+    """A value before it was given further dimensions of size 1."""
+    while (view := made_by(value, "view", "unsqueeze")) is not None:
+        if [size for size in view["self"].shape if size != 1] != [size for size in value.shape if size != 1]:
+            return value
+        value = view["self"]
+    return value

@@ -7,12 +7,13 @@ import math
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.aten import AtenOp
 from patcomp.ir.composite import composite
+from patcomp.ir.extents import extents
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.sizes import size_of, sizes_of, view_sizes
+from patterns_catalog.views import last_two_swapped, made_by
 
 
 @composites.define
@@ -28,7 +29,7 @@ def scaled_dot_product_attention(
     """softmax(scale * query @ key^T + mask) @ value (Vaswani et al. 2017, arXiv:1706.03762).
 
     A bool mask takes part where it is true. A row whose scores are all minus infinity gives zero, as in PyTorch's op;
-    where a model writes attention out (`written_out`), it gives what the formula gives, NaN. A sink is the score of
+    where a model writes attention out (`written_out`), the row is NaN, as in the formula. A sink is the score of
     a further key whose value is zero, one for each head (Xiao et al. 2024, arXiv:2309.17453).
     """
     heads = query.shape[-3]
@@ -47,17 +48,18 @@ def attend(
     off by several percent.
 
     Args:
-        written_out: compute masks as a model does that writes attention out. PyTorch's op adds a mask of numbers in
+        written_out: compute masks as the formula of a model does. PyTorch's op adds a mask of numbers in
             float32, and rows without a key give zero. A model adds the mask in the mask's own type, in which a large
             number absorbs the scores, and rows without a key give NaN.
     """
     if scale is None:
-        if query.shape[-1] is None:
-            raise Rejected("attention whose heads have a dynamic width")
+        if not query.shape[-1]:
+            raise Rejected("attention whose heads have no width, or a dynamic one")
         scale = 1.0 / math.sqrt(query.shape[-1])
-    order = [*range(keys.rank - 2), keys.rank - 1, keys.rank - 2]
     query, keys = (c.cast(x, "f32") if x.dtype in ("f16", "bf16") else x for x in (query, keys))
-    scores = c.broadcasting_batch_matmul(c.broadcasting_mul(query, scale), c.transpose(keys, order))
+    scores = c.broadcasting_batch_matmul(
+        c.broadcasting_mul(query, scale), c.transpose(keys, last_two_swapped(keys.rank))
+    )
     lowest = c.constant(-math.inf, scores.element_type)
     if mask is not None and mask.dtype == "i1":
         scores = c.broadcasting_where(mask, scores, lowest)
@@ -105,14 +107,29 @@ def causal_mask(c: Coreai, query: Value, key: Value) -> Value:
     return c.not_(c.broadcasting_greater(c.expand_dims(columns, [0]), c.expand_dims(rows, [1])))
 
 
-def _own_heads(x: Value) -> Value | None:
-    """Keys or values before their heads were repeated for groups of queries, None where they are not."""
-    made = x.ssa.owner
-    if not isinstance(made, AtenOp) or made.name != "aten.repeat_interleave.self_int":
-        return None
-    arguments = made.arguments_by_name()
-    own = arguments["self"]
-    return own if isinstance(own, Value) and arguments["dim"] == x.rank - 3 else None
+def own_heads(heads: int | None, key: tuple[Value, int], value: tuple[Value, int]) -> list[Value]:
+    """Keys and values from before their heads were repeated for groups of queries.
+
+    Both stay as they are if they would have different numbers of heads, or if the number is dynamic.
+
+    Args:
+        heads: the number of heads of the query.
+        key, value: each with its axis of heads.
+    """
+    own = [x if heads is None or x.shape[axis] != heads else _before_repeating(x, axis) for x, axis in (key, value)]
+    return own if own[0].shape[key[1]] == own[1].shape[value[1]] else [key[0], value[0]]
+
+
+def _before_repeating(x: Value, axis: int) -> Value:
+    found = made_by(x, "repeat_interleave.self_int", "expand")
+    if found is None or found["self"].rank != x.rank:
+        return x
+    sizes = extents(x)
+    repeats = (
+        found["dim"] == axis if "dim" in found else extents(found["self"]) == [*sizes[:axis], 1, *sizes[axis + 1 :]]
+    )
+    own: Value = found["self"]
+    return own if repeats else x
 
 
 _KERNELS = dict.fromkeys(SPECIAL, "eager's kernels differ in where NaN makes a row NaN and where 0")
@@ -127,14 +144,16 @@ _KERNELS = dict.fromkeys(SPECIAL, "eager's kernels differ in where NaN makes a r
     example("2x3x4xf32", "2x5x4xf32", "2x5x4xf32"),
 ])  # fmt: skip
 def aten_attention(op: OpView, c: Coreai) -> Value:
-    """The preserved op. A causal mask is built outside, upper-left aligned, and passed as the mask."""
+    """softmax(scale * query @ key^T + mask, -1) @ value: the op that export keeps whole
+
+    A causal mask is built outside, upper-left aligned, and passed as the mask.
+    """
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
-    rank, grouped = query.rank, op.enable_gqa
-    own_key, own_value = _own_heads(key), _own_heads(value)
-    if own_key is not None and own_value is not None and own_key.shape[-3] == own_value.shape[-3] is not None:
-        key, value, grouped = own_key, own_value, True
-    op.expect(op.dropout_p == 0.0, "attention with dropout")
+    rank = query.rank
     op.expect(rank >= 3 and key.rank == value.rank == rank, "attention of rank 2 or of different ranks")
+    key, value = own_heads(query.shape[-3], (key, rank - 3), (value, rank - 3))
+    grouped = op.enable_gqa or key != op.key
+    op.expect(op.dropout_p == 0.0, "attention with dropout")
     one_head = rank == 3 and not grouped  # and the leading axis is the batch
     op.expect(one_head or None not in (query.shape[-3], key.shape[-3]), "attention with a dynamic number of heads")
     kept = -3 if grouped else -2  # grouped queries have more heads than keys and values

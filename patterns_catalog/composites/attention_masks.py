@@ -1,4 +1,4 @@
-"""The masks of attention that a model writes out: what they compute, and the one mask that computes the same.
+"""The masks of attention that a model writes out, and the one mask of the composite that computes the same.
 
 A model adds numbers to the scores, or puts a number in place of scores. The composite only adds, or drops scores
 where a bool mask is false. The two are equal, row by row, in these cases:
@@ -24,6 +24,7 @@ from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.match import Match
+from patterns_catalog.views import made_by
 
 LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0, "bf16": float.fromhex("0x1.fep127")}
 """The largest finite number of each type; the smallest is its negative."""
@@ -46,7 +47,7 @@ class Filled:
 
 
 Stages = Sequence[Added | Filled]
-"""What a model does to its scores, in order."""
+"""The masking of a model's scores, in order."""
 
 
 def masks_of(match: Match) -> Stages:
@@ -57,8 +58,8 @@ def masks_of(match: Match) -> Stages:
         if kind == "added":
             stages.append(Added(match[f"{prefix}bias"]))
         elif kind != "none":
-            condition = match[f"{prefix}drop" if kind == "dropped" else f"{prefix}keep"]
-            stages.append(Filled(condition, kind == "dropped", number_of(match[f"{prefix}fill"])))
+            fill = number_of(match[f"{prefix}fill"])
+            stages.append(Filled(match[f"{prefix}condition"], kind == "dropped", fill))
     return stages
 
 
@@ -76,9 +77,9 @@ def no_score_is_below(stages: Stages, element: str, bound: float) -> bool:
     """Whether no score can be below a number that takes the place of others.
 
     Args:
-        stages: what is done to the scores.
-        element: the name of the type in which it is done.
-        bound: the largest magnitude of a score before it.
+        stages: the masking of the scores.
+        element: the name of the type in which the scores are masked.
+        bound: the largest magnitude of a score before the first stage.
     """
     for index, stage in enumerate(stages):
         if isinstance(stage, Filled):
@@ -89,7 +90,7 @@ def no_score_is_below(stages: Stages, element: str, bound: float) -> bool:
 
 
 def rows_keep_their_weights(stages: Stages, element: str) -> bool:
-    """Whether rows from which all keys are hidden have the weights that the model gives them, too."""
+    """Whether rows with all keys hidden have the same weights in the composite as in the model."""
     numbers = [stage.number for stage in stages if isinstance(stage, Filled) and stage.number > -math.inf]
     if all(number == -LARGEST[element] for number in numbers):
         # in float16 the sum of its smallest number and another one depends on both
@@ -104,8 +105,8 @@ def mask_of(stages: Stages, element: Attribute) -> Value | None:
     """The mask of the composite: bool where it only drops scores, else of numbers; None without a stage.
 
     Args:
-        stages: what is done to the scores.
-        element: the type in which it is done, and in which a mask of numbers is added.
+        stages: the masking of the scores.
+        element: the type in which the scores are masked; a mask of numbers is added in it.
     """
     finite = any(isinstance(stage, Filled) and stage.number > -math.inf for stage in stages)
     if finite and element_name(element) == "f16":
@@ -118,6 +119,9 @@ def mask_of(stages: Stages, element: Attribute) -> Value | None:
 
 def _added(mask: Value | None, stage: Added, element: Attribute) -> Value:
     numbers = stage.numbers
+    cast = made_by(numbers, "_to_copy") if numbers.dtype == "f32" != element_name(element) else None
+    if cast is not None and cast["self"].element_type == element:
+        numbers = cast["self"]  # the cast of a half type to float32 is exact
     if numbers.element_type != element:
         numbers = aten._to_copy(tensor(numbers.shape, element), numbers, dtype=element)
     if mask is None:
@@ -129,7 +133,8 @@ def _added(mask: Value | None, stage: Added, element: Attribute) -> Value:
 
 def _filled(mask: Value | None, stage: Filled, element: Attribute) -> Value:
     if stage.number == -math.inf and (mask is None or mask.dtype == "i1"):
-        keep = _negated(stage.condition) if stage.fills_where else stage.condition
+        condition = stage.condition
+        keep = aten.logical_not(condition.type, condition) if stage.fills_where else condition
         if mask is None:
             return keep
         shape = broadcast_shapes(mask.shape, keep.shape)
@@ -150,7 +155,3 @@ def _as_numbers(mask: Value, element: Attribute) -> Value:
 def _where(condition: Value, yes: Value, no: Value) -> Value:
     shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
     return aten.where.self(tensor(shape, yes.element_type), condition, yes, other=no)
-
-
-def _negated(mask: Value) -> Value:
-    return aten.logical_not(mask.type, mask)

@@ -1,10 +1,10 @@
-"""Mixture-of-Experts layers written as a loop over the experts, each of which computes all tokens.
+"""Mixture-of-Experts layers written as a loop over the experts, where each expert computes all tokens.
 
     out = sum_e weight_e * expert_e(x)        where weight_e = sum_k w_k * (index_k == e)
         = sum_k w_k * expert_(index_k)(x)
 
 The indices are those of `topk` over as many scores as there are experts, so that every index has its expert. Experts
-are alike but for their weights, which are constants or parts of one tensor.
+differ only in their weights, which are constants or parts of one tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, Attr, Const, OpView, any_of, check, example, fragment, op_rule
 from patcomp.patterns.match import Match
-from patterns_catalog.composites.gathered_experts import GatheredExperts, Routing, arguments_of
+from patterns_catalog.composites.gathered_experts import GatheredExperts, Routing
+from patterns_catalog.views import made_by, without_views
 
 # ---- the weight of an expert -----------------------------------------------------------------------
 
@@ -77,31 +78,19 @@ def _column(a: AtenSource, table: Any, axis: Attr, start: Attr, end: Attr) -> An
 
 
 def _is_zero(value: Value) -> bool:
-    owner = value.ssa.owner
-    if isinstance(owner, Operation) and owner.name in ("aten.full", "aten.full_like"):
-        filled: bool = owner.arguments_by_name()["fill_value"] == 0  # type: ignore[attr-defined]
-        return filled
+    if (filled := made_by(value, "full", "full_like")) is not None:
+        return bool(filled["fill_value"] == 0)
     return value.constant is not None and not np.any(value.constant)
 
 
-def _without_views(value: Value) -> Value:
-    """What views that keep all but dimensions of size 1 are of."""
-    while (arguments := arguments_of(value, "aten.unsqueeze", "aten.view")) is not None:
-        inner = arguments["self"]
-        if [size for size in inner.shape if size != 1] != [size for size in value.shape if size != 1]:
-            break
-        value = inner
-    return value
-
-
 def _weight(value: Value) -> tuple[Routing, int] | None:
-    """Whose weight a value is, and of which expert."""
-    total = _without_views(value)
+    """The routing and the expert that a value is the weight of; None if it is no weight."""
+    total = without_views(value)
     masked = _masked.match(total)
     if masked is not None:
         return Routing(masked["indices"], masked["weights"]), int(masked["expert"].constant)
     column = _column.match(total)
-    selected = arguments_of(total, "aten.select.int")
+    selected = made_by(total, "select.int")
     if column is not None:
         table, axis, expert = column["table"], column["axis"], column["start"]
     elif selected is not None and isinstance(selected["index"], int):
@@ -115,13 +104,15 @@ def _weight(value: Value) -> tuple[Routing, int] | None:
 
 
 def _chosen_among(indices: Value) -> int | None:
-    """From how many scores indices were chosen by `topk` or `argmax`: they are less than that, and distinct for each
-    token."""
-    while (arguments := arguments_of(indices, "aten.view", "aten._to_copy")) is not None:
+    """The number of scores that `topk` or `argmax` chose indices from; None if the indices come from another op.
+
+    Such indices are less than this number, and distinct for each token.
+    """
+    while (arguments := made_by(indices, "view", "_to_copy")) is not None:
         if arguments["self"].shape[-1:] != indices.shape[-1:] or indices.dtype not in ("si64", "si32"):
             return None
         indices = arguments["self"]
-    arguments = arguments_of(indices, "aten.topk", "aten.argmax")
+    arguments = made_by(indices, "topk", "argmax")
     if arguments is None or arguments["dim"] is None or not indices.rank:
         return None
     if arguments["dim"] % indices.rank != indices.rank - 1:
@@ -134,7 +125,7 @@ def _chosen_among(indices: Value) -> int | None:
 
 
 def _terms(root: Operation) -> tuple[list[Value], list[Operation]]:
-    """The terms of a sum of several, and the additions that make it."""
+    """The terms of a sum, and the additions that compute it."""
     terms: list[Value] = []
     additions: list[Operation] = []
 
@@ -142,7 +133,7 @@ def _terms(root: Operation) -> tuple[list[Value], list[Operation]]:
         additions.append(op)
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]
         for part in (arguments["self"], arguments["other"]):
-            inner = arguments_of(part, "aten.add.Tensor")
+            inner = made_by(part, "add.Tensor")
             whole = part.shape == Value(op.results[0]).shape
             if whole and inner is not None and inner["alpha"] == 1 and len(list(part.ssa.uses)) == 1:
                 visit(part.ssa.owner)
@@ -155,13 +146,13 @@ def _terms(root: Operation) -> tuple[list[Value], list[Operation]]:
 
 @dataclass(frozen=True)
 class _Experts:
-    """What a sum is made of."""
+    """The terms of a sum over experts."""
 
     routing: Routing
     outputs: tuple[Value, ...]
-    """What each expert computes."""
+    """The result of each expert, in order."""
     others: list[Value]
-    """Terms that are none of an expert."""
+    """Terms that no weight of an expert multiplies."""
 
 
 def _experts(root: Operation, op: OpView) -> _Experts:
@@ -170,7 +161,7 @@ def _experts(root: Operation, op: OpView) -> _Experts:
     outputs: dict[int, Value] = {}
     others: list[Value] = []
     for term in terms:
-        product = arguments_of(term, "aten.mul.Tensor")
+        product = made_by(term, "mul.Tensor")
         pairs = [] if product is None else [(product["self"], product["other"]), (product["other"], product["self"])]
         found = [(weight, output) for factor, output in pairs if (weight := _weight_of(factor, output)) is not None]
         if len(found) != 1:
@@ -191,7 +182,7 @@ def _experts(root: Operation, op: OpView) -> _Experts:
 
 
 def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
-    """The weight that multiplies what an expert computes, one number for each token."""
+    """The routing and the expert of a factor, if it is one weight for each token of an expert's output."""
     if not output.is_static or factor.shape != (*output.shape[:-1], 1):
         return None
     found = _weight(factor)
@@ -203,7 +194,7 @@ def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
 
 @fragment
 def _last_term(a: AtenSource, total: Any, weight: Any, output: Any, first: Any, second: Any) -> Any:
-    "the last weighted expert, added, and up to two other things after it: a residual, a shared expert"
+    "total + weight * output, and up to two more terms: a residual, a shared expert"
     term = total + weight * output
     return any_of(term + first + second, term + first, term), []
 
@@ -222,7 +213,7 @@ def _two_of_three(torch: Any, x: Any, scores: Any, experts: Any) -> Any:
 def recovered_loop(op: OpView, c: Coreai) -> Value | None:
     """sum_e weight_e * expert_e(x) as sum_k w_k * expert_(index_k)(x), where the weights are those of topk
 
-    The op is the last addition. Terms that are none of an expert (a residual, a shared expert) are added afterwards.
+    The op is the last addition. Terms without an expert's weight (a residual, a shared expert) are added afterwards.
     """
     root = op.operation
     if op["alpha"] != 1 or op.result.rank < 2:

@@ -13,6 +13,7 @@ from patcomp.patterns import ANY, Attr, FunctionTable, Rejected, Rewrite, any_of
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.sizes import positions, size_of
+from patterns_catalog.views import last_two_swapped
 
 _TABLE = FunctionTable("products of experts")
 
@@ -64,17 +65,13 @@ def gathered_product(
         rhs_indices = _reshaped(rhs_indices, _own_shape(rhs.rank, axis, chosen))
     if not transposed:
         return gather_mm(lhs, rhs, lhs_indices, rhs_indices, num_batch_axes=axis)
-    rhs = coreai.transpose(rhs, _last_two_swapped(rhs.rank))
+    rhs = coreai.transpose(rhs, last_two_swapped(rhs.rank))
     product = gather_mm(lhs, rhs, lhs_indices, None, num_batch_axes=axis)
-    return coreai.transpose(product, _last_two_swapped(product.rank))
-
-
-def _last_two_swapped(rank: int) -> list[int]:
-    return [*range(rank - 2), rank - 1, rank - 2]
+    return coreai.transpose(product, last_two_swapped(product.rank))
 
 
 def _own_shape(rank: int, axis: int, chosen: Shape) -> Shape:
-    """The shape of the indices among the dimensions before the matrices of a gathered stack of this rank."""
+    """The dimensions in `chosen` that come from the indices of a stack of this rank."""
     return chosen[axis : len(chosen) - (rank - 3 - axis)]
 
 
@@ -88,7 +85,7 @@ def _reshaped(indices: Value, shape: Shape) -> Value:
 
 
 def _chosen(a: AtenSource, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) -> tuple[Any, list[Any]]:
-    """Matrices chosen from a stack, and their conditions. Views may give the indices another shape."""
+    """The pattern of stack[indices], and its conditions. Views may change the shape of the indices."""
     taken = any_of(
         a.op("index.Tensor", stack, indices=[indices]),
         a.index_select(stack, dim=axis, index=indices),
@@ -154,7 +151,7 @@ def chosen_transposed_right(
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
     swapped = check(
         "only the last two dimensions of w[i] change places",
-        lambda match: match.attribute_of(dims) == _last_two_swapped(len(match.attribute_of(dims))),
+        lambda match: match.attribute_of(dims) == last_two_swapped(len(match.attribute_of(dims))),
     )
     to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2], transposed=True)
     product = _product(a, x, a.permute(matrices, dims=dims))
@@ -186,6 +183,14 @@ def chosen_both(
 define("transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor")
 
 
+def _grouped_mm(a: AtenSource, x: Any, w: Any, ends: Any) -> tuple[Any, list[Any]]:
+    """The pattern of a product of groups, by the op of transformers or of PyTorch, and its conditions."""
+    matrices = any_of(a.permute(w, dims=[0, 2, 1]), w, tag="stored", tags=["transposed", "plain"])
+    fallback = a.op("transformers.grouped_mm_fallback", x, matrices, ends)
+    product = any_of(fallback, a.op("_grouped_mm", x, matrices, ends, bias=None, out_dtype=None))
+    return product, [x.rank == 2, w.rank == 3, x.dtype.is_in("f32", "f16", "bf16"), x.dtype == w.dtype]
+
+
 @_TABLE.define
 def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, result_types: Any = None) -> Value:
     """Row r of `x`, `[rows, k]`, times the matrix `w[expert_of_row[r]]`, or its transpose."""
@@ -202,26 +207,20 @@ def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, re
 def grouped(
     a: AtenSource, c: Targets, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr
 ) -> Rewrite:
-    """Rows sorted by expert times the matrix of each expert, the groups given by where they end.
+    """x[r] @ w[expert of row r], where the rows are sorted by expert and `ends` says where each group ends
 
-    What transformers exports by default (`experts_implementation="grouped_mm"`): the experts of the rows are those
+    transformers exports this by default (`experts_implementation="grouped_mm"`): the experts of the rows are those
     of the largest scores of each token, sorted; the ends of the groups are their cumulated histogram.
     """
     chosen = a.escaping(a.topk(scores, k=count, dim=-1, largest=True, sorted=ANY)[1])
     experts = a.escaping(a.op("sort", a.escaping(a.view(chosen, size=flat)), dim=-1, descending=False)[0])
     counts = a.escaping(a.histc(a.escaping(a._to_copy(experts, dtype=ANY)), bins=bins, min=0, max=last))
-    ends = a.escaping(a.cumsum(counts, dim=0, dtype="si32"))
-    matrices = any_of(a.permute(w, dims=[0, 2, 1]), w, tag="stored", tags=["transposed", "plain"])
-    fallback = a.op("transformers.grouped_mm_fallback", x, matrices, ends)
-    grouped_mm = a.op("_grouped_mm", x, matrices, ends, bias=None, out_dtype=None)
+    product, conditions = _grouped_mm(a, x, w, a.escaping(a.cumsum(counts, dim=0, dtype="si32")))
     return Rewrite(
-        any_of(fallback, grouped_mm),
+        product,
         to=c.grouped_product(x, w, experts, stored=tag("stored")),
         where=[
-            x.rank == 2,
-            w.rank == 3,
-            x.dtype.is_in("f32", "f16", "bf16"),
-            x.dtype == w.dtype,
+            *conditions,
             experts.rank == 1,
             experts.shape[0] == x.shape[0],
             scores.shape[-1] == w.shape[0],  # so that every expert that is chosen has a matrix
@@ -250,32 +249,17 @@ def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_ty
     "x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[6,6]",  # equal ends, because ends must not decrease
 })  # fmt: skip
 def grouped_by_ends(a: AtenSource, c: Targets, x: Any, w: Any, ends: Any) -> Rewrite:
-    """Rows times the matrix of the group that each is in, the groups given by where they end.
+    """x[r] @ w[g] for ends[g - 1] <= r < ends[g]
 
-    The experts of transformers by default, wherever "gather_mm of groups" does not know the expert of each row: with
-    sizes that only the run knows, or experts chosen otherwise. The ends must not decrease, as both ops demand; rows
-    after the last end are zero (`_grouped_mm` leaves them undefined).
+    The experts of transformers by default, if "gather_mm of groups" does not know the expert of each row, because sizes
+    are dynamic or experts are chosen in another way. The ends must not decrease, as both ops demand; rows after the
+    last end are zero (`_grouped_mm` leaves them undefined).
     """
-
-    def has_a_known_count(match: Match) -> bool:
-        stack = match.value_of(w)
-        return stack is not None and stack.shape[0] not in (None, 0)
-
-    matrices = any_of(a.permute(w, dims=[0, 2, 1]), w, tag="stored", tags=["transposed", "plain"])
-    fallback = a.op("transformers.grouped_mm_fallback", x, matrices, ends)
-    grouped_mm = a.op("_grouped_mm", x, matrices, ends, bias=None, out_dtype=None)
+    product, conditions = _grouped_mm(a, x, w, ends)
     return Rewrite(
-        any_of(fallback, grouped_mm),
+        product,
         to=c.product_of_groups(x, w, ends, stored=tag("stored")),
-        where=[
-            x.rank == 2,
-            w.rank == 3,
-            ends.rank == 1,
-            x.dtype.is_in("f32", "f16", "bf16"),
-            x.dtype == w.dtype,
-            ends.dtype.is_in("si32", "si64"),
-            check("the number of matrices is known and not 0", has_a_known_count),
-        ],
+        where=[*conditions, w.shape[0] > 0, ends.rank == 1, ends.dtype.is_in("si32", "si64")],
     )
 
 
@@ -288,9 +272,9 @@ def inverse_permutation(permutation: Value, *, result_types: Any = None) -> Valu
 
 @rule(target=_TABLE, name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
 def inverse(a: AtenSource, c: Targets, x: Any, size: Attr, descending: Attr) -> Rewrite:
-    """p as `inverse = empty(n); inverse[p] = arange(n)`, where p sorts something: argsort(p)
+    """inverse = empty(n); inverse[p] = arange(n) -> argsort(p), where p is the order of a sort
 
-    It brings the rows of experts back into the order of the tokens.
+    The inverse brings the rows of experts back into the order of the tokens.
     """
     permutation = a.escaping(a.op("sort", x, dim=ANY, descending=descending)[1])
     empty = a.empty_permuted([size], [0], dtype=ANY)

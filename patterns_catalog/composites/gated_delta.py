@@ -6,6 +6,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import composites
+from patterns_catalog.composites.attention import repeat_heads
 
 L2_EPSILON = 1e-6
 
@@ -32,7 +33,7 @@ def gated_delta_update(
     if use_qk_l2_norm:
         query, key = _normalized(c, query), _normalized(c, key)
     query = c.broadcasting_mul(c.cast(query, "f32"), width**-0.5)
-    query, key = (_by_step(c, _repeated(c, x, heads)) for x in (query, key))
+    query, key = (_by_step(c, repeat_heads(c, x, heads)) for x in (query, key))
     value, strength = _by_step(c, value), _by_step(c, beta)
     decay = c.exp(_by_step(c, g))
 
@@ -61,16 +62,6 @@ def gated_delta_update(
 def _normalized(c: Coreai, x: Value) -> Value:
     square = c.reduce_sum(c.broadcasting_mul(x, x), [3])
     return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, L2_EPSILON)))
-
-
-def _repeated(c: Coreai, x: Value, heads: int) -> Value:
-    """Each head of queries or keys serves several heads of values."""
-    batch, own, length, width = x.static_shape
-    if own == heads:
-        return x
-    return c.reshape(
-        c.broadcast_in_dims(c.expand_dims(x, [2]), [heads // own], [2]), [batch, heads, length, width]
-    )  # fmt: skip
 
 
 def _by_step(c: Coreai, x: Value) -> Value:

@@ -1,4 +1,4 @@
-"""One step of the gated delta rule in the ops of models, and what is around it; see `gated_delta_recovery`."""
+"""Patterns for one step of the gated delta rule and for the ops around it; `gated_delta_recovery` uses them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from patcomp.authoring import AtenSource
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, Attr, Const, any_of, check, fragment
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gated_delta import L2_EPSILON
+from patterns_catalog.views import made_by
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,10 @@ class Element:
 
 
 def element_at(value: Value) -> Element:
-    op = value.ssa.owner
-    if not isinstance(op, Operation) or op.name != "aten.select.int":
+    selected = made_by(value, "select.int")
+    if selected is None:
         return Element(value)
-    arguments = op.arguments_by_name()  # type: ignore[attr-defined]
-    source, dim, index = arguments["self"], arguments["dim"], arguments["index"]
+    source, dim, index = selected["self"], selected["dim"], selected["index"]
     dim %= source.rank
     if not isinstance(index, int) or source.shape[dim] is None:
         return Element(value)
@@ -50,7 +49,7 @@ _SWAP = [0, 1, 3, 2]
 
 
 def _reshaped(a: AtenSource, x: Any) -> Any:
-    """x with dimensions of size 1 added; a condition on the shape says where."""
+    """x with further dimensions of size 1; a condition on the shape says where."""
     once = a.unsqueeze(x, dim=ANY)
     return any_of(a.unsqueeze(once, dim=ANY), a.permute(once, dims=_SWAP), once, a.view(x, size=ANY))
 
@@ -79,13 +78,13 @@ class _Asked:
 
 
 def _twice_swapped(a: AtenSource, x: Any) -> Any:
-    """x, or what PyTorch's einsum makes of it: two permutations that undo each other."""
+    """x, or two permutations that undo each other, which PyTorch's einsum adds."""
     return any_of(a.permute(a.permute(x, dims=_SWAP), dims=_SWAP), x)
 
 
 def _shapes(state: Any, parts: dict[Any, Callable[[Sizes], tuple[int, ...]]]) -> Any:
-    """Whether the state is [batch, heads, key size, value size] in float32, and parts that there are have shapes made
-    of those."""
+    """Whether the state is [batch, heads, key size, value size] in float32, and every part that matched has the shape
+    that follows from it."""
 
     def hold(match: Match) -> bool:
         whole = match[state]
@@ -141,12 +140,6 @@ def read(a: AtenSource, state: Any, query: Any) -> Any:
 
 
 @fragment
-def exponential(a: AtenSource, x: Any) -> Any:
-    "exp(x)"
-    return a.exp(x), []
-
-
-@fragment
 def normalized(a: AtenSource, x: Any, eps: Const, axis: Attr) -> Any:
     "x * rsqrt(sum(x ** 2, -1) + eps)"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=[axis], keepdim=True, dtype=None)
@@ -173,7 +166,7 @@ def scaled(a: AtenSource, x: Any, factor: Const, divisor: Const) -> Any:
 
 @fragment
 def written(a: AtenSource, before: Any, part: Any, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
-    "before, with part at an index of a dimension: what PyTorch makes of `before[:, :, index] = part`"
+    "before with `part` at an index of a dimension; PyTorch decomposes `before[:, :, index] = part` so"
     positions = a.view(a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
     copied = any_of(a.copy(a.op("select.int", before, dim=ANY, index=ANY), part), part)
     single = a.unsqueeze(copied, dim=dim)

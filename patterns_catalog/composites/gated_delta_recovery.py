@@ -1,9 +1,9 @@
-"""The gated delta rule of linear attention, found where a model loops over the sequence and export unrolls it."""
+"""The gated delta rule of linear attention, recovered from a loop over the sequence that export has unrolled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.authoring import Coreai, aten, coreai
@@ -16,21 +16,18 @@ from patterns_catalog.composites import gated_delta_formulas as formulas
 from patterns_catalog.composites.gated_delta import gated_delta_update
 from patterns_catalog.composites.gated_delta_formulas import Element, element_at
 from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.views import made_by
 
 # ---- elements of sequences -------------------------------------------------------------------------
 
 
-def _from(element: Element, source: Value) -> Element:
-    return Element(source, element.dim, element.index)
-
-
 def _logarithm(element: Element, op: OpView) -> Element:
-    """What an element is the exponential of, itself or as part of its sequence."""
-    match = formulas.exponential.match(element.source)
-    if match is None:
+    """The element whose exponential an element is; the exponential may be of the whole sequence."""
+    exponential = made_by(element.source, "exp")
+    if exponential is None:
         op.reject("a decay that is no exponential")
-    inner = match["x"]
-    return element_at(inner) if element.dim is None else _from(element, inner)
+    inner = exponential["self"]
+    return element_at(inner) if element.dim is None else replace(element, source=inner)
 
 
 def _sequence(elements: Sequence[Element]) -> Value:
@@ -79,13 +76,13 @@ def _users(value: Value) -> list[Operation]:
 
 
 _PRODUCTS = ("mul.Tensor", "sum.dim_IntList", "matmul", "bmm", "view", "permute", "squeeze.dims")
-"""Ops of which the product of a query with a state may be made."""
+"""Ops that may compute the product of a query and a state."""
 _WRITES = ("copy", "unsqueeze", "expand", "where.self")
 """Ops that write a value somewhere: `where(..., expand(unsqueeze(copy(_, value))), _)`."""
 
 
 def _reached(value: Value, names: Sequence[str]) -> list[Operation]:
-    """The ops of some names that depend on a value through such ops alone, at most five of them."""
+    """The ops of these names that depend on a value through at most four other ops, all of these names."""
     found: dict[Operation, None] = {}
     last = [value]
     for _ in range(5):
@@ -96,7 +93,7 @@ def _reached(value: Value, names: Sequence[str]) -> list[Operation]:
 
 
 def _found(state: Value, following: _Found | None) -> _Found | None:
-    """The step that makes a state, which only one query reads and, unless it is the last one, the next step."""
+    """The step that computes a state; None if anything but one query and the following step reads the state."""
     update = formulas.step.match(state)
     if update is None:
         return None
@@ -109,7 +106,7 @@ def _found(state: Value, following: _Found | None) -> _Found | None:
 
 
 def _loop(last: _Found) -> list[_Found]:
-    """The steps of the loop that ends with one."""
+    """The steps of the loop whose last step is given."""
     steps = [last]
     while (previous := _found(steps[-1].update["state"], steps[-1])) is not None:
         steps.append(previous)
@@ -117,8 +114,8 @@ def _loop(last: _Found) -> list[_Found]:
 
 
 def _queries_and_keys(steps: Sequence[_Found]) -> tuple[list[Element], list[Element], bool, bool]:
-    """The queries without their factor, the keys, whether there was a factor, and whether both are taken before they
-    are normalized."""
+    """The queries without their factor, the keys, whether there was a factor, and whether queries and keys are those
+    from before their normalization."""
     queries = [element_at(step.read["query"]) for step in steps]
     keys = [element_at(step.update["key"]) for step in steps]
     if not all(element.before_last for element in (*queries, *keys)):
@@ -126,17 +123,19 @@ def _queries_and_keys(steps: Sequence[_Found]) -> tuple[list[Element], list[Elem
     scaled = [formulas.scaled.match(element.source) for element in queries]
     divided = all(match is not None for match in scaled)
     if divided:
-        queries = [_from(element, match["x"]) for element, match in zip(queries, scaled, strict=True) if match]
+        queries = [replace(element, source=match["x"]) for element, match in zip(queries, scaled, strict=True) if match]
     normal = [formulas.normalized.match(element.source) for element in (*queries, *keys)]
     if not divided or not all(match is not None for match in normal):
         return queries, keys, divided, False
-    both = [_from(element, match["x"]) for element, match in zip((*queries, *keys), normal, strict=True) if match]
+    both = [
+        replace(element, source=match["x"]) for element, match in zip((*queries, *keys), normal, strict=True) if match
+    ]
     return both[: len(steps)], both[len(steps) :], True, True
 
 
 def _collected(steps: Sequence[_Found]) -> tuple[Value, int, list[Operation]] | None:
-    """The value in which a model writes the outputs of all steps one after another, the dimension of the sequence in
-    it, and the ops that write."""
+    """The tensor that a model writes the outputs of all steps to, its dimension of the sequence, and the ops that
+    write; None if there is no such tensor."""
     whole: Value | None = None
     axis: int | None = None
     ops: list[Operation] = []

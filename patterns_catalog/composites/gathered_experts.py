@@ -1,4 +1,4 @@
-"""Experts that are alike but for their weights, computed once for each token with the experts that it goes to."""
+"""Experts that differ only in their weights: each token is computed with the experts that it is routed to."""
 
 from __future__ import annotations
 
@@ -18,23 +18,15 @@ from patcomp.ir.xdsl import Operation, OpResult
 from patcomp.patterns import OpView
 from patterns_catalog.composites.experts import grouped_product
 from patterns_catalog.lowering.indexing import as_index
+from patterns_catalog.views import made_by
 
 
 @dataclass(frozen=True)
 class Routing:
-    """Which experts the tokens go to, and with which weights; both `[..., k]`."""
+    """The experts of each token and their weights, both `[..., k]`."""
 
     indices: Value
     weights: Value
-
-
-def arguments_of(value: Value, *names: str) -> dict[str, Any] | None:
-    """The arguments of the op that makes a value, where it is one of the named ones."""
-    owner = value.ssa.owner
-    if not isinstance(owner, Operation) or owner.name not in names:
-        return None
-    arguments: dict[str, Any] = owner.arguments_by_name()  # type: ignore[attr-defined]
-    return arguments
 
 
 _ELEMENTWISE = frozenset(
@@ -44,13 +36,13 @@ _ELEMENTWISE = frozenset(
         "pow.Tensor_Tensor", "clamp", "neg", "hardswish", "hardsigmoid", "leaky_relu", "elu", "_to_copy",
     )
 )  # fmt: skip
-"""Ops that compute each element from those at its place, and broadcast."""
+"""Ops that compute each element from the operands' elements at its place, and broadcast."""
 
 
 class GatheredExperts:
-    """Experts that are alike, computed for the rows `[tokens * k, features]` of the tokens with their chosen experts.
+    """Experts of the same ops, computed on rows `[tokens * k, features]`: one for each token and chosen expert.
 
-    Each method takes corresponding values of all experts and gives what stands for them.
+    Each method takes the corresponding values of all experts and returns the value that replaces them.
     """
 
     def __init__(self, op: OpView, routing: Routing):
@@ -62,7 +54,7 @@ class GatheredExperts:
         self.known: dict[tuple[Value, ...], Value] = {}
 
     def rows(self, values: tuple[Value, ...]) -> Value:
-        """Values that have a row for each token."""
+        """The replacement of values with a row for each token."""
         if values not in self.known:
             self.known[values] = self._rows(values)
         return self.known[values]
@@ -97,7 +89,7 @@ class GatheredExperts:
         return value.is_static and value.rank > 1 and math.prod(value.static_shape[:-1]) == self.tokens
 
     def _alike(self, values: Sequence[Value]) -> tuple[str, dict[str, Any]]:
-        """The op that makes each of the values, and its arguments; those that are tensors as a tuple of all."""
+        """The op that computes each of the values, and its arguments; tensors as a tuple with one for each expert."""
         owners = [value.ssa.owner for value in values]
         first = owners[0]
         if not isinstance(first, Operation) or not first.name.startswith("aten."):
@@ -128,7 +120,7 @@ class GatheredExperts:
         return made
 
     def _operand(self, values: tuple[Value, ...]) -> Value:
-        """An operand of an elementwise op: rows, a vector for each expert, or what is the same for all."""
+        """An operand of an elementwise op: rows, a vector for each expert, or one value for all experts."""
         first = values[0]
         if self._has_rows(first):
             return self.rows(values)
@@ -140,7 +132,7 @@ class GatheredExperts:
         return self._vector(values)
 
     def _vector(self, values: tuple[Value, ...]) -> Value:
-        """A vector for each expert as one for each row."""
+        """The vector of each row, from a vector for each expert."""
         self.op.expect(values[0].rank == 1, "an expert with a weight that is no vector")
         if all(value == values[0] for value in values):
             return values[0]
@@ -150,15 +142,15 @@ class GatheredExperts:
     def _product(self, left: tuple[Value, ...], right: tuple[Value, ...]) -> Value:
         """Rows times the matrices of their experts."""
         rows = self.rows(left)
-        permuted = [arguments_of(value, "aten.permute") for value in right]
+        permuted = [made_by(value, "permute") for value in right]
         stored = "plain"
         if all(arguments is not None and list(arguments["dims"]) == [1, 0] for arguments in permuted):
             right, stored = tuple(arguments["self"] for arguments in permuted if arguments is not None), "transposed"
         return grouped_product(rows, self._stack(right), self.expert_of_row, stored=stored)
 
     def _stack(self, values: tuple[Value, ...]) -> Value:
-        """The weights of all experts as one tensor: of which they are the parts, or a new constant."""
-        parts = [arguments_of(value, "aten.select.int") for value in values]
+        """The weights of all experts as one tensor: the tensor that they are parts of, or a new constant."""
+        parts = [made_by(value, "select.int") for value in values]
         if parts[0] is not None and parts[0]["self"].shape[:1] == (len(values),):
             whole: Value = parts[0]["self"]
             if all(

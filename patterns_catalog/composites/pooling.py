@@ -88,7 +88,7 @@ class AveragePool:
 def _windows(size: int, output: int, kernel: int, stride: int, padding: int) -> tuple[int, list[int], list[int]]:
     """Along one axis: the padding needed after the input, and how many elements each window has with and without any.
 
-    What ceil mode adds beyond the padding counts for nothing, as in PyTorch.
+    Elements that ceil mode adds beyond the padding are not counted, as in PyTorch.
     """
     starts = [index * stride - padding for index in range(output)]
     padded = [min(start + kernel, size + padding) - start for start in starts]
@@ -102,7 +102,7 @@ def _composite(axes: int) -> Callable[..., Value]:
     def average(c: Coreai, x: Value, *options: Value, arguments: AveragePool) -> Value:
         """The sum of each window of the padded input, divided by the number of elements that count.
 
-        The options are constants, which the body need not read: what they say is in the constants of its own.
+        The options are constants, which the body does not read: it has constants of its own for them.
         """
         wide = c.cast(x, compute_type(x))
         after, divisor = arguments.windows(x.shape[2:])

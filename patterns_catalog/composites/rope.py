@@ -28,8 +28,8 @@ def rope(
 ) -> Value:
     """y1 = cos x1 - sin x2, y2 = sin x1 + cos x2 for the pairs of the last axis.
 
-    `cos` and `sin` have a value for each pair. `scale` and `base` make them where they are not given; here they
-    only stand in the declaration.
+    `cos` and `sin` have a value for each pair. Core AI computes them from `scale` and `base` where they are missing;
+    this body only declares both.
     """
     last = x.rank - 1
     width = x.shape[last]
@@ -73,7 +73,8 @@ def _negative(x: Any) -> Any:
 
 
 def _cut(a: AtenSource, x: Any, sizes: tuple[Any, Any], end: Any, name: str) -> tuple[Any, Any, Any]:
-    """The first values of the last axis and the others, as slices or by a split, and that these reach to the end."""
+    """The first values of the last axis, the others (both as slices or by a split), and the condition that the others
+    reach to the end."""
     parts = a.split_with_sizes(x, split_sizes=list(sizes), dim=LAST)
     first = any_of(a.slice(x, dim=LAST, start=0, end=sizes[0], step=1), parts[0])
     others = a.slice(x, dim=LAST, start=sizes[0], end=end, step=1)
@@ -82,7 +83,7 @@ def _cut(a: AtenSource, x: Any, sizes: tuple[Any, Any], end: Any, name: str) -> 
 
 
 def _neighbours(a: AtenSource, x: Any, end: Any) -> tuple[Any, Any, list[Any]]:
-    """x[..., ::2] and x[..., 1::2], and that these are all values."""
+    """x[..., ::2], x[..., 1::2], and the conditions that these are all values."""
     even, odd = (a.slice(x, dim=LAST, start=start, end=end, step=2) for start in (0, 1))
     return even, odd, [end >= x.shape[-1], x.shape[-1] % 2 == 0]
 
@@ -142,7 +143,7 @@ def of_pairs(
 def of_pairs_with_half_tables(
     a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, end: Attr, flat: Attr
 ) -> Rewrite:
-    "flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]) (lit-gpt's and others' own models)"
+    "flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]) (lit-gpt)"
     even, odd, whole = _neighbours(a, x, end)
     total = _flatten(a, even * cos - odd * sin, odd * cos + even * sin, flat)
     of_half = [flat == x.shape, 2 * cos.shape[-1] == x.shape[-1]]

@@ -40,7 +40,7 @@ def aten_pixel_shuffle(op: OpView, c: Coreai) -> Value:
 
 
 def _upscale_factor(match: Any) -> int | None:
-    """The factor of the shuffle that a view, permutation and view are; None when they are something else."""
+    """The factor of the pixel shuffle that the views and the permutation compute; None if they compute another op."""
     shape, split, order, merged = match["x"].shape, match["split"], match["order"], match["merged"]
     lead = len(split) - 5
     if lead < 0 or lead != len(shape) - 3 or None in shape or not known_sizes([*split, *merged]):

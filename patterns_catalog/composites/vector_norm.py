@@ -16,7 +16,7 @@ from patterns_catalog.composites.normalization import compute_type
 @composites.define
 @composite("linalg_vector_norm", inputs=("input",), attributes=("ord", "axes", "keep_dim"))
 def linalg_vector_norm(c: Coreai, x: Value, *, ord: int | float, axes: list[int], keep_dim: bool) -> Value:
-    "sum(|x| ** ord) ** (1 / ord); the extremes of |x| for infinite ord, how many are not zero for 0"
+    "sum(|x| ** ord) ** (1 / ord); the largest or smallest |x| for infinite ord, the number of nonzero x for 0"
     wide = c.cast(x, compute_type(x))
     dims = sorted(axis % x.rank for axis in axes)
     if ord == 0:
@@ -41,7 +41,7 @@ def linalg_vector_norm(c: Coreai, x: Value, *, ord: int | float, axes: list[int]
     example("2x3xf16", 2.0, [1], dtype="f32"),
 ])  # fmt: skip
 def aten_vector_norm(op: OpView, c: Coreai) -> Value:
-    """The composite has the order as int or float, and the axes counted from either end, as PyTorch has them."""
+    """sum(|x| ** ord) ** (1 / ord); order and axes are declared as PyTorch has them"""
     op.ignore("dtype", because="the result type has it")
     x = op["self"]
     op.expect(is_float(x.element_type), "a norm of complex numbers")

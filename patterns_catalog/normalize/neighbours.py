@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from patcomp.authoring import Aten
-from patcomp.ir.aten import AtenOp
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
+from patterns_catalog.views import made_by
 
 _END = 2**63 - 1
 
@@ -26,15 +26,10 @@ def _second_of_pairs(torch: Any, x: Any) -> Any:
 def select_of_pairs(op: OpView, aten: Aten) -> Value | None:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
     pairs = op["self"]
-    view = pairs.ssa.owner
-    if (
-        not isinstance(view, AtenOp)
-        or view.name != "aten.view"
-        or pairs.rank < 2
-        or op.dim % pairs.rank != pairs.rank - 1
-    ):
+    view = made_by(pairs, "view")
+    if view is None or pairs.rank < 2 or op.dim % pairs.rank != pairs.rank - 1:
         return None
-    x: Value = view.arguments_by_name()["self"]
+    x: Value = view["self"]
     if not pairs.is_static or pairs.shape[-1] != 2 or x.shape != (*pairs.shape[:-2], 2 * pairs.shape[-2]):
         return None
     return aten.slice.Tensor(op.result, x, dim=x.rank - 1, start=op.index % 2, end=_END, step=2)

@@ -5,29 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from patcomp.authoring import Aten, coreai
-from patcomp.ir.aten import AtenOp
 from patcomp.ir.types import is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
+from patterns_catalog.views import made_by, without_views
 
 _END = 2**63 - 1
-
-
-def _made_by(value: Value, *names: str) -> dict[str, Any] | None:
-    """The arguments of the op that computes a value, where it is one of these."""
-    owner = value.ssa.owner
-    if isinstance(owner, AtenOp) and owner.name.removeprefix("aten.") in names:
-        return dict(owner.arguments_by_name())
-    return None
-
-
-def _without_views(value: Value) -> Value:
-    """A value before it was given further dimensions of size 1."""
-    while (view := _made_by(value, "view", "unsqueeze")) is not None:
-        if [size for size in view["self"].shape if size != 1] != [size for size in value.shape if size != 1]:
-            return value
-        value = view["self"]
-    return value
 
 
 def _position(mask: Value) -> tuple[int, Value] | None:
@@ -36,12 +19,12 @@ def _position(mask: Value) -> tuple[int, Value] | None:
     It is `arange(size) == position`, with size 1 in all other dimensions.
     """
     long = [axis - mask.rank for axis, size in enumerate(mask.shape) if size != 1]
-    compared = _made_by(_without_views(mask), "eq.Tensor")
+    compared = made_by(without_views(mask), "eq.Tensor")
     if len(long) != 1 or compared is None:
         return None
     left, right = compared["self"], compared["other"]
     for numbers, position in ((left, right), (right, left)):
-        counted = _made_by(_without_views(numbers), "arange.start_step")
+        counted = made_by(without_views(numbers), "arange.start_step")
         if counted is None or any(size != 1 for size in position.shape) or not is_integer(position.element_type):
             continue
         if (counted["start"], counted["end"], counted["step"]) == (0, mask.shape[long[0]], 1):
@@ -73,7 +56,7 @@ def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     if found is None or x.type != op.result or mask.rank > x.rank:
         return None
     axis, position = found
-    if (wide := _made_by(row, "expand")) is not None:
+    if (wide := made_by(row, "expand")) is not None:
         row = wide["self"]
     if x.shape[axis] is None or (row.rank >= -axis and row.shape[axis] != 1) or row.dtype != x.dtype:
         return None
@@ -122,7 +105,7 @@ def write_by_cat(op: OpView, aten: Aten) -> Value | None:
         return None
     before, new, after = op.tensors
     dim = op.dim % op.result.rank
-    head, tail = _made_by(before, "slice.Tensor"), _made_by(after, "slice.Tensor")
+    head, tail = made_by(before, "slice.Tensor"), made_by(after, "slice.Tensor")
     if head is None or tail is None or head["self"] != tail["self"]:
         return None
     x: Value = head["self"]

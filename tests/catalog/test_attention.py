@@ -222,10 +222,8 @@ def test_masks_keep_their_kind() -> None:
 @pytest.mark.parametrize("product", ["matmul", "bmm", "einsum"])
 def test_keys_and_values_have_their_own_heads(grouped: str, product: str) -> None:
     own = 1 if grouped == "one head" else 2
-    shape = f"{2 * own}x1x5x8" if product == "bmm" and own == 1 else f"2x{own}x5x8"
-    shape = f"1x{2 * own}x5x8" if product == "bmm" else shape
     types = input_types(check(replace(PLAIN, grouped=grouped, product=product)))
-    assert types[1:3] == [f"tensor<{shape}xf32>"] * 2
+    assert types[1:3] == [f"tensor<2x{own}x5x8xf32>"] * 2
 
 
 def test_preserved_attention_has_its_own_heads() -> None:
@@ -358,6 +356,15 @@ def test_tiled_heads_are_no_groups() -> None:
     module, tensors = Calling(tiled), (torch.randn(2, 4, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8))
     program = convert(export(module, tensors))
     assert input_types(program)[1] == "tensor<2x4x5x8xf32>"
+    assert_equal(program, module, tensors, 1e-4)
+
+
+def test_heads_without_width_stay() -> None:
+    """The default scale, 1 / sqrt(width), does not exist."""
+    module = Calling(lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
+    tensors = (torch.randn(1, 2, 3, 0), torch.randn(1, 2, 5, 0), torch.randn(1, 2, 5, 4))
+    program = convert(export(module, tensors))
+    assert attentions(program) == 0
     assert_equal(program, module, tensors, 1e-4)
 
 

@@ -50,6 +50,16 @@ def test_scores_that_are_large_before_they_are_scaled(dtype: torch.dtype, native
 
 
 @each_half
+def test_products_in_float32_are_attention(dtype: torch.dtype, native: Native) -> None:
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = (q.float() @ k.mT.float()) * q.shape[-1] ** -0.5
+        return scores.softmax(-1).to(q.dtype) @ v
+
+    program = convert(function, *(x.to(dtype) for x in tensors()[:3]), native=native)
+    assert program.composites == {"scaled_dot_product_attention": 1}
+
+
+@each_half
 def test_baddbmm_elsewhere_stays_in_float32(dtype: torch.dtype) -> None:
     def function(q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.baddbmm(bias, q, k, alpha=2.0**-12).view(2, 2, 3, 3)
