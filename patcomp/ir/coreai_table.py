@@ -9,15 +9,22 @@ Facts: coreai-core 1.0.0b3, observed on its parser, verifier and runtime.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from patcomp.ir.rows import Row, op
 
 _unary = partial(op, infer="like_first", form="unary", exact="to save")
 _binary = partial(op, infer="same_shape", exact="to save")
-_comparison = partial(op, infer="same_shape_bool")
-_broadcasting = partial(op, infer="broadcast")
+_comparison = partial(op, infer="same_shape")
 _reduction = partial(op, infer="reduce")
 _BRACED = " {operands} {properties} : {types} -> {results}{ attributes}"
+
+
+def _broadcasting(name: str, doc: str, result: str = "T", **facts: Any) -> Row:
+    """The twin of a binary op whose operands broadcast as in numpy."""
+    signature = f"decomposable.broadcasting_{name}(input: T, other: T) -> output: {result}"
+    return op(signature, f"numpy-style broadcasting form of {doc}", infer="broadcast", **facts)
+
 
 # fmt: off
 ROWS: tuple[Row, ...] = (
@@ -83,50 +90,32 @@ ROWS: tuple[Row, ...] = (
     _binary("sub[T: F+F8+INT+C](x: T, y: T) -> output: T",
         "element-wise difference of two same-shape tensors; ints wrap"),
     op("where[T: ALL](condition: B, a: T, b: T) -> result: T",
-        "element-wise select by a bool tensor of the same shape", infer="where"),
+        "element-wise select by a bool tensor of the same shape", infer="same_shape"),
     _binary("xor[T: B](x: T, y: T) -> output: T",
         "logical exclusive OR of two bool tensors", commutative=True, builder="xor_"),
     # element-wise, operands broadcast as in numpy
-    _broadcasting("decomposable.broadcasting_add[T: F+F8+INT+C+B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of addition", commutative=True),
-    _broadcasting("decomposable.broadcasting_and[T: B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of logical AND", commutative=True),
+    _broadcasting("add[T: F+F8+INT+C+B]", "addition", commutative=True),
+    _broadcasting("and[T: B]", "logical AND", commutative=True),
     op("decomposable.broadcasting_batch_matmul[T: F+F8+INT+C](x: T, y: T) -> output: T",
         "numpy-style broadcasting form of matrix product (batch dims broadcast)", infer="matmul"),
-    _broadcasting("decomposable.broadcasting_bitwise_and[T: INT+B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of bitwise AND", commutative=True),
-    _broadcasting("decomposable.broadcasting_bitwise_or[T: INT+B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of bitwise OR", commutative=True),
-    _broadcasting("decomposable.broadcasting_bitwise_xor[T: INT+B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of bitwise XOR", commutative=True),
-    _broadcasting("decomposable.broadcasting_divide[T: F+F8+INT+C](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of division"),
-    op("decomposable.broadcasting_equal[T: F+INT+C+B](input: T, other: T) -> output: B",
-        "numpy-style broadcasting form of ==", infer="broadcast_bool", commutative=True),
-    _broadcasting("decomposable.broadcasting_floor_divide[T: F+INT](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of floor division"),
-    op("decomposable.broadcasting_greater[T: F+INT+B](input: T, other: T) -> output: B",
-        "numpy-style broadcasting form of >", infer="broadcast_bool"),
-    _broadcasting("decomposable.broadcasting_maximum[T: F+F8+INT](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of maximum", commutative=True),
-    _broadcasting("decomposable.broadcasting_minimum[T: F+F8+INT](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of minimum", commutative=True),
-    _broadcasting("decomposable.broadcasting_modulo[T: F+INT](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of remainder"),
-    _broadcasting("decomposable.broadcasting_mul[T: F+F8+INT+C+B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of product", commutative=True),
-    op("decomposable.broadcasting_not_equal[T: F+INT+C+B](input: T, other: T) -> output: B",
-        "numpy-style broadcasting form of !=", infer="broadcast_bool", commutative=True),
-    _broadcasting("decomposable.broadcasting_or[T: B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of logical OR", commutative=True),
-    _broadcasting("decomposable.broadcasting_pow[T: F+INT](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of power"),
-    _broadcasting("decomposable.broadcasting_sub[T: F+F8+INT+C](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of subtraction"),
+    _broadcasting("bitwise_and[T: INT+B]", "bitwise AND", commutative=True),
+    _broadcasting("bitwise_or[T: INT+B]", "bitwise OR", commutative=True),
+    _broadcasting("bitwise_xor[T: INT+B]", "bitwise XOR", commutative=True),
+    _broadcasting("divide[T: F+F8+INT+C]", "division"),
+    _broadcasting("equal[T: F+INT+C+B]", "==", result="B", commutative=True),
+    _broadcasting("floor_divide[T: F+INT]", "floor division"),
+    _broadcasting("greater[T: F+INT+B]", ">", result="B"),
+    _broadcasting("maximum[T: F+F8+INT]", "maximum", commutative=True),
+    _broadcasting("minimum[T: F+F8+INT]", "minimum", commutative=True),
+    _broadcasting("modulo[T: F+INT]", "remainder"),
+    _broadcasting("mul[T: F+F8+INT+C+B]", "product", commutative=True),
+    _broadcasting("not_equal[T: F+INT+C+B]", "!=", result="B", commutative=True),
+    _broadcasting("or[T: B]", "logical OR", commutative=True),
+    _broadcasting("pow[T: F+INT]", "power"),
+    _broadcasting("sub[T: F+F8+INT+C]", "subtraction"),
     op("decomposable.broadcasting_where[T: ALL](condition: B, a: T, b: T) -> results_: T",
-        "numpy-style broadcasting form of three-operand select", infer="broadcast_where"),
-    _broadcasting("decomposable.broadcasting_xor[T: B](input: T, other: T) -> output: T",
-        "numpy-style broadcasting form of logical XOR", commutative=True),
+        "numpy-style broadcasting form of three-operand select", infer="broadcast"),
+    _broadcasting("xor[T: B]", "logical XOR", commutative=True),
     # matrix products and convolutions
     op("batch_matmul[T: F+F8+INT+C](x: T, y: T) -> output: T",
         "matrix product of the last two dims; all leading dims must be equal, no broadcasting", infer="matmul"),
@@ -260,7 +249,7 @@ ROWS: tuple[Row, ...] = (
         "evenly spaced values start..stop (exclusive) with step", infer="range", builder="range_"),
     # complex numbers
     op("create_complex(real: f32, imaginary: f32) -> result: C",
-        "complex tensor from real and imaginary parts", infer="create_complex", exact="always"),
+        "complex tensor from real and imaginary parts", infer="same_shape", exact="always"),
     op("imaginary_part(input: C) -> result: F+F8",
         "imaginary part of a complex tensor", infer="complex_part", exact="always"),
     op("real_part(input: C) -> real: F+F8", "real part of a complex tensor", infer="complex_part", exact="always"),
@@ -276,14 +265,14 @@ ROWS: tuple[Row, ...] = (
     op("blockwise_shift_scale[T: bf16+f16+f32](data: F8+LOW+F4+bf16+f16+f32+si16+si8+ui16+ui8, "
         "scale: F+F8+F4+si2+ui2, offset1: F+F8+INT+LOW+F4, offset2: T) -> output: T",
         "block-wise dequantisation: scale*(data-offset1)+offset2, block size implied by shape ratio data/scale",
-        infer="like_offset2", exact="to save"),
+        infer="blockwise", exact="to save"),
     op("dequantize[T: F8+f4E2M1FN+si4+si8+ui4+ui8, U: bf16+f16+f32](input: T, scale: bf16+f16+f32+f8E8M0FNU[0|1], "
         "offset1: T[0|1], offset2: U[0|1], axis: IDX[0|1]) -> output: U",
-        "per-tensor or per-axis dequantisation (input-offset1)*scale+offset2", infer="like_offset2"),
+        "per-tensor or per-axis dequantisation (input-offset1)*scale+offset2", infer="quantize"),
     op("quantize[T: F8+f4E2M1FN+si4+si8+ui4+ui8](input: bf16+f16+f32+si16+si32+si64+ui16+ui32+ui64, "
         "scale: F8+F4+bf16+f16+f32[0|1], offset1: T[0|1], offset2: bf16+f16+f32+si16+si32+si64+ui16+ui32+ui64[0|1], "
         "axis: IDX[0|1]) -> output: T",
-        "per-tensor or per-axis quantisation to the element type of offset1", infer="like_offset1"),
+        "per-tensor or per-axis quantisation to the element type of offset1", infer="quantize"),
     op("lut_to_dense[T: F+F8+INT](indices: ui1+ui2+ui3+ui4+ui6+ui8, lut: T, axis: si16[0]) -> result: T",
         "depalettise: replace unsigned n-bit indices by entries of a look-up table (per-block tables, vector entries)",
         infer="lut", exact="axis"),

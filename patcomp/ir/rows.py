@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -80,6 +81,13 @@ class Row:
     """Whether there is an authoring function; rules create other ops directly."""
     builder: str = ""
     """Name of the authoring function if it differs from the op's own name."""
+
+    @cached_property
+    def result_element(self) -> int | str:
+        """The position of an operand that has the first result's element type, or else the first type it may have."""
+        result = self.results[0]
+        sharing = next((group for group in self.same if result.name in group), ())
+        return next((index for index, slot in enumerate(self.operands) if slot.name in sharing), result.types[0])
 
     @property
     def op_name(self) -> str:

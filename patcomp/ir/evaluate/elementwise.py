@@ -107,24 +107,16 @@ def silu(op: EvaluatedOp, x: Tensor) -> Tensor:
 
 
 def _compared(function: Function) -> Function:
-    def implementation(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
-        return function(ordered(x), ordered(y))
+    return lambda op, x, y: function(ordered(x), ordered(y))
 
-    return implementation
+
+def _extreme(function: Function) -> Function:
+    return lambda op, x, y: unordered(function(ordered(x), ordered(y)), op.element())
 
 
 implements(*_both("equal"))(_compared(torch.eq))
 implements(*_both("not_equal"))(_compared(torch.ne))
 implements(*_both("greater"))(_compared(torch.gt))
-
-
-def _extreme(function: Function) -> Function:
-    def implementation(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
-        return unordered(function(ordered(x), ordered(y)), op.element())
-
-    return implementation
-
-
 implements(*_both("maximum"))(_extreme(torch.maximum))
 implements(*_both("minimum"))(_extreme(torch.minimum))
 

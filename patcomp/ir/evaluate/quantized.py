@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -14,31 +16,34 @@ _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
 """The largest value of the float types that can be quantised to: quantising saturates, a cast need not."""
 
 
-def _along(op: EvaluatedOp, parameter: Tensor, axis: Tensor, rank: int) -> Tensor:
-    """A scale or offset shaped to broadcast: as it is per tensor, along one axis else."""
-    if parameter.dim() == 0:
-        return parameter
-    dim = axis_of(op, axis, rank)
-    return parameter.reshape([-1 if position == dim else 1 for position in range(rank)])
+def _broadcastable(op: EvaluatedOp, x: Tensor, *parameters: Tensor) -> Iterator[Tensor]:
+    """Scale and offsets, shaped to broadcast with `x`; the last parameter is the axis of those that are not 0-d."""
+    *values, axis = parameters
+    for value in values:
+        wide = widen(value).float()
+        if wide.dim():
+            dim = axis_of(op, axis, x.dim())
+            wide = wide.reshape([-1 if position == dim else 1 for position in range(x.dim())])
+        yield wide
 
 
 @implements("coreai.quantize")
-def quantize(op: EvaluatedOp, x: Tensor, scale: Tensor, offset1: Tensor, offset2: Tensor, axis: Tensor) -> Tensor:
-    factor, shift, base = (_along(op, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
-    quantized = (widen(x).float() - base) / factor
+def quantize(op: EvaluatedOp, x: Tensor, *parameters: Tensor) -> Tensor:
+    scale, offset1, offset2 = _broadcastable(op, x, *parameters)
+    quantized = (widen(x).float() - offset2) / scale
     element = op.element()
     if not is_integer(element):
         limit = _LARGEST[element]
-        return op.result((quantized + shift).clamp(-limit, limit))
+        return op.result((quantized + offset1).clamp(-limit, limit))
     low, high = integer_range(element)
-    rounded = torch.round(quantized) + shift
+    rounded = torch.round(quantized) + offset1
     return op.result(torch.nan_to_num(rounded, nan=0.0).clamp(low, high).to(torch.int64))
 
 
 @implements("coreai.dequantize")
-def dequantize(op: EvaluatedOp, x: Tensor, scale: Tensor, offset1: Tensor, offset2: Tensor, axis: Tensor) -> Tensor:
-    factor, shift, base = (_along(op, widen(value).float(), axis, x.dim()) for value in (scale, offset1, offset2))
-    return op.result((widen(x).float() - shift) * factor + base)
+def dequantize(op: EvaluatedOp, x: Tensor, *parameters: Tensor) -> Tensor:
+    scale, offset1, offset2 = _broadcastable(op, x, *parameters)
+    return op.result((widen(x).float() - offset1) * scale + offset2)
 
 
 @implements("coreai.blockwise_shift_scale")

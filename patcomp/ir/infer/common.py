@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.rows import Row
-from patcomp.ir.types import Shape, shape_of, tensor
+from patcomp.ir.types import FAMILIES, Shape, shape_of, tensor
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
 
 
@@ -72,9 +72,16 @@ class InferredOp:
         """The integers of an operand, None for each that only the run tells; None if their number is unknown."""
         return partial_integers(self.operands[operand])
 
-    def result(self, shape: Sequence[int | None], like: int = 0) -> list[Attribute]:
-        """One result of a shape, with the element type of an operand."""
-        return [tensor(shape, self.element(like))]
+    def result(self, shape: Sequence[int | None], element: int | str | None = None) -> list[Attribute]:
+        """One result of a shape.
+
+        Args:
+            element: its element type by name, or the operand that has it; by default what the row says.
+        """
+        element = self.row.result_element if element is None else element
+        if isinstance(element, int):
+            return [tensor(shape, self.element(element))]
+        return [tensor(shape, FAMILIES.get(element, (element,))[0])]
 
 
 Inference = Callable[[InferredOp], list[Attribute]]

@@ -14,7 +14,7 @@ from patcomp.ir.infer.common import (
 )
 from patcomp.ir.infer.indexing import check_along_axis, gathered_shape
 from patcomp.ir.infer.shapes import sliced_shape
-from patcomp.ir.types import Shape, tensor
+from patcomp.ir.types import Shape
 from patcomp.ir.xdsl import Attribute
 
 
@@ -60,28 +60,8 @@ def _same_shape(op: InferredOp) -> list[Attribute]:
 
 
 @inference
-def _same_shape_bool(op: InferredOp) -> list[Attribute]:
-    return [tensor(_same(op), "i1")]
-
-
-@inference
-def _where(op: InferredOp) -> list[Attribute]:
-    return op.result(_same(op), like=1)
-
-
-@inference
 def _broadcast(op: InferredOp) -> list[Attribute]:
     return op.result(broadcast_shapes(*op.shapes()))
-
-
-@inference
-def _broadcast_bool(op: InferredOp) -> list[Attribute]:
-    return [tensor(broadcast_shapes(*op.shapes()), "i1")]
-
-
-@inference
-def _broadcast_where(op: InferredOp) -> list[Attribute]:
-    return op.result(broadcast_shapes(*op.shapes()), like=1)
 
 
 @inference
@@ -90,13 +70,8 @@ def _cast(op: InferredOp) -> list[Attribute]:
 
 
 @inference
-def _create_complex(op: InferredOp) -> list[Attribute]:
-    return [tensor(_same(op), "complex<f32>")]
-
-
-@inference
 def _complex_part(op: InferredOp) -> list[Attribute]:
-    return [tensor(op.shape(), "f32")]
+    return op.result(op.shape(), "f32")
 
 
 def _check_quantization(op: InferredOp) -> None:
@@ -117,19 +92,16 @@ def _check_quantization(op: InferredOp) -> None:
 
 
 @inference
-def _like_offset1(op: InferredOp) -> list[Attribute]:
+def _quantize(op: InferredOp) -> list[Attribute]:
     _check_quantization(op)
-    return op.result(op.shape(), like=2)
+    return op.result(op.shape())
 
 
 @inference
-def _like_offset2(op: InferredOp) -> list[Attribute]:
-    if op.row.name == "dequantize":
-        _check_quantization(op)
-    if op.row.name == "blockwise_shift_scale":
-        data, scale = op.shape(), op.shape(1)
-        require(len(data) == len(scale), f"scale {shape_text(scale)} must have the rank of the data {shape_text(data)}")
-        for axis, (dim, blocks) in enumerate(zip(data, scale, strict=True)):
-            divides = dim is None or blocks is None or (blocks > 0 and dim % blocks == 0)
-            require(divides, f"dim {axis} of the data ({dim}) is not divisible by the scale's ({blocks})")
-    return op.result(op.shape(), like=3)
+def _blockwise(op: InferredOp) -> list[Attribute]:
+    data, scale = op.shape(), op.shape(1)
+    require(len(data) == len(scale), f"scale {shape_text(scale)} must have the rank of the data {shape_text(data)}")
+    for axis, (dim, blocks) in enumerate(zip(data, scale, strict=True)):
+        divides = dim is None or blocks is None or (blocks > 0 and dim % blocks == 0)
+        require(divides, f"dim {axis} of the data ({dim}) is not divisible by the scale's ({blocks})")
+    return op.result(data)

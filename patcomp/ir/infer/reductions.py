@@ -33,24 +33,24 @@ def _reduced_one(op: InferredOp) -> Shape:
 
 @inference
 def _argmax(op: InferredOp) -> list[Attribute]:
-    return [tensor(_reduced_one(op), "ui32")]
+    return op.result(_reduced_one(op), "ui32")
 
 
 @inference
 def _reduce_index(op: InferredOp) -> list[Attribute]:
-    return op.result(_reduced_one(op), like=3)
+    return op.result(_reduced_one(op), 3)
 
 
 @inference
 def _argsort(op: InferredOp) -> list[Attribute]:
     shape = op.shape()
     op.axes(1, len(shape))
-    return [tensor(shape, "si32")]
+    return op.result(shape, "si32")
 
 
 @inference
 def _non_zero(op: InferredOp) -> list[Attribute]:
-    return [tensor((None, len(op.shape())), "si32")]
+    return op.result((None, len(op.shape())), "si32")
 
 
 @inference

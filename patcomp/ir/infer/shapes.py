@@ -46,7 +46,7 @@ def _broadcast_in_dims(op: InferredOp) -> list[Attribute]:
 def _broadcast_shapes(op: InferredOp) -> list[Attribute]:
     lengths = [op.length(0), op.length(1)]
     longest = None if None in lengths else max(length for length in lengths if length is not None)
-    return op.result((longest,))
+    return op.result((longest,), 0)
 
 
 @inference
@@ -58,7 +58,7 @@ def _concat(op: InferredOp) -> list[Attribute]:
     require(rank > 0, "concat needs tensors of rank 1 or more")
     require(all(len(shape) == rank for shape in shapes), "concat needs tensors of one rank")
     if axis_values is None:
-        return op.result((None,) * rank, like=1)
+        return op.result((None,) * rank)
     axis = normalize_axis(axis_values[0], rank)
     first = shapes[0]
     for shape in shapes[1:]:
@@ -67,7 +67,7 @@ def _concat(op: InferredOp) -> list[Attribute]:
         require(fits, f"shapes {shape_text(first)} and {shape_text(shape)} differ outside axis {axis}")
     dims = [shape[axis] for shape in shapes]
     total = None if None in dims else sum(dim for dim in dims if dim is not None)
-    return op.result((*first[:axis], total, *first[axis + 1 :]), like=1)
+    return op.result((*first[:axis], total, *first[axis + 1 :]))
 
 
 @inference
@@ -98,7 +98,7 @@ def _shrink_dims(op: InferredOp) -> list[Attribute]:
 
 @inference
 def _get_shape(op: InferredOp) -> list[Attribute]:
-    return [tensor((len(op.shape()),), "ui32")]
+    return op.result((len(op.shape()),), "ui32")
 
 
 @inference

@@ -8,7 +8,7 @@ import numpy as np
 
 from patcomp.ir.constants import constant_values
 from patcomp.ir.infer.common import InferenceError, InferredOp, inference, normalize_axis, require
-from patcomp.ir.types import TOKEN, HandleType, element_type, tensor
+from patcomp.ir.types import TOKEN, HandleType
 from patcomp.ir.xdsl import Attribute
 
 
@@ -47,13 +47,13 @@ def _lut(op: InferredOp) -> list[Attribute]:
     axis = op.integers(2)
     vector = lut[-1]
     if axis is None or vector == 1:
-        return op.result(indices, like=1)
+        return op.result(indices)
     position = normalize_axis(axis[0], len(indices))
     dims = [
         None if dim is None or vector is None else dim * vector if i == position else dim
         for i, dim in enumerate(indices)
     ]
-    return op.result(dims, like=1)
+    return op.result(dims)
 
 
 @inference
@@ -63,4 +63,4 @@ def _sparse_to_dense(op: InferredOp) -> list[Attribute]:
 
 @inference
 def _image_to_tensor(op: InferredOp) -> list[Attribute]:
-    return [tensor((None, None, None), element_type("ui8"))]
+    return op.result((None, None, None))
