@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -113,8 +113,5 @@ def checked(
 def _type_of(described: Any) -> TensorType | None:
     """The type of a descriptor; None for an element type that PyTorch does not have."""
     element = _ELEMENTS.get(described.dtype)
-    return None if element is None else tensor(_static(described.shape), element)
-
-
-def _static(shape: Iterable[int | None]) -> tuple[int | None, ...]:
-    return tuple(None if size is None or size < 0 else size for size in shape)
+    shape = [None if size is None or size < 0 else size for size in described.shape]
+    return None if element is None else tensor(shape, element)

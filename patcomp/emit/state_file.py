@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+import ml_dtypes  # noqa: F401  (numpy then knows the dtypes by name)
 import numpy as np
 
 from patcomp.emit.replacement import STATE_FILE
@@ -57,19 +58,10 @@ def _read(path: Path) -> StateArrays:
     state: StateArrays = {}
     with np.load(path) as file:
         for number, entry in enumerate(json.loads(str(file["index"]))):
-            array = file[f"state_{number}"].view(_dtype(entry["dtype"]))
+            array = file[f"state_{number}"].view(np.dtype(entry["dtype"]))
             state.setdefault(entry["entrypoint"], {})[entry["state"]] = array
     return state
 
 
 def _storage(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-
-
-def _dtype(name: str) -> np.dtype:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))

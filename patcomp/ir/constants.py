@@ -325,6 +325,38 @@ def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarr
     return attribute_values(owner.properties["value"], blobs) if is_constant(owner) else None  # type: ignore[union-attr]
 
 
+def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
+    """A Python literal as an array in the form of `constant_values` for an element type."""
+    number_kind = element_name(element)
+    is_bool = isinstance(literal, bool)
+    if is_bool != (number_kind == "i1"):
+        return None
+    array, _ = to_numpy(literal, element)
+    if number_kind == "bf16":
+        return array.view(ML_DTYPES["bf16"]).astype(np.float32)
+    return array
+
+
+def constant_equals(value: SSAValue, literal: Any) -> bool:
+    """Whether a value is a constant equal to a literal: every element equals the number, or the elements equal the
+    list's, after rounding to the constant's element type."""
+    values = constant_values(value)
+    if values is None or not isinstance(value.type, TensorType):
+        return False
+    element = value.type.element_type
+    try:
+        wanted = literal_values(literal, element)
+    except (OverflowError, TypeError, ValueError):  # the element type cannot hold the literal
+        return False
+    if wanted is None or (wanted.ndim and wanted.shape != values.shape):
+        return False
+    if not wanted.ndim and values.size:
+        one = values[(0,) * values.ndim]
+        if not any(values.strides):
+            values = np.asarray(one)
+    return values.size > 0 and bool(np.array_equal(np.broadcast_to(wanted, values.shape), values, equal_nan=False))
+
+
 def constant_integers(value: SSAValue) -> tuple[int, ...] | None:
     """The integers of a constant index operand (0-d or 1-d), None when it is not constant."""
     values = constant_values(value)

@@ -143,21 +143,18 @@ def create_graph(
     terminator = body.last_op
     assert terminator is not None
     assert terminator.name == "coreai.output"
-    properties: dict[str, Attribute] = {}
-    if argument_names:
-        properties["arg_attrs"] = named(argument_names)
-    if declaration is not None:
-        properties["composite_decl"] = declaration
-    properties["function_type"] = function_type(body)
-    if no_inline:
-        properties["no_inline"] = UnitAttr()
-    properties["param_decls"] = NO_PARAMETERS
-    if private:
-        properties["priv"] = UnitAttr()
-    if result_names:
-        properties["res_attrs"] = named(result_names)
-    properties["sym_name"] = StringAttr(name)
-    graph = OPS["coreai.graph"].create(properties=properties, regions=[Region(body)])
+    properties: dict[str, Attribute | None] = {
+        "arg_attrs": named(argument_names) if argument_names else None,
+        "composite_decl": declaration,
+        "function_type": function_type(body),
+        "no_inline": UnitAttr() if no_inline else None,
+        "param_decls": NO_PARAMETERS,
+        "priv": UnitAttr() if private else None,
+        "res_attrs": named(result_names) if result_names else None,
+        "sym_name": StringAttr(name),
+    }
+    given = {name: attribute for name, attribute in properties.items() if attribute is not None}
+    graph = OPS["coreai.graph"].create(properties=given, regions=[Region(body)])
     assert isinstance(graph, CoreaiOp)
     return graph
 

@@ -19,13 +19,12 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.attributes import word_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.composite import Composite
-from patcomp.ir.constants import constant_values, to_numpy
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import OPS
 from patcomp.ir.guessed_types import guess_types
 from patcomp.ir.region import RegionOp
 from patcomp.ir.rows import Row
-from patcomp.ir.types import ELEMENT_TYPES, ML_DTYPES, element_name, tensor
+from patcomp.ir.types import ELEMENT_TYPES, element_name, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
     ArrayAttr,
@@ -139,29 +138,6 @@ class DialectInterface(ABC):
         made = spec.composite(*inputs, **keywords)
         return (made[0] if isinstance(made, list) else made).ssa.owner
 
-    def constant_values(self, value: SSAValue) -> np.ndarray | None:
-        """The values of an inline constant, None for anything else."""
-        return constant_values(value)
-
-    def constant_equals(self, value: SSAValue, literal: Any) -> bool:
-        """Whether a value is a constant equal to a literal: every element equals the number, or the elements equal the
-        list's, after rounding to the constant's element type."""
-        values = constant_values(value)
-        if values is None or not isinstance(value.type, TensorType):
-            return False
-        element = value.type.element_type
-        try:
-            wanted = literal_values(literal, element)
-        except (OverflowError, TypeError, ValueError):  # the element type cannot hold the literal
-            return False
-        if wanted is None or (wanted.ndim and wanted.shape != values.shape):
-            return False
-        if not wanted.ndim and values.size:
-            one = values[(0,) * values.ndim]
-            if not any(values.strides):
-                values = np.asarray(one)
-        return values.size > 0 and bool(np.array_equal(np.broadcast_to(wanted, values.shape), values, equal_nan=False))
-
     def constant(self, literal: Any, like: SSAValue | None, argument: ArgumentSpec | None = None) -> Value:
         """A new constant at the insertion point, of the element type of `like` or that an argument asks for."""
         element = like.type.element_type if like is not None and isinstance(like.type, TensorType) else None
@@ -176,18 +152,6 @@ def composite_spec(composite: Composite) -> OpSpec:
     attributes = [ArgumentSpec(name, "attribute", optional=True) for name in others]
     name = f"composite.{composite.name}"
     return OpSpec(name, (*inputs, *attributes), len(composite.outputs), composite=composite)
-
-
-def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
-    """A Python literal as an array in the form of `constant_values` for an element type."""
-    number_kind = element_name(element)
-    is_bool = isinstance(literal, bool)
-    if is_bool != (number_kind == "i1"):
-        return None
-    array, _ = to_numpy(literal, element)
-    if number_kind == "bf16":
-        return array.view(ML_DTYPES["bf16"]).astype(np.float32)
-    return array
 
 
 def _decoded(value: Any) -> Any:

@@ -111,16 +111,16 @@ def create_region(
     public: bool = False,
 ) -> RegionOp:
     """A region op around a block whose arguments stand for `inputs` and which ends in a `coreai.yield`."""
-    properties: dict[str, Attribute] = {"symbol": StringAttr(symbol), "argument_names": strings(argument_names)}
-    if result_names:
-        properties["result_names"] = strings(result_names)
-    if recover is not None:
-        properties["recover"] = recover
-    if declaration is not None:
-        properties["declaration"] = declaration
-    if public:
-        properties["public"] = UnitAttr()
-    op = RegionOp.create(operands=inputs, result_types=result_types, properties=properties, regions=[Region(body)])
+    properties: dict[str, Attribute | None] = {
+        "symbol": StringAttr(symbol),
+        "argument_names": strings(argument_names),
+        "result_names": strings(result_names) if result_names else None,
+        "recover": recover,
+        "declaration": declaration,
+        "public": UnitAttr() if public else None,
+    }
+    given = {name: attribute for name, attribute in properties.items() if attribute is not None}
+    op = RegionOp.create(operands=inputs, result_types=result_types, properties=given, regions=[Region(body)])
     assert isinstance(op, RegionOp)
     return op
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from patcomp.ir.constants import is_constant
+from patcomp.ir.constants import constant_equals, constant_values, is_constant
 from patcomp.ir.namespaces import DialectInterface
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
@@ -68,7 +68,6 @@ class Index:
         self._literals: dict[Any, Any] = {}
         self._accepts: dict[int, list[Rule]] = {}
         self._order: dict[int, tuple[int, int, int]] = {}
-        self._constant_dialect: DialectInterface | None = None
         self._numbers = 0
         for position, rule in enumerate(rule for rule in rules if rule.stage is not Stage.IMPORT):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
@@ -101,7 +100,6 @@ class Index:
             tests = tuple(dict.fromkeys(self._test(alternative, dialect) for alternative in pattern.alternatives))
             return WILD if WILD in tests else tests[0] if len(tests) == 1 else ("or", tests)
         if isinstance(pattern, Const | Number):
-            self._constant_dialect = dialect
             literal = pattern.literal if isinstance(pattern, Number) else ANY
             key = (type(literal).__name__, repr(literal))
             self._literals[key] = literal
@@ -178,14 +176,13 @@ class Index:
         attribute = op.properties["value"]
         state = self._by_constant.get(attribute)
         if state is None:
-            dialect, value = self._constant_dialect, op.results[0]
-            assert dialect is not None
-            if dialect.constant_values(value) is None:
+            value = op.results[0]
+            if constant_values(value) is None:
                 return self._none  # a weight: no rule looks at its values
             tests = frozenset(
                 number
                 for key, number in self._constant_tests.items()
-                if self._literals[key] is ANY or dialect.constant_equals(value, self._literals[key])
+                if self._literals[key] is ANY or constant_equals(value, self._literals[key])
             )
             state = self._by_constant[attribute] = self._state(tests, op.name)
         return state
@@ -251,7 +248,7 @@ class Sweep:
     def _below(self, op: Operation) -> _State | None:
         """The state of the op that makes an operand; a constant gets its own when a rule first looks at a user."""
         state = self._states.get(id(op))
-        if state is None and is_constant(op) and self._index._constant_dialect is not None:
+        if state is None and is_constant(op) and self._index._constant_tests:
             state = self._states[id(op)] = self._constant(op)
         return state
 

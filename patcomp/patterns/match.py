@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from patcomp.errors import RuleError
+from patcomp.ir.constants import constant_equals, constant_values
 from patcomp.ir.namespaces import OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
@@ -271,7 +272,7 @@ class Matcher:
         if isinstance(pattern, Capture):
             return self._capture(pattern, actual, op, name)
         if isinstance(pattern, Number):
-            good = isinstance(actual, Value) and self.dialect.constant_equals(actual.ssa, pattern.literal)
+            good = isinstance(actual, Value) and constant_equals(actual.ssa, pattern.literal)
             return good or self._argument_fails(op, name, actual, pattern)
         if isinstance(pattern, Attr):
             if id(pattern) in self.match.attributes:
@@ -286,11 +287,11 @@ class Matcher:
             return self._argument_fails(op, name, actual, pattern)
         bound = self.match.values.get(id(pattern))
         if isinstance(pattern, Const):
-            values = self.dialect.constant_values(actual.ssa)
+            values = constant_values(actual.ssa)
             if values is None:
                 return self._fail(op, lambda: f"{pattern} is {_described(actual)}, not an inline constant")
             if bound is not None and bound is not actual.ssa:
-                before = self.dialect.constant_values(bound)
+                before = constant_values(bound)
                 same = bound.type == actual.ssa.type and before is not None and before.tobytes() == values.tobytes()
                 return same or self._fail(op, lambda: f"{pattern} is two different constants")
         if bound is None:

@@ -11,7 +11,7 @@ from patcomp.frontend_torch.reference.sources import Source
 from patcomp.frontend_torch.reference.traces import Constant, Place, Trace
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
-from patcomp.ir.namespaces import aten_namespace
+from patcomp.ir.constants import constant_equals
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import shape_of, tensor
 from patcomp.ir.value import Value
@@ -89,7 +89,7 @@ class Recognition:
             if isinstance(node, Const):
                 value = match.value_of(node)
                 assert value is not None
-                good = value.rank == 0 and aten_namespace.constant_equals(value.ssa, literal.literal)
+                good = value.rank == 0 and constant_equals(value.ssa, literal.literal)
             elif isinstance(node, Attr):
                 good = same_literal(literal, match.attribute_of(node))
             else:

@@ -19,9 +19,9 @@ from patcomp.errors import PatcompError, RuleError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.fx.dtypes import dtype_of
-from patcomp.ir.constants import is_constant
+from patcomp.ir.constants import constant_values, is_constant, literal_values
 from patcomp.ir.module import IRModule
-from patcomp.ir.namespaces import aten_namespace, literal_values
+from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
@@ -289,7 +289,7 @@ def _constant(op: Operation) -> Constant:
     result = op.results[0]
     assert isinstance(result, OpResult)
     assert isinstance(result.type, TensorType)
-    values = aten_namespace.constant_values(result)
+    values = constant_values(result)
     if values is None or values.size > _LARGEST:
         raise RuleError("the reference has a weight of its own; make it a parameter of the function")
     if values.dtype.kind == "f":  # the shortest decimals, which are what a person wrote

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
-from patcomp.ir.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements
+from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation, axes_of, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
@@ -19,34 +19,22 @@ def _reduced_axes(op: EvaluatedOp, x: Tensor, axes: Tensor) -> list[int]:
     return result
 
 
-@implements("coreai.all")
-def all_(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    return torch.all(x, dim=_reduced_axes(op, x, axes), keepdim=True)
+def _reduction(function: Callable[..., Tensor], *, ordering: bool = False) -> Implementation:
+    """A reduction by a torch function; one that compares values works on `ordered` ones."""
+
+    def implementation(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
+        reduced = function((ordered if ordering else widen)(x), dim=_reduced_axes(op, x, axes), keepdim=True)
+        return unordered(reduced, op.element()) if ordering else op.result(reduced)
+
+    return implementation
 
 
-@implements("coreai.any")
-def any_(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    return torch.any(x, dim=_reduced_axes(op, x, axes), keepdim=True)
-
-
-@implements("coreai.reduce_max")
-def reduce_max(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    return unordered(torch.amax(ordered(x), dim=_reduced_axes(op, x, axes), keepdim=True), op.element())
-
-
-@implements("coreai.reduce_min")
-def reduce_min(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    return unordered(torch.amin(ordered(x), dim=_reduced_axes(op, x, axes), keepdim=True), op.element())
-
-
-@implements("coreai.reduce_sum")
-def reduce_sum(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    return op.result(torch.sum(widen(x), dim=_reduced_axes(op, x, axes), keepdim=True))
-
-
-@implements("coreai.reduce_mean")
-def reduce_mean(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    return op.result(torch.mean(widen(x), dim=_reduced_axes(op, x, axes), keepdim=True))
+implements("coreai.all")(_reduction(torch.all))
+implements("coreai.any")(_reduction(torch.any))
+implements("coreai.reduce_max")(_reduction(torch.amax, ordering=True))
+implements("coreai.reduce_min")(_reduction(torch.amin, ordering=True))
+implements("coreai.reduce_sum")(_reduction(torch.sum))
+implements("coreai.reduce_mean")(_reduction(torch.mean))
 
 
 @implements("coreai.reduce_product")

@@ -58,12 +58,21 @@ def hazards_of(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     """The problems that an op with correct types would cause in the toolchain or the runtime."""
     for hazard in _HAZARDS.get(op.name, ()):
         yield from hazard(op, verification)
+    if op.name in _REFUSED_OPS:
+        yield _REFUSED_OPS[op.name]
     refused = _REFUSED_ELEMENTS.get(op.name)
     if refused is not None:
         for value in op.operands:
             if isinstance(value.type, TensorType) and element_name(value.type.element_type) in refused[0]:
                 yield f"the element type {element_name(value.type.element_type)} {refused[1]}"
                 break
+
+
+_ABORTS = "an asset with this op aborts the process that loads it; use reduce_sum, reduce_max, ..."
+_NOT_SAVED = "an asset has no form for this op, so it cannot be saved"
+_REFUSED_OPS = {
+    "coreai.reduce": _ABORTS, "coreai.reduce_index": _ABORTS, "coreaix.cast": _NOT_SAVED, "coreaix.view": _NOT_SAVED
+}  # fmt: skip
 
 
 # ---- element types that only the verifier of the toolchain accepts --------------------------------
@@ -113,16 +122,6 @@ def _constant(op: CoreaiOp, verification: Verification) -> Iterator[str]:
         size = len(value.data.data) // max(1, value.type.element_type.compile_time_size)
         if size not in (1, count):
             yield f"the constant holds {size} values for {count} elements"
-
-
-@_hazard("reduce", "reduce_index")
-def _reduce(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    yield "an asset with this op aborts the process that loads it; use reduce_sum, reduce_max, ..."
-
-
-@_hazard("coreaix.cast", "coreaix.view")
-def _no_serialised_form(op: CoreaiOp, verification: Verification) -> Iterator[str]:
-    yield "an asset has no form for this op, so it cannot be saved"
 
 
 @_hazard("cast")
