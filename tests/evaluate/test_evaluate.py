@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,14 +18,7 @@ from patcomp.ir.region import create_region
 from patcomp.ir.types import element_type, tensor
 from patcomp.ir.xdsl import Block, DenseResourceAttr
 from tests.evaluate.agreement import assert_agree, assert_all_agree
-from tests.helpers.programs import program, tensor_type
-
-
-def storage_of(values: Sequence[int] | np.ndarray, bits: int) -> bytes:
-    """Integers bit-packed as the runtime reads sub-byte weights: one little-endian bit stream, no row padding."""
-    flat = np.asarray(values).reshape(-1).astype(np.int64) & ((1 << bits) - 1)
-    stream = ((flat[:, None] >> np.arange(bits)) & 1).astype(np.uint8).reshape(-1)
-    return np.packbits(stream, bitorder="little").tobytes()
+from tests.helpers.programs import program, storage_of, tensor_type
 
 
 def test_every_op_is_implemented():

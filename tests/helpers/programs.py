@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from patcomp.ir import Builder, IRModule, Value, coreai, create_graph, tensor
 from patcomp.ir.types import TOKEN, HandleType, TensorType
 from patcomp.ir.xdsl import Block
@@ -50,3 +52,10 @@ def program(
     graph = create_graph(name, block, argument_names=[*states, *inputs], result_names=names)
     module.op.body.block.add_op(graph)
     return module
+
+
+def storage_of(values: Sequence[int] | np.ndarray, bits: int) -> bytes:
+    """Integers bit-packed as the runtime reads sub-byte weights: one little-endian bit stream, no row padding."""
+    flat = np.asarray(values).reshape(-1).astype(np.int64) & ((1 << bits) - 1)
+    stream = ((flat[:, None] >> np.arange(bits)) & 1).astype(np.uint8).reshape(-1)
+    return np.packbits(stream, bitorder="little").tobytes()

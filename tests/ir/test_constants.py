@@ -16,11 +16,11 @@ from patcomp.ir.constants import (
     dense,
     element_of_numpy,
     is_splat,
-    storage_of,
     to_numpy,
 )
 from patcomp.ir.types import element_type
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, DenseResourceAttr
+from tests.helpers.programs import storage_of
 
 # ---- the store ------------------------------------------------------------------------------------
 
