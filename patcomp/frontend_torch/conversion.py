@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,15 +59,15 @@ class Conversion:
     options: Options
 
     def run(self, dumps: Dumps | None, advance: Callable[[str], object]) -> Compilation:
-        """Imports the programs and runs the stages.
+        """Import the programs and run the stages.
 
         Args:
-            dumps: where the text after each stage goes.
+            dumps: writes the text after each stage; None for no dumps.
             advance: called with the name of each stage that is done.
 
         Raises:
-            UnsupportedError: ops that cannot be converted, all of them listed.
-            StageError: a defect in a rule; says where the IR before that stage is.
+            UnsupportedError: ops cannot be converted; the message lists all of them.
+            StageError: a rule has a defect; the message says where the IR before that stage is.
         """
 
         def after_stage(stage: str, module: IRModule) -> None:
@@ -77,8 +78,7 @@ class Conversion:
         try:
             return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
-            place = self._dump_before(error, dumps)
-            raise StageError(f"{error}\n{place}", error.stage) from error
+            raise StageError(f"{error}\n{self._dump_before(error.stage, dumps)}", error.stage) from error
 
     def texts(self) -> dict[str, str]:
         """The text after each stage; runs the conversion again."""
@@ -96,10 +96,10 @@ class Conversion:
         return run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
 
     def imported(self) -> IRModule:
-        """The programs in one module, as the stages get it.
+        """The programs in one module, before the first stage.
 
         Raises:
-            UnsupportedError: what cannot be imported, all of it listed.
+            UnsupportedError: nodes cannot be imported; the message lists all of them.
         """
         module = IRModule()
         problems: list[Problem] = []
@@ -116,9 +116,8 @@ class Conversion:
         form_regions(module)
         return module
 
-    def _dump_before(self, error: StageError, dumps: Dumps | None) -> str:
-        """The path of the IR before the failed stage; written now unless the user requested dumps."""
-        failed = error.stage
+    def _dump_before(self, failed: str, dumps: Dumps | None) -> str:
+        """Where the IR before the failed stage is; written now unless the user requested dumps."""
         if dumps is None:
             dumps = Dumps(Path(tempfile.mkdtemp(prefix="patcomp-")))
             run_pipeline(self.imported(), self.rules, self.options, after_stage=dumps.write, only_before=failed)
@@ -134,24 +133,15 @@ def headline(problems: Sequence[Problem]) -> str:
     return f"the program cannot be converted{named}:"
 
 
-class Progress:
-    """A progress bar over the stages when asked for, else nothing."""
+@contextmanager
+def progress_bar(verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar if `verbose`; the value is called with the name of each stage that is done."""
+    if not verbose:
+        yield lambda stage: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def __init__(self, verbose: bool):
-        self.bar: Any = None
-        if verbose:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.bar = Progress(console=Console(stderr=True))
-
-    def __enter__(self) -> Callable[[str], None]:
-        if self.bar is None:
-            return lambda stage: None
-        self.bar.start()
-        task = self.bar.add_task("converting", total=len(Dumps.NAMES) - 1)
-        return lambda stage: self.bar.update(task, advance=1, description=stage)
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("converting", total=len(Dumps.NAMES) - 1)
+        yield lambda stage: bar.update(task, advance=1, description=stage)

@@ -19,14 +19,14 @@ from patcomp.emit.program import AIProgram, Stages
 from patcomp.emit.replacement import check_writable
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.completeness import check_complete
-from patcomp.frontend_torch.conversion import Conversion, Progress, Staged, headline
+from patcomp.frontend_torch.conversion import Conversion, Staged, headline, progress_bar
 from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer, functional
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.diagnostics import diagnostics
-from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark
+from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
@@ -186,17 +186,16 @@ class TorchConverter:
         if not isinstance(given, nn.Module):
             raise TypeError(f"add_pytorch_module needs an nn.Module, got {type(given).__name__}")
         self._check_entrypoint(entrypoint_name)
-        marking = mark(given, externalize_modules or ())
+        marking = mark_for_externalization(given, externalize_modules or ())
         try:
-            program = export_fn(given)
+            with marking:
+                program = export_fn(given)
         except Exception as error:
             raise RuntimeError(
                 f"Your model failed to export: {error}\nexport_fn must return "
                 "torch.export.export(model, args).run_decompositions(patcomp.get_decomp_table()), or what is exported "
                 "without run_decompositions, if that is what fails"
             ) from error
-        finally:
-            marking.remove()
         self._stage(
             program, input_names, output_names, state_names, entrypoint_name, mutated_inputs,
             is_module=True, marking=marking,
@@ -412,10 +411,9 @@ class TorchConverter:
         dumps = Dumps(Path(folder)) if folder else None
         if dumps is not None:
             check_writable(dumps.path("import"))
-        if dumps is not None:
             dumps.clear()
         conversion = Conversion(staged, self.rules, copy(self.lowerings), options)
-        with Progress(verbose) as advance:
+        with progress_bar(verbose) as advance:
             compilation = conversion.run(dumps, advance)
         if self.mode is self.Mode.RELEASE:
             for op in compilation.module.op.walk():

@@ -206,7 +206,8 @@ class Decomposer:
 
         Nodes that differ only in their inputs share one graph. Unused results are None.
         """
-        if any(not _is_dense(leaf) for source in (node, *node.all_input_nodes) for leaf in _leaves(source)):
+        recorded = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
+        if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
             return None
         key = _key(node)
         if key not in self._graphs:
@@ -269,15 +270,15 @@ COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
 """The ops with complex tensors that stay: from real and imaginary parts, and to them."""
 
 
-def _is_complex(leaf: Any) -> bool:
-    if isinstance(leaf, torch.Tensor | torch.dtype):
-        return leaf.is_complex if isinstance(leaf, torch.dtype) else leaf.is_complex()
-    return isinstance(leaf, complex)
+def _any_complex(values: Any) -> bool:
+    """Whether there are complex tensors, numbers or dtypes in a tree of values."""
+    leaves = (leaf.dtype if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(values))
+    return any(leaf.is_complex if isinstance(leaf, torch.dtype) else isinstance(leaf, complex) for leaf in leaves)
 
 
 def _has_complex(node: Node) -> bool:
-    values = [node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)]
-    return any(map(_is_complex, pytree.tree_leaves((values, node.args, node.kwargs))))
+    recorded = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
+    return _any_complex((recorded, node.args, node.kwargs))
 
 
 def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:
@@ -288,8 +289,7 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
 
     def chosen(op: Any) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            of_these = any(map(_is_complex, pytree.tree_leaves((args, kwargs))))
-            function = (of_complex if of_these else usual).get(op)
+            function = (of_complex if _any_complex((args, kwargs)) else usual).get(op)
             return NotImplemented if function is None else function(*args, **kwargs)
 
         return call
@@ -309,14 +309,6 @@ def _resolved(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     return value
-
-
-def _leaves(node: Node) -> list[Any]:
-    return pytree.tree_leaves(node.meta.get("val"))
-
-
-def _is_dense(leaf: Any) -> bool:
-    return not isinstance(leaf, torch.Tensor) or leaf.layout is torch.strided
 
 
 def _key(node: Node) -> Any:

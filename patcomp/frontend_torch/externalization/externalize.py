@@ -13,7 +13,6 @@ import functools
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -84,24 +83,12 @@ class ExternalizeSpec:
 Target = ExternalizeSpec | type[nn.Module] | str
 
 
-def specs_of(targets: Sequence[Target]) -> list[ExternalizeSpec]:
-    """The specs for the user's targets: a class or pattern alone means a plain graph.
-
-    Raises:
-        TypeError: the targets are not a list of specs, classes and patterns.
-    """
-    if not isinstance(targets, list | tuple):
-        raise TypeError(f"the modules to externalize must be a list, got {targets!r}")
-    return [target if isinstance(target, ExternalizeSpec) else ExternalizeSpec(target) for target in targets]
-
-
-@contextmanager
-def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Iterator[Marking]:
-    """Marks the calls of submodules while the block runs: export, or quantize and export, inside it.
+def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Marking:
+    """Marks the calls of submodules while a block runs; export, or quantize and export, inside the block.
 
         with mark_for_externalization(model, [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])]) as marking:
             exported = torch.export.export(model, args)
-        marking.check(exported)  # an error if what ran inside lost a mark
+        marking.check(exported)  # an error if a pass inside the block removed a mark
         program = TorchConverter().add_exported_program(exported).to_coreai()
 
     Inside the block the model computes the same results and gradients. Afterwards it is unchanged, even if the block
@@ -109,23 +96,45 @@ def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Ite
 
     Args:
         model: the module to export; the module itself is never matched.
-        targets: specs, classes or patterns of module paths; the first one that matches a submodule wins.
+        targets: specs, classes or patterns of module paths; a class or pattern alone means a plain graph. The first
+            target that matches a submodule wins.
 
     Raises:
         TypeError: the targets are not a list of these, or a composite's attribute has a value of an unsupported type.
         AttributeError: an instance lacks an attribute that `composite_attrs` lists.
         RuntimeError: a submodule is marked already.
     """
-    marking = mark(model, targets)
-    try:
-        yield marking
-    finally:
-        marking.remove()
+    if not isinstance(targets, list | tuple):
+        raise TypeError(f"the modules to externalize must be a list, got {targets!r}")
+    specs = [target if isinstance(target, ExternalizeSpec) else ExternalizeSpec(target) for target in targets]
+    paths: dict[nn.Module, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        paths.setdefault(module, []).append(path)
+    names: dict[int, list[str]] = {}
+    for name, tensor in _tensors(model, remove_duplicate=False):
+        names.setdefault(id(tensor), []).append(name)
+    matched: set[int] = set()
+    forwards: dict[str, tuple[nn.Module, MethodType]] = {}
+    for module, where in paths.items():
+        index = next((index for index, spec in enumerate(specs) if spec.matches(module, where)), None)
+        if module is model or index is None:
+            continue
+        if _marked(module) is not None:
+            raise RuntimeError(f"submodule {where[0]!r} is already marked for externalization")
+        matched.add(index)
+        forwards[where[0]] = module, _marked_forward(module, _described(module, where[0], specs[index], names))
+    for module, forward in forwards.values():
+        vars(module)["forward"] = forward  # not by setattr, which the module's class may override
+    return Marking(
+        {path: module for path, (module, _) in forwards.items()},
+        tuple(spec.label for spec in specs),
+        tuple(spec.label for index, spec in enumerate(specs) if index not in matched),
+    )
 
 
 @dataclass(frozen=True)
 class Marking:
-    """The submodules of a model whose calls are marked, by path, until `remove`."""
+    """The submodules of a model whose calls are marked, by path, until `remove` or the end of a `with` block."""
 
     modules: dict[str, nn.Module]
     labels: tuple[str, ...] = ()
@@ -133,8 +142,14 @@ class Marking:
     unmatched: tuple[str, ...] = ()
     """The requested names that are no submodule's first match."""
 
+    def __enter__(self) -> Marking:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
-        """Takes the marks off."""
+        """Remove the marks."""
         for module in self.modules.values():
             if (marked := _marked(module)) is not None:
                 if marked.own_forward is None:
@@ -166,34 +181,6 @@ class Marking:
             for path in self.modules if path not in called
         ]  # fmt: skip
         return found
-
-
-def mark(model: nn.Module, targets: Sequence[Target]) -> Marking:
-    """Marks until the marking is removed; arguments and errors are those of `mark_for_externalization`."""
-    specs = specs_of(targets)
-    paths: dict[nn.Module, list[str]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        paths.setdefault(module, []).append(path)
-    names: dict[int, list[str]] = {}
-    for name, tensor in _tensors(model, remove_duplicate=False):
-        names.setdefault(id(tensor), []).append(name)
-    matched: set[int] = set()
-    forwards: dict[str, tuple[nn.Module, MethodType]] = {}
-    for module, where in paths.items():
-        index = next((index for index, spec in enumerate(specs) if spec.matches(module, where)), None)
-        if module is model or index is None:
-            continue
-        if _marked(module) is not None:
-            raise RuntimeError(f"submodule {where[0]!r} is already marked for externalization")
-        matched.add(index)
-        forwards[where[0]] = module, _marked_forward(module, _described(module, where[0], specs[index], names))
-    for module, forward in forwards.values():
-        vars(module)["forward"] = forward  # not by setattr, which the module's class may override
-    return Marking(
-        {path: module for path, (module, _) in forwards.items()},
-        tuple(spec.label for spec in specs),
-        tuple(spec.label for index, spec in enumerate(specs) if index not in matched),
-    )
 
 
 def _tensors(module: nn.Module, *, remove_duplicate: bool) -> Iterator[tuple[str, torch.Tensor]]:
@@ -312,7 +299,7 @@ def _flatten(name: str, value: Any, tensors: list[torch.Tensor], names: list[str
 
 def _patch_model_for_externalization(model: nn.Module, targets: Sequence[Target]) -> None:
     """Marks a model until `_subexport_and_restore`; new code uses `mark_for_externalization`."""
-    mark(model, targets)
+    mark_for_externalization(model, targets)
 
 
 def _subexport_and_restore(

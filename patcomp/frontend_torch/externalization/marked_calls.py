@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from patcomp.ir.xdsl import Operation, SSAValue
 
 
-def between(begin: Operation, end: Operation | None) -> Iterator[Operation]:
-    """The ops from a begin to its end, or to the end of the block; both markers left out."""
+def between(begin: Operation, end: Operation) -> Iterator[Operation]:
+    """The ops between the begin and the end of a call."""
     op = begin.next_op
     while op is not None and op is not end:
         yield op
@@ -16,7 +16,7 @@ def between(begin: Operation, end: Operation | None) -> Iterator[Operation]:
 
 
 def read_from_outside(begin: Operation, end: Operation) -> list[SSAValue]:
-    """Values from before the call that it reads or returns, in the order of their first use."""
+    """The values from before a call that the call reads or returns, in the order of their first use."""
     own: set[SSAValue] = set()
     read: dict[SSAValue, None] = {}
     for op in (*between(begin, end), end):

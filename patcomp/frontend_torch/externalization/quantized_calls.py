@@ -42,16 +42,15 @@ def settle(begin: RegionBeginOp, end: RegionEndOp) -> None:
 
 def _read_one_of_equals(begin: RegionBeginOp, end: RegionEndOp) -> None:
     """Merge identical quantizations, keeping the one that the call was marked with."""
+    block = end.parent
+    assert block is not None
+    inside = {*between(begin, end), end}
     kept: dict[object, SSAValue] = {}
     for value in (*begin.inputs, *read_from_outside(begin, end)):
         if (key := _key(value)) is not None:
             first = kept.setdefault(key, value)
             if first is not value:
-                for op in (*between(begin, end), end):
-                    for inner in op.walk():
-                        for index, operand in enumerate(inner.operands):
-                            if operand is value:
-                                inner.operands[index] = first
+                value.replace_uses_with_if(first, lambda use: block.find_ancestor_op_in_block(use.operation) in inside)
     for op in list(between(begin, end)):
         for value in op.results[:1]:
             if (key := _key(value)) is not None and kept.setdefault(key, value) is not value:
@@ -74,8 +73,9 @@ def _rounded(value: SSAValue) -> SSAValue | None:
         return None
     assert isinstance(value.owner, Operation)
     source = value.owner.operands[0].owner
-    is_quantized = isinstance(source, Operation) and source.name.startswith(f"{_NAMESPACE}quantize")
-    return source.operands[0] if is_quantized and isinstance(source, Operation) else None
+    if not isinstance(source, Operation) or not source.name.startswith(f"{_NAMESPACE}quantize"):
+        return None
+    return source.operands[0]
 
 
 def _computed(output: SSAValue, end: RegionEndOp, members: Collection[Operation]) -> SSAValue | None:

@@ -7,7 +7,7 @@ call's arguments, become further inputs. Inner values that other ops read become
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.externalization.marked_calls import between, read_from_outside
@@ -89,16 +89,16 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
     builder = Builder(body, location=begin.location)
     for value in copied:
         replaced[value] = _copied(value, builder)
-    outside = [_uses_outside(value, begin, end, members) for value, _ in outputs]
+    outside = [_uses_outside(value, end, members) for value, _ in outputs]
     if not any(outside):
         # a call that only returns its arguments stays, because later ops read the results of the call
         outside = [_uses_after(value, end) for value, _ in outputs]
     for op in list(between(begin, end)):
         op.detach()
         body.add_op(op)
-        for inner in op.walk():
-            _replace_operands(inner, replaced)
-    builder.insert(create_op("coreai.yield", [replaced.get(value, value) for value, _ in outputs], ()))
+    builder.insert(create_op("coreai.yield", [value for value, _ in outputs], ()))
+    for value, inner in replaced.items():
+        value.replace_uses_with_if(inner, lambda use: body.find_ancestor_op_in_block(use.operation) is not None)
 
     argument_names, result_names = [name for _, name in inputs], [name for _, name in outputs]
     region = create_region(
@@ -127,11 +127,11 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
             _erase(value)
 
 
-def _uses_outside(value: SSAValue, begin: Operation, end: Operation, members: Container[Operation]) -> list[Use]:
+def _uses_outside(value: SSAValue, end: Operation, members: Container[Operation]) -> list[Use]:
     """The uses of a value of the block other than by the call; empty if it is not made by the call."""
     if value.owner not in members:
         return []
-    block = begin.parent
+    block = end.parent
     assert block is not None
     return [
         use for use in value.uses
@@ -142,8 +142,8 @@ def _uses_outside(value: SSAValue, begin: Operation, end: Operation, members: Co
 def _uses_after(value: SSAValue, end: Operation) -> list[Use]:
     block = end.parent
     assert block is not None
-    later = set(between(end, None))
-    return [use for use in value.uses if block.find_ancestor_op_in_block(use.operation) in later]
+    users = ((use, block.find_ancestor_op_in_block(use.operation)) for use in value.uses)
+    return [use for use, user in users if user is not None and end.is_before_in_block(user)]
 
 
 def _keep_constants_apart(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operation]) -> None:
@@ -154,14 +154,9 @@ def _keep_constants_apart(begin: RegionBeginOp, end: RegionEndOp, members: Colle
     block = begin.parent
     assert block is not None
     builder = Builder(block, before=begin, location=begin.location)
-    for op in between(begin, end):
-        for value in op.results:
-            if _is_known(value) and value not in end.outputs:
-                uses = _uses_outside(value, begin, end, members)
-                made = _copied(value, builder) if uses else None
-                for use in uses:
-                    assert made is not None
-                    use.operation.operands[use.index] = made
+    for value in (value for op in between(begin, end) for value in op.results):
+        if _is_known(value) and value not in end.outputs and (uses := _uses_outside(value, end, members)):
+            value.replace_uses_with_if(_copied(value, builder), uses.__contains__)
 
 
 def _inputs(begin: RegionBeginOp, read: Collection[SSAValue]) -> list[tuple[SSAValue, str]]:
@@ -181,7 +176,7 @@ def _outputs(begin: RegionBeginOp, end: RegionEndOp, members: Collection[Operati
     names = ["output"] if len(results) == 1 else [f"output_{index}" for index in range(len(results))]
     further = [
         value for op in between(begin, end) for value in op.results
-        if value not in results and _uses_outside(value, begin, end, members)
+        if value not in results and _uses_outside(value, end, members)
     ]  # fmt: skip
     names += [value.name_hint or "captured" for value in further]
     return list(zip([*results, *further], _distinct(names), strict=True))
@@ -244,9 +239,3 @@ def _erase(value: SSAValue) -> None:
     for part in parts:
         if not any(part.uses):
             _erase(part)
-
-
-def _replace_operands(op: Operation, replaced: Mapping[SSAValue, SSAValue]) -> None:
-    for index, operand in enumerate(op.operands):
-        if operand in replaced:
-            op.operands[index] = replaced[operand]

@@ -44,14 +44,22 @@ class SizeError(TypeError):
 
 def known(size: Any) -> Any:
     """A size as a Python number if it is the same on every run; otherwise unchanged."""
-    if not isinstance(size, SYMBOLIC):
-        return size
-    number = size.node.expr
-    if isinstance(number, sympy.Integer | int):
-        return int(number)
-    if number in (sympy.true, sympy.false):
-        return bool(number)
-    return float(number) if isinstance(number, sympy.Number) else size
+    number = number_of(size.node.expr) if isinstance(size, SYMBOLIC) else None
+    return size if number is None else number
+
+
+def number_of(expression: Any) -> bool | int | float | None:
+    """The value of a SymPy expression without symbols; None if it has symbols."""
+    if isinstance(expression, sympy.Integer | int):
+        return int(expression)
+    if expression in (sympy.true, sympy.false):
+        return bool(expression)
+    return float(expression) if isinstance(expression, sympy.Number) else None
+
+
+def number_of_dtype(number: Any, dtype: torch.dtype) -> bool | int | float:
+    """A SymPy number as the Python number of a dtype, as `sympy_interp` asks for constants."""
+    return {torch.bool: bool, torch.int64: int, torch.double: float}[dtype](number)
 
 
 def known_shape(fake: torch.Tensor) -> list[Any]:
@@ -257,8 +265,7 @@ class Sizes:
     gt = _binary("aten.gt.Tensor", operator.gt, result="i1")
     ge = _binary("aten.ge.Tensor", operator.ge, result="i1")
 
-    def constant(self, number: Any, dtype: torch.dtype) -> Any:
-        return {torch.bool: bool, torch.int64: int, torch.double: float}[dtype](number)
+    constant = staticmethod(number_of_dtype)
 
     def identity(self, size: Any) -> Any:
         return size

@@ -145,12 +145,11 @@ class _Importer:
                 raise UnsupportedError(f"@{name} cannot be imported:", self.problems)
             self.builder.location = origin_location(self._origin(nodes[-1]))
             self.builder.insert(create_op("coreai.output", [value.ssa for value in outputs if value], ()))
-        inputs = dict(zip(self.signature.inputs, names.inputs, strict=True))
-        states = {state.placeholder: own for state, own in zip(self.signature.states, names.states, strict=True)}
+        own, states = names.of_arguments(self.signature), {state.placeholder for state in self.signature.states}
         graph = create_graph(
             name,
             self.block,
-            argument_names=[inputs.get(argument) or states[argument] for argument in self.signature.arguments],
+            argument_names=[own[argument] for argument in self.signature.arguments],
             result_names=[*names.states, *names.outputs],
         )
         mark_mutated(graph, [index for index, name in enumerate(self.signature.arguments) if name in states])

@@ -17,9 +17,7 @@ from patcomp.narrowing.widths import Widths
 
 def model_call(program: ExportedProgram, signature: Signature, names: Names) -> ModelCall:
     """The call of an exported model, in terms of the names that its program has at run time."""
-    tree = program.call_spec
-    own = dict(zip(signature.inputs, names.inputs, strict=True))
-    own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
+    tree, own = program.call_spec, names.of_arguments(signature)
     outputs = iter(names.outputs)
     results = tuple(
         Fixed(signature.fixed_outputs[index]) if leaf is None else next(outputs)

@@ -44,8 +44,7 @@ def dims_of(
         The program, or a copy of it that is right at more sizes; the dimensions; and what to warn of: an asset cannot
         check the guards.
     """
-    own = dict(zip(signature.inputs, names.inputs, strict=True))
-    own |= {state.placeholder: name for state, name in zip(signature.states, names.states, strict=True)}
+    own = names.of_arguments(signature)
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     sizes = [(place, size) for name in signature.arguments for place, size in _sizes(own[name], values[name])]
     called: dict[sympy.Symbol, str] = _given_names(sizes[0][1].node.shape_env) if sizes else {}

@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind
 from patcomp.emit.dims import Range
 from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.fx.nodes import operator_name
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of_dtype
 from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, guards_code, pytree, sympy_interp
 
 
@@ -66,7 +66,9 @@ def guards_of(
 
 def _conditions(program: ExportedProgram) -> Iterator[Any]:
     """The conditions of a program as SymPy expressions over symbols of sizes; as text if they cannot be parsed."""
-    environment = next(_environments(program), None)
+    recorded = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
+    sizes = (size for value in recorded for size in (value.shape if isinstance(value, torch.Tensor) else (value,)))
+    environment = next((size.node.shape_env for size in sizes if isinstance(size, SYMBOLIC)), None)
     if environment is not None:
         lows = {symbol: limits.lower for symbol, limits in environment.var_to_range.items()}
         assumed = {symbol: (int(low), None) for symbol, low in lows.items() if isinstance(low, sympy.Integer)}
@@ -90,14 +92,6 @@ def _conditions(program: ExportedProgram) -> Iterator[Any]:
             size: Any = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
             if isinstance(known(size), SYMBOLIC):
                 yield size.node.expr
-
-
-def _environments(program: ExportedProgram) -> Iterator[Any]:
-    for node in program.graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(size, SYMBOLIC):
-                yield size.node.shape_env
 
 
 def _is_of_layout(guard: Any) -> bool:
@@ -221,19 +215,17 @@ class _Guards:
             "eq": "==", "ne": "!=", "lt": "<", "gt": ">", "ge": ">=",
             "floordiv": "//", "mod": "%", "python_mod": "%", "int_truediv": "/", "truediv": "/",
             "pow": "**", "pow_by_natural": "**", "minimum": "min", "maximum": "max", "abs": "abs", "sqrt": "sqrt",
+            "to_dtype": "float",
+            "floor_to_int": "floor", "ceil_to_int": "ceil", "trunc_to_int": "trunc", "round_to_int": "round",
         }  # fmt: skip
         if handler not in names:
             raise AttributeError(handler)
-        return lambda *operands: Guard(names[handler], operands)
+        return lambda *operands: Guard(names[handler], tuple(o for o in operands if not isinstance(o, torch.dtype)))
 
-    def constant(self, number: Any, dtype: torch.dtype) -> Any:
-        return {torch.bool: bool, torch.int64: int, torch.double: float}[dtype](number)
+    constant = staticmethod(number_of_dtype)
 
     def identity(self, size: Any) -> Any:
         return size
-
-    def to_dtype(self, size: Any, dtype: torch.dtype) -> Guard:
-        return Guard("float", (size,))
 
     def le(self, a: Any, b: Any) -> Guard:
         is_remainder = isinstance(a, Guard) and a.operator == "%"
@@ -252,18 +244,6 @@ class _Guards:
             return -size
         factor, *others = size.operands
         return self.mul(self._negative(factor), *others)
-
-    def floor_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
-        return Guard("floor", (size,))
-
-    def ceil_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
-        return Guard("ceil", (size,))
-
-    def trunc_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
-        return Guard("trunc", (size,))
-
-    def round_to_int(self, size: Any, dtype: torch.dtype) -> Guard:
-        return Guard("round", (size,))
 
     def modular_indexing(self, base: Any, divisor: Any, modulus: Any) -> Guard:
         return Guard("%", (Guard("//", (base, divisor)), modulus))

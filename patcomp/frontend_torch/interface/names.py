@@ -17,6 +17,11 @@ class Names:
     outputs: tuple[str, ...]
     states: tuple[str, ...]
 
+    def of_arguments(self, signature: Signature) -> dict[str, str]:
+        """The names of the graph's arguments, by FX name: of the inputs, then of the states."""
+        placeholders = [*signature.inputs, *(state.placeholder for state in signature.states)]
+        return dict(zip(placeholders, [*self.inputs, *self.states], strict=True))
+
 
 def names_for(
     signature: Signature,
@@ -56,7 +61,7 @@ def check_entrypoint(name: object) -> None:
     """
     if not isinstance(name, str):
         raise TypeError(f"entrypoint_name must be a string, got {name!r}")
-    if _unusable(name) or name.startswith("$"):  # the runtime takes a function whose name starts so for one of its own
+    if _unusable(name) or name.startswith("$"):  # names of the runtime's own functions start with $
         raise ValueError(f"entrypoint_name must not be empty, start with $ or have control characters, got {name!r}")
 
 
@@ -66,7 +71,7 @@ def _unusable(name: str) -> bool:
 
 
 def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wrong: list[str]) -> tuple[str, ...]:
-    """The given names of the inputs, outputs or states, or the defaults; appends problems to `wrong`."""
+    """The given names of the inputs, outputs or states, or the defaults; append problems to `wrong`."""
     if given is not None and not isinstance(given, list | tuple):
         raise TypeError(f"{what}_names must be a list of names, got {given!r}")
     if not given:

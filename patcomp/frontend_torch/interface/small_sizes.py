@@ -15,14 +15,13 @@ from typing import Any
 
 import sympy
 import torch
-from sympy.logic.boolalg import BooleanAtom
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.emit.dims import Range
 from patcomp.frontend_torch.fx.nodes import graphs_of, is_assertion, is_size
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of
 from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
 
@@ -146,7 +145,7 @@ def _result_at(node: Node, case: Case) -> str | None:
         size = known(size)
         if not isinstance(size, SYMBOLIC):
             return size
-        value = _number(size.node.expr.xreplace(numbers))
+        value = number_of(size.node.expr.xreplace(numbers))
         if value is None:
             raise _UnknownError
         return value
@@ -177,15 +176,6 @@ def _result_at(node: Node, case: Case) -> str | None:
 
 class _UnknownError(Exception):
     """A size depends on values."""
-
-
-def _number(expression: Any) -> Any:
-    """The value of an expression if it is a number."""
-    if isinstance(expression, BooleanAtom):
-        return bool(expression)
-    if not isinstance(expression, sympy.Number):
-        return None
-    return int(expression) if expression.is_Integer else float(expression)
 
 
 def _works(node: Node, case: Case) -> bool:
