@@ -30,7 +30,7 @@ from patcomp.frontend_torch.externalization.externalize import Marking, Target, 
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
-from patcomp.frontend_torch.interface.signature import program_signature, signature_problems
+from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
@@ -50,7 +50,7 @@ class EntrypointError(PatcompError, ValueError, RuntimeError):
 
 
 class TorchConverter:
-    """Converts PyTorch programs to Core AI.
+    """Convert PyTorch programs to Core AI.
 
         program = TorchConverter().add_exported_program(exported).to_coreai()
 
@@ -122,7 +122,7 @@ class TorchConverter:
         mutated_inputs: str = "state",
         _externalized_exported_programs: Sequence[Any] | None = None,
     ) -> TorchConverter:
-        """Stages an exported program, decomposed or not; returns the converter.
+        """Stage an exported program, decomposed or not; return the converter.
 
         Ops that no rule takes are decomposed here, so `run_decompositions` is not needed. After it, with
         `get_decomp_table()`, with PyTorch's default table or with another one, the program converts too.
@@ -134,7 +134,7 @@ class TorchConverter:
             output_names: a name for each output; by default the names of the nodes that compute them.
             state_names: a name for each state: mutated buffers in the order of their registration, then mutated
                 inputs; by default `b_` and the buffer's path, and the names of the inputs.
-            entrypoint_name: the graph's symbol; unique among what is staged.
+            entrypoint_name: the graph's symbol; unique among the staged programs.
             mutated_inputs: `"state"`, or `"output"`: an input that the model writes to is a plain input, and its
                 new value an output after the model's own, by default named `<input>_updated`.
             _externalized_exported_programs: ignored; accepted for scripts that pass the result of
@@ -165,7 +165,7 @@ class TorchConverter:
         module: nn.Module | None = None,
         mutated_inputs: str = "state",
     ) -> TorchConverter:
-        """Stages a module through `export_fn`, which exports it; returns the converter.
+        """Export a module by `export_fn` and stage the program; return the converter.
 
         Args:
             model: the module (`module=` means the same).
@@ -182,7 +182,7 @@ class TorchConverter:
         """
         given = model if model is not None else module
         if given is None or export_fn is None or (model is not None and module is not None):
-            raise TypeError("add_pytorch_module needs one model and export_fn=")
+            raise TypeError("add_pytorch_module needs a model (model= or module=) and export_fn=")
         if not isinstance(given, nn.Module):
             raise TypeError(f"add_pytorch_module needs an nn.Module, got {type(given).__name__}")
         self._check_entrypoint(entrypoint_name)
@@ -231,24 +231,19 @@ class TorchConverter:
         def prepare(converter: TorchConverter) -> Staged:
             check_complete(program)
             try:
-                current = functional(program, converter.lowerings)
+                before = functional(program, converter.lowerings)
             except UnsupportedError as error:
-                problems = [*signature_problems(program), *error.problems]
+                problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
-            expansions, problems = converter._decomposer.expansions(current)
-            signature = None
-            try:
-                signature = program_signature(current, mutated_inputs=mutated_inputs)
-            except UnsupportedError as error:
-                problems += error.problems
-            if signature is None or not all(map(is_of_custom_op, problems)):
-                raise UnsupportedError(headline(problems), problems)
+            expand = converter._decomposer.expansions
+            expansions, unsupported = expand(before)
+            signature, problems = program_signature(before, mutated_inputs)
+            if problems or not all(map(is_of_custom_op, unsupported)):
+                raise UnsupportedError(headline(unsupported), [*unsupported, *problems])
             names = names_for(signature, input_names, output_names, state_names)
-            expand, before = converter._decomposer.expansions, current
             current, dims, of_sizes = dims_of(
-                before, signature, names, lambda changed: expand(changed)[1] == problems,
-                program if program is not before else None,
-            )  # fmt: skip
+                before, signature, names, lambda changed: expand(changed)[1] == unsupported, program
+            )
             if current is not before:
                 expansions, _ = expand(current)
             return Staged(
@@ -262,7 +257,7 @@ class TorchConverter:
                 marking.labels if marking else (),
                 dims,
                 diagnostics(current, signature, marking, of_sizes),
-                tuple(problems),
+                tuple(unsupported),
                 tuple(converter.lowerings),
                 prepare=prepare,
             )
@@ -270,7 +265,7 @@ class TorchConverter:
         self._staged[name] = prepare(self)
 
     def _current(self, item: Staged) -> Staged:
-        """The staged programs, prepared again if lowerings were registered since."""
+        """The staged program, prepared again if lowerings were registered since."""
         if item.lowerings != tuple(self.lowerings):
             item = self._staged[item.name] = item.prepare(self)
         return item
@@ -285,13 +280,13 @@ class TorchConverter:
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        # what is only part of patterns may have to be decomposed; what cannot be is reported when it is lowered
+        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
         decomposable = {aten.op_name(op.name()) for op in get_decomp_table()}
         return frozenset(self._taken | (self.rules.pattern_ops - decomposable))
 
     @cached_property
     def _decompositions(self) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
-        """The decompositions of the catalogs by op: of any call, and of complex ones."""
+        """The catalogs' decompositions by op: those for any call, and those for complex numbers only."""
         own, of_complex = (
             {op: rule.function for op, rule in self.rules.decompositions(of_complex=flag).items() if rule.function}
             for flag in (False, True)
@@ -302,7 +297,7 @@ class TorchConverter:
     def _decomposer(self) -> Decomposer:
         return Decomposer(self._known, *self._decompositions, self.lowerings)
 
-    # ---- lowerings of the user's --------------------------------------------------------------------
+    # ---- the user's lowerings -----------------------------------------------------------------------
 
     def register_torch_lowering(
         self, qualified_name: str, allow_override: bool = False
@@ -338,7 +333,7 @@ class TorchConverter:
         return register
 
     def register_custom_kernels(self, kernels: Sequence[TorchMetalKernel]) -> TorchConverter:
-        """Lets programs call Metal kernels; returns the converter.
+        """Register Metal kernels that programs call; return the converter.
 
         Raises:
             TypeError: an item is not a `TorchMetalKernel`.
@@ -463,7 +458,7 @@ class TorchConverter:
         entrypoints = list(entrypoints)
         unknown = [name for name in entrypoints if name not in self._staged]
         if unknown:
-            raise EntrypointError(f"no program is staged as {unknown}; there are {list(self._staged) or 'none'}")
+            raise EntrypointError(f"no program is staged as {unknown}; staged are {list(self._staged) or 'none'}")
         return [item for name, item in self._staged.items() if name in entrypoints]
 
     def clear(self, *, entrypoints: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from patcomp.pytorch import OpOverloadPacket
 
 
 def overloads_of(name: str) -> list[str]:
-    """The ops in the `aten` dialect's spelling that a name stands for: one overload, or all that return new tensors.
+    """The ops that a name stands for, as the `aten` dialect spells them: one overload, or all that mutate nothing.
 
     Raises:
         UnknownNameError: there is none; the message suggests similar names.
@@ -29,7 +29,7 @@ def overloads_of(name: str) -> list[str]:
         return known
     wanted = aten.op_name(spelled)
     if wanted not in known and wanted not in _registered(namespace, op):
-        raise UnknownNameError(f"{packet} has no overload {overload[0]!r}; there are {', '.join(known)}")
+        raise UnknownNameError(f"{packet} has no overload {overload[0]!r}; its overloads are {', '.join(known)}")
     return [wanted]
 
 
@@ -50,7 +50,7 @@ def _registered(namespace: str, op: str) -> list[str]:
 
 def _unknown(name: str, packet: str) -> str:
     near = get_close_matches(packet, _functional(), n=5, cutoff=0.75)
-    advice = f"; there are {', '.join(near)}" if near else ""
+    advice = f"; similar names are {', '.join(near)}" if near else ""
     if not packet.startswith("aten."):
         advice += "; import the module that registers it first"
     return f"PyTorch has no operator {name}{advice}"

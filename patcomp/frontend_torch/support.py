@@ -35,9 +35,9 @@ class OpSupport:
     """Its name in the `aten` dialect."""
     how: tuple[str, ...]
     """`lowered`, `composite`, `rewritten` (into other ops), `decomposed` (by the catalog or by PyTorch),
-    `outlined` (the marks of an externalized module); else empty."""
+    `outlined` (the markers of an externalized module); empty if the op is not supported."""
     rules: tuple[str, ...] = ()
-    """The rules of the catalog that take it."""
+    """The rules of the catalog that convert it."""
     dtypes: tuple[str, ...] = ()
     """The element types of PyTorch's samples that pass; empty for an op without samples."""
     ranks: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ def op_support(op: str) -> OpSupport:
         names.append(declared.name)
     found = _measured()["ops"].get(op, {})
     if not how and op in _pytorch_decomposes() and found.get("dtypes"):
-        how.append("decomposed")  # PyTorch has forms for ops that end in ones without a rule: only samples tell
+        how.append("decomposed")  # a decomposition may end in ops without a rule; the measured samples show this
     tuples = {key: tuple(found.get(key, ())) for key in ("dtypes", "ranks", "limits")}
     return OpSupport(op, tuple(dict.fromkeys(how)), tuple(names), **tuples)
 
@@ -148,7 +148,7 @@ def _decompositions() -> dict[str, Any]:
     declared = rules.decompositions()
     taken = {op for rule in default_rules().procedural() for op in rule.ops}
     of_complex = rules.decompositions(of_complex=True)
-    # those for complex numbers alone: of most ops there are rules for all others
+    # a decomposition for complex numbers only does not count if a rule takes all other calls
     return declared | {op: rule for op, rule in of_complex.items() if op not in declared and op not in taken}
 
 

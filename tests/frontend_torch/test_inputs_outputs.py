@@ -162,7 +162,7 @@ def test_keyword_arguments_in_any_order() -> None:
 
 def test_one_example_tensor_for_two_inputs_is_warned_of() -> None:
     exported = export(lambda x, y, z: x * y + z, X, X, X + 1)
-    with pytest.warns(UserWarning, match=r"inputs 'args_0', 'args_1' .* one tensor .* takes 'args_0' for another"):
+    with pytest.warns(UserWarning, match=r"inputs 'args_0', 'args_1' .* same tensor .* replaced 'args_0' by another"):
         TorchConverter().add_exported_program(exported).to_coreai()
 
 

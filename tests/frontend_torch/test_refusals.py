@@ -131,7 +131,7 @@ def test_an_empty_converter() -> None:
 
 def test_unknown_entry_points() -> None:
     converter = TorchConverter().add_exported_program(export(TwoBranches(), *PAIR))
-    with pytest.raises(ValueError, match=r"no program is staged as \['other'\]; there are \['main'\]"):
+    with pytest.raises(ValueError, match=r"no program is staged as \['other'\]; staged are \['main'\]"):
         converter.to_coreai(entrypoints=["main", "other"])
     with pytest.raises(ValueError, match="no program is staged"):
         converter.clear(entrypoints=["other"])

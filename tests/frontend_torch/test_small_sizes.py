@@ -37,7 +37,7 @@ WRONG: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 def test_a_size_at_which_the_recorded_shape_is_wrong(name: str) -> None:
     function, place = WRONG[name]
     exported = exported_function(function, torch.randn(4, 4), shapes=[{1: Dim("n", min=1, max=6)}])
-    with pytest.warns(ConversionWarning, match=f"(?s)another shape than the model has where n is 1; .*{place}"):
+    with pytest.warns(ConversionWarning, match=f"(?s)a shape that the model does not have where n is 1; .*{place}"):
         program = converted(exported)
     assert [str(guard) for guard in program.signature().guards] == ["n != 1"]
     assert program.signature().dims == {"n": (1, 6)}

@@ -236,7 +236,7 @@ def test_buffers_that_overlap_are_refused() -> None:
     model = Buffers(add_and_return)
     model.register_buffer("c", model.a[:, 1:])
     model.function = lambda m, x: (m.a.add_(x), m.c * 2)
-    with pytest.raises(UnsupportedError, match="'a' and 'c' share memory, which export takes for several tensors"):
+    with pytest.raises(UnsupportedError, match="'a' and 'c' share memory, but export treats them as separate tensors"):
         TorchConverter().add_exported_program(torch.export.export(model, (X,)))
 
 

@@ -53,9 +53,9 @@ def test_a_packet_of_which_some_overloads_are_not_converted() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("aten.addd", "PyTorch has no operator aten.addd; there are .*aten.add"),
-        ("aten.softmaxx", "there are .*aten.softmax"),
-        ("aten.add.Tensr", "aten.add has no overload 'Tensr'; there are aten.add.Scalar, aten.add.Tensor"),
+        ("aten.addd", "PyTorch has no operator aten.addd; similar names are .*aten.add"),
+        ("aten.softmaxx", "similar names are .*aten.softmax"),
+        ("aten.add.Tensr", "aten.add has no overload 'Tensr'; its overloads are aten.add.Scalar, aten.add.Tensor"),
         ("my_library.scale", "PyTorch has no operator my_library.scale; import the module that registers it first"),
         ("", "PyTorch has no operator"),
     ],

@@ -243,9 +243,8 @@ class TorchMetalKernel:
 
     def _threads(self, what: str, given: Threads, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
         numbers = given(*shapes) if callable(given) else given
-        if not isinstance(numbers, list | tuple) or len(numbers) != 3:
-            raise ValueError(f"kernel {self.name!r}: {what} must be three numbers, got {numbers}")
-        if any(isinstance(number, float | str) or number is None for number in numbers):
+        is_triple = isinstance(numbers, list | tuple) and len(numbers) == 3
+        if not is_triple or any(isinstance(number, float | str) or number is None for number in numbers):
             raise ValueError(f"kernel {self.name!r}: {what} must be three positive integers, got {numbers}")
         return list(numbers)
 

@@ -47,13 +47,16 @@ def type_of(value: torch.Tensor) -> TensorType:
 def storage_array(value: torch.Tensor) -> np.ndarray:
     """A tensor's values as a numpy array in storage form, without copying a contiguous CPU tensor.
 
-    bfloat16 comes as uint16 bit patterns, as `constants.to_numpy` makes them; f8 as uint8.
+    bfloat16 becomes uint16 bit patterns, as in `constants.to_numpy`; f8 becomes uint8.
 
     Raises:
-        TypeError: a tensor subclass that wraps others, which only PyTorch can unwrap.
+        TypeError: the tensor is a subclass that wraps other tensors.
     """
     if is_traceable_wrapper_subclass(value):
-        raise TypeError(f"the values of a {type(value).__name__} cannot be read; run_decompositions takes it apart")
+        raise TypeError(
+            f"the values of a {type(value).__name__} cannot be read; exported.run_decompositions() splits it into plain "
+            "tensors"
+        )
     value = value.detach().cpu().contiguous()
     if value.dtype == torch.bfloat16:
         return value.view(torch.uint16).numpy()

@@ -1,8 +1,8 @@
 """Sizes that are only known when the program runs, as values of the IR.
 
-Export writes such a size as a `SymInt`: an expression over symbols, simplified with all that the program guarantees
-(bounds, equalities, divisibility). So nodes that compute sizes are not imported one by one: where a size is used, its
-expression is built from the dimensions of tensors. Sizes that export can prove are numbers already.
+Export records such a size as a `SymInt`: an expression over symbols, simplified with the program's bounds, equalities
+and divisibility. Nodes that compute sizes are not imported one by one. Where an op uses a size, its expression is built
+from the dimensions of tensors. Sizes that export can prove are numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def scalar_type(size: Any) -> TensorType:
 
 
 class SizeError(TypeError):
-    """A size that cannot be computed when the program runs."""
+    """A size cannot be computed when the program runs."""
 
 
 def known(size: Any) -> Any:
@@ -207,7 +207,7 @@ class Sizes:
 
     def _symbol(self, symbol: sympy.Symbol) -> Any:
         if symbol not in self._symbols:
-            raise SizeError(f"the size {symbol} is not that of an input or of a tensor computed before")
+            raise SizeError(f"no input and no tensor computed before has the size {symbol}")
         value = self._made.get(symbol)
         if value is None:
             value = self._made[symbol] = self._symbols[symbol]()
@@ -234,7 +234,7 @@ class Sizes:
             return size
         return self._op("aten._to_copy", tensor((), element), self=size, dtype=element_type(element))
 
-    # ---- what `sympy_interp` calls: numbers stay numbers, values become ops --------------------------
+    # ---- the handlers of `sympy_interp`: of numbers they compute numbers, of values they build ops ------
 
     add = _binary("aten.add.Tensor", operator.add)
     mul = _binary("aten.mul.Tensor", operator.mul)
@@ -284,14 +284,14 @@ class Sizes:
         return size, condition
 
     def piecewise(self, *pairs: tuple[Any, Any]) -> Any:
-        *others, (result, _) = pairs  # the last condition holds where no other does
+        *others, (result, _) = pairs  # the last pair applies where no condition before holds
         for size, condition in reversed(others):
             result = self.where(condition, size, result)
         return result
 
     def pow_by_natural(self, base: Any, exponent: Any) -> Any:
         if isinstance(exponent, Value):
-            raise SizeError("a power of sizes cannot be computed when the program runs")
+            raise SizeError("a power with a dynamic exponent cannot be computed when the program runs")
         result: Any = 1
         for _ in range(exponent):
             result = self.mul(result, base)

@@ -23,7 +23,7 @@ from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
 
 Graph = Callable[..., list[Any]]
-"""Imports a nested graph: values and Python numbers to values and Python numbers."""
+"""Imports a nested graph, given the values or Python numbers of its placeholders; returns its results."""
 
 Zeros = Sequence[Callable[[], Value]]
 """For each result of an operator, a function that builds zeros of its type and sizes at the insertion point."""
@@ -41,7 +41,7 @@ def cond(results: Zeros, predicate: Any, then: Graph, otherwise: Graph, operands
     try:
         return coreai.if_(flag, lambda: _values(then(*operands)), lambda: _values(otherwise(*operands)))
     except InferenceError as error:
-        raise TypeError(f"{error}; give the results of both branches the same sizes, as by padding") from error
+        raise TypeError(f"{error}; give the results of both branches the same sizes, for example by padding") from error
 
 
 def while_loop(
@@ -64,14 +64,14 @@ def while_loop(
 def scan(
     results: Zeros, combine: Graph, init: Sequence[Any], xs: Sequence[Value], additional: Sequence[Any]
 ) -> list[Value]:
-    """`scan`: `combine(*carried, *rows, *additional)` gives the next carried values and a row of each result."""
+    """`scan`: `combine(*carried, *rows, *additional)` returns the next carried values and a row of each result."""
     carried = _values(init)
     stacked = [zeros() for zeros in results[len(carried) :]]
     return _loop(0, carried, stacked, xs, lambda state, rows: combine(*state, *rows, *additional))
 
 
 def map_(results: Zeros, body: Graph, xs: Sequence[Value], additional: Sequence[Any]) -> list[Value]:
-    """`map`: `body(*rows, *additional)` gives a row of each result."""
+    """`map`: `body(*rows, *additional)` returns a row of each result."""
     return scan(results, body, (), xs, additional)
 
 
@@ -93,7 +93,7 @@ CONTROL_FLOW: dict[Any, Callable[..., list[Any]]] = {
     torch.ops.higher_order.map_impl: map_,
     torch.ops.higher_order.associative_scan: associative_scan,
 }
-"""The function for each higher-order operator; its arguments follow what builds zeros like its results."""
+"""The function for each higher-order operator; it takes `Zeros`, then the operator's arguments."""
 
 
 def _while(carried: Sequence[Value], condition: Callable[..., Value], body: Callable[..., list[Value]]) -> list[Value]:
@@ -117,7 +117,7 @@ def _loop(
 ) -> list[Value]:
     """`step(carried, rows)` for each row of `xs` from `start` on; the carried values and the filled results.
 
-    The counter has 32 bits, so that it is outside of the choices for 64-bit numbers.
+    The counter has 32 bits, so that the option `int64=` does not apply to it.
     """
     if any(element_name(value.element_type).startswith("complex") for value in (*stacked, *xs)):
         raise TypeError(
@@ -161,7 +161,7 @@ def _with_row(x: Value, position: Value, row: Value) -> Value:
 
 
 def _values(items: Sequence[Any]) -> list[Value]:
-    """Numbers as 0-d values, of the types that PyTorch gives them."""
+    """Values and numbers as values; a bool becomes a 0-d `i1`, an int a 0-d `si64`."""
     return [item if isinstance(item, Value) else _constant(item) for item in items]
 
 
@@ -173,7 +173,7 @@ def _constant(number: Any) -> Value:
 
 
 def _boolean(value: Value) -> Value:
-    """A tensor of one element as the 0-d `i1` that conditions are."""
+    """A tensor of one element as a 0-d `i1`, the type of conditions."""
     if value.rank:
         value = aten.build("aten.view", tensor((), value.element_type), self=value, size=[])
     if value.dtype != "i1":

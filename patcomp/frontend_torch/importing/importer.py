@@ -55,11 +55,11 @@ def import_program(
     name: str,
     names: Names,
     lowerings: Lowerings,
-    expansions: Mapping[Node, GraphModule] | None = None,
+    expansions: Mapping[Node, GraphModule],
 ) -> None:
-    """Appends the graph `@name` of an exported program to a module.
+    """Append the graph `@name` of an exported program to a module.
 
-    Weights become blobs of the module without a copy; the program is not touched. A state is an argument, marked as
+    Weights become blobs of the module without a copy; the program is not changed. A state is an argument, marked as
     mutated, and a result of the same name.
 
     Args:
@@ -70,7 +70,7 @@ def import_program(
     Raises:
         UnsupportedError: some nodes cannot be imported; the message lists all of them.
     """
-    _Importer(module, program, signature, lowerings, expansions or {}).run(name, names)
+    _Importer(module, program, signature, lowerings, expansions).run(name, names)
 
 
 def _type_of(value: Any) -> TensorType:
@@ -109,9 +109,9 @@ class _Importer:
         self.expanded: Node | None = None
         """The node whose expansion is being imported."""
         self.values: dict[Node, Value | list[Value | None] | None] = {}
-        """None is what nothing uses."""
+        """The values of the nodes imported so far; None for an unused result."""
         self.numbers: dict[Node, Any] = {}
-        """Placeholders that stand for Python values."""
+        """The values of placeholders that are Python values."""
         self.problems: list[Problem] = []
         self.sizes = Sizes()
         self.dynamic: dict[Any, torch.SymInt] = {}
@@ -213,7 +213,7 @@ class _Importer:
         return f"{name}_{node.name}" if self.expanded else name
 
     def _expand(self, node: Node, inside: GraphModule) -> None:
-        """Imports the graph of an expansion in place of a node."""
+        """Import the graph of an expansion in place of a node."""
         given = [self._argument(source, None) for source in node.all_input_nodes]
         self.expanded = node
         try:
@@ -257,7 +257,7 @@ class _Importer:
         """A tensor that a decomposition creates from Python numbers."""
         known = value.constant if isinstance(value, FakeTensor) else value
         if known is None:
-            raise TypeError("a decomposition makes a tensor of numbers that cannot be known")
+            raise TypeError("a decomposition creates a tensor whose values are not known before the program runs")
         self.values[node] = self._stored(self._name(node), known)
 
     def _call(self, node: Node) -> None:
@@ -312,11 +312,11 @@ class _Importer:
         """The value of a parameter or buffer, given all its names in the model; None if it is unused."""
         for name in names:
             path, _, own = name.rpartition(".")
-            parts = f"{path}.parametrizations.{own}.".removeprefix(".")  # what export calls those of a subclass
+            parts = f"{path}.parametrizations.{own}.".removeprefix(".")  # export's names of the parts of a subclass
             if any(other.startswith(parts) for other in self._placeholders):
                 raise TypeError(
-                    f"{name!r}, an input of an externalized composite, is only in the program as the parts of a tensor "
-                    "subclass, which quantizers put in its place; externalize a plain graph"
+                    f"the externalized composite has the input {name!r}, but the program has only parts of it, because "
+                    "a quantizer replaced it by a tensor subclass; externalize the module as a plain graph"
                 )
         used = (node for name in names if (node := self._placeholders.get(name)) and node.users)
         return next(map(self._value, used), None)

@@ -1,6 +1,6 @@
-"""`as_strided` reads memory, which values of the IR do not have: it becomes a read of a flat tensor.
+"""`as_strided` reads a tensor's memory. Values of the IR have no memory layout, so it becomes a read of a flat tensor.
 
-The strides that export recorded give the order of the elements.
+The recorded strides of its input determine the order of the elements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from patcomp.ir.value import Value
 
 
 def flatten_source(node: Node, arguments: dict[str, Any]) -> None:
-    """Brings the input of a node into memory order and flattens it: `arguments` get the flat value and its offset.
+    """Bring the input of a node into memory order and flatten it; put the flat value and its offset into `arguments`.
 
     Raises:
         TypeError: sizes are dynamic, or the memory overlaps or has gaps.
@@ -27,13 +27,13 @@ def flatten_source(node: Node, arguments: dict[str, Any]) -> None:
     assert isinstance(source, Node)
     fake: torch.Tensor = source.meta["val"]
     shape, strides = known_shape(fake), [known(stride) for stride in fake.stride()]
-    if open_axes := [axis for axis, size in enumerate(shape) if not isinstance(size, int)]:
+    if dynamic := [axis for axis, size in enumerate(shape) if not isinstance(size, int)]:
         raise TypeError(
-            f"as_strided needs sizes that are known before the program runs, but dimension {open_axes} of its input is "
-            "open; slices, views, unfold and diagonal can do with open sizes"
+            f"as_strided needs an input of static shape, but dimension {dynamic} is dynamic; use slices, views, unfold "
+            "or diagonal, which allow dynamic dimensions"
         )
     if not all(isinstance(stride, int) for stride in strides):
-        raise TypeError("as_strided needs strides that are known before the program runs")
+        raise TypeError("as_strided needs an input with static strides")
     order = sorted(range(fake.dim()), key=lambda axis: (-strides[axis], axis))
     expected = 1
     for axis in reversed(order):

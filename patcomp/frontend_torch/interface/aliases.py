@@ -17,7 +17,7 @@ from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
 
 
 def used_once(program: ExportedProgram) -> ExportedProgram:
-    """A program in which unused buffers that share memory with others have memory of their own.
+    """The program, or a copy in which unused buffers share no memory with others.
 
     Export uses only one name of a tensor with several names, but PyTorch cannot decompose a program that writes to the
     tensor and also has the other names. The given program is not changed.
@@ -42,7 +42,7 @@ def shared_tensors(program: ExportedProgram) -> list[Problem]:
     """
     return [
         Problem(
-            f"{' and '.join(map(repr, paths))} share memory, which export takes for several tensors",
+            f"{' and '.join(map(repr, paths))} share memory, but export treats them as separate tensors",
             advice="read and write a tensor through one buffer of the module; a cache object of transformers needs "
             "torch.export.export(..., strict=True)",
         )
@@ -63,7 +63,7 @@ def _sharing(program: ExportedProgram) -> dict[int, dict[str, tuple[InputKind, N
 
 
 def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """The tensors that have memory; a subclass that wraps others has none."""
+    """The parameters, buffers and constants that have memory; a subclass that wraps other tensors has none."""
     held = {**program.state_dict, **program.constants}
     tensors = {path: v for path, v in held.items() if isinstance(v, torch.Tensor) and not isinstance(v, FakeTensor)}
     return {path: v for path, v in tensors.items() if not is_traceable_wrapper_subclass(v)}
@@ -88,6 +88,6 @@ def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[st
         if used.intersection(names) and not used.issuperset(names):
             lost = ", ".join(repr(name) for name in names if name not in used)
             yield (
-                f"inputs {', '.join(map(repr, names))} were exported with one tensor as the example, and PyTorch "
-                f"takes {lost} for another of them; give each a tensor of its own, example.clone()"
+                f"inputs {', '.join(map(repr, names))} were exported with the same tensor as the example, so PyTorch "
+                f"replaced {lost} by another of them; pass a separate tensor for each, example.clone()"
             )

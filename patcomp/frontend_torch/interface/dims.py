@@ -29,7 +29,7 @@ def dims_of(
     signature: Signature,
     names: Names,
     converts: Callable[[ExportedProgram], bool],
-    original: ExportedProgram | None = None,
+    original: ExportedProgram,
 ) -> tuple[ExportedProgram, Dims, list[Problem]]:
     """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
 
@@ -38,10 +38,10 @@ def dims_of(
 
     Args:
         converts: whether a copy of the program can be converted.
-        original: what the program was decomposed from; some of its guards may be lost in the program.
+        original: the program before decomposition, which may lose guards.
 
     Returns:
-        The program, or a copy of it that is right at more sizes; the dimensions; and what to warn of: an asset cannot
+        The program, or a copy of it that is right at more sizes; the dimensions; and warnings, because an asset cannot
         check the guards.
     """
     own = names.of_arguments(signature)
@@ -52,7 +52,7 @@ def dims_of(
     for place, size in sizes:
         symbols = sorted(size.node.expr.free_symbols, key=str)
         if not size.node.expr.is_polynomial(*symbols):
-            continue  # nothing is said about it
+            continue  # an `Extent` is a polynomial
         for symbol in symbols:
             if symbol not in called:
                 called[symbol] = next(name for i in range(10**6) if (name := f"s{i}") not in called.values())
@@ -68,7 +68,7 @@ def dims_of(
     expressions = {size.node.expr for _, size in sizes}
     called = {symbol: name for symbol, name in called.items() if name in used}
     ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
-    guards, unreadable = guards_of([p for p in (original, program) if p is not None], called, ranges)
+    guards, unreadable = guards_of(dict.fromkeys((original, program)), called, ranges)
     program, more, problems = _small_sizes(program, called, ranges, guards, converts)
     limits = {called[symbol]: limits for symbol, limits in ranges.items()}
     return program, Dims(limits, extents, (*guards, *more)), [*_problems(guards, unreadable), *problems]
@@ -145,9 +145,10 @@ def _small_sizes(
     guards: Sequence[Guard],
     converts: Callable[[ExportedProgram], bool],
 ) -> tuple[ExportedProgram, list[Guard], list[Problem]]:
-    """Guards that exclude the sizes of 0 and 1 at which the shapes in a program are wrong, and what to warn of.
+    """Find the sizes 0 and 1 at which the recorded shapes are wrong.
 
-    The program is a copy if it had to be changed so that it computes shapes at such sizes.
+    Returns:
+        The program, or a copy that computes these shapes; guards that exclude the sizes that remain wrong; warnings.
     """
 
     def holds(case: Mapping[sympy.Symbol, int]) -> bool:
@@ -158,7 +159,7 @@ def _small_sizes(
         where = " and ".join(f"{called[symbol]} is {size}" for symbol, size in failure.sizes)
         return origins[failure.node].problem(
             operator_name(failure.node),
-            f"export recorded another shape than the model has where {where}; {consequence}",
+            f"export recorded a shape that the model does not have where {where}; {consequence}",
             f"begin the range of the dimension at 2, Dim('name', min=2), or {advice}",
         )
 

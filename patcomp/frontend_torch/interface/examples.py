@@ -12,7 +12,7 @@ from patcomp.pytorch import FakeTensor
 
 
 def example_inputs(program: ExportedProgram, signature: Signature) -> dict[str, Any]:
-    """The example of each input by the FX name of its placeholder; empty where the program has none."""
+    """The example of each input, by the FX name of its placeholder; empty if the program has no examples."""
     if program.example_inputs is None:
         return {}
     examples = program.call_spec.in_spec.flatten_up_to(program.example_inputs)  # type: ignore[union-attr]

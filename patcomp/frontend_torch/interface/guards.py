@@ -10,7 +10,7 @@ import ast
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, gua
 
 
 def guards_of(
-    programs: Sequence[ExportedProgram], names: Mapping[sympy.Symbol, str], ranges: Mapping[sympy.Symbol, Range]
+    programs: Iterable[ExportedProgram], names: Mapping[sympy.Symbol, str], ranges: Mapping[sympy.Symbol, Range]
 ) -> tuple[list[Guard], list[str]]:
     """The conditions of a program that do not follow from the ranges of its dimensions.
 

@@ -19,7 +19,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Node
 
-from patcomp.errors import Problem, UnsupportedError
+from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 from patcomp.pytorch import statically_known_true
 
@@ -59,7 +59,7 @@ class Signature:
     user_inputs: tuple[str, ...] = ()
     """FX names of the leaves of the model's arguments."""
     user_results: tuple[str | None, ...] = ()
-    """FX names of the leaves of the model's result; None for a Python value."""
+    """FX names of the leaves of the model's result; None for a Python value, which is fixed."""
     fixed_inputs: dict[str, Any] = field(default_factory=dict)
     """Python values that export specialised, by FX name."""
     fixed_outputs: dict[int, Any] = field(default_factory=dict)
@@ -80,15 +80,16 @@ class Signature:
         return tuple(state.result for state in self.states) + self.outputs
 
 
-def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state") -> Signature:
-    """Reads the signature of an exported program without touching it.
+def program_signature(program: ExportedProgram, mutated_inputs: str = "state") -> tuple[Signature, list[Problem]]:
+    """Read the signature of an exported program.
 
     Args:
         mutated_inputs: what a mutated input becomes: `"state"`, or `"output"` for an ordinary input whose new value is
             an output after the model's own.
 
-    Raises:
-        UnsupportedError: custom objects, sparse tensors, copies into buffers that PyTorch lost: all of them listed.
+    Returns:
+        The signature, and the inputs and outputs that cannot be converted: custom objects, sparse tensors, buffers
+        into which PyTorch lost a copy.
     """
     problems: list[Problem] = []
     signature = program.graph_signature
@@ -102,7 +103,7 @@ def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state"
     fixed: dict[str, Any] = {}
     for spec in signature.input_specs:
         if spec.kind == InputKind.TOKEN:
-            continue  # orders ops with effects; those that are more than checks are reported as unsupported
+            continue  # a token only orders ops with effects; such ops are checks, or reported as unsupported
         name = getattr(spec.arg, "name", "")
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             assert spec.target is not None
@@ -130,7 +131,7 @@ def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state"
             if isinstance(value, SYMBOLIC):
                 inputs.append(name)
             else:
-                fixed[name] = value  # the model is for this number alone, whatever its export was asked for
+                fixed[name] = value  # export made the dynamic number a constant
         else:
             problems.append(
                 Problem(f"input {name!r} is {spec.kind.name.lower()}, which cannot be converted", node=name)
@@ -152,9 +153,7 @@ def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state"
                 numbers.append(len(results) - 1)
             elif not isinstance(spec.arg, TensorArgument):
                 problems.append(Problem(f"output {spec.arg.name!r} is of a kind that cannot be converted"))
-    if problems:
-        raise UnsupportedError("the program's inputs or outputs cannot be converted:", problems)
-    return Signature(
+    found = Signature(
         inputs=tuple(inputs),
         outputs=tuple(name for name in results if name is not None) + tuple(result for _, result in updated),
         constants=constants,
@@ -166,15 +165,7 @@ def program_signature(program: ExportedProgram, *, mutated_inputs: str = "state"
         fixed_outputs=fixed_outputs,
         numbers=tuple(numbers),
     )
-
-
-def signature_problems(program: ExportedProgram) -> tuple[Problem, ...]:
-    """The inputs and outputs of a program that cannot be converted."""
-    try:
-        program_signature(program)
-    except UnsupportedError as error:
-        return tuple(error.problems)
-    return ()
+    return found, problems
 
 
 def _mutations(signature: ExportGraphSignature) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Slices that are shorter at small sizes than export recorded: their lengths become dynamic.
 
-Of `x.flatten()[:3]` with `2*n` values export records 3, which is wrong at `n = 1`. Here such a length becomes a symbol,
-like that of a selection by data, and PyTorch's own shape functions carry it on to what is computed of the slice.
+For `x.flatten()[:3]` of `2*n` values, export records the length 3, which is wrong at `n = 1`. This module replaces such
+a length by a symbol, as export does for a selection by data. PyTorch's shape functions propagate the symbol to the ops
+that use the slice.
 """
 
 from __future__ import annotations
@@ -29,24 +30,25 @@ Case = Mapping[sympy.Symbol, int]
 
 @dataclass(frozen=True)
 class Length:
-    """How many positions of a dimension a slice has."""
+    """The length of a slice of a dynamic dimension."""
 
     size: sympy.Expr
-    """Of the dimension."""
+    """The size of the dimension."""
     bounds: tuple[int | None, int | None, int]
     """Start, end and step."""
 
     def at(self, case: Case) -> int:
+        """The length for certain sizes."""
         size = self.size.xreplace({symbol: sympy.Integer(number) for symbol, number in case.items()})
         return len(range(int(size))[slice(*self.bounds)])
 
 
 Lengths = Mapping[sympy.Symbol, Length]
-"""The lengths of slices by their symbols, each after those that it depends on."""
+"""The lengths of slices by their symbols; a length comes after the lengths that it depends on."""
 
 
 def with_lengths(case: Case, lengths: Lengths) -> Case:
-    """The sizes of a case and the lengths that slices have there."""
+    """The sizes of a case, and the lengths of the slices for these sizes."""
     sizes = dict(case)
     for symbol, length in lengths.items():
         sizes[symbol] = length.at(sizes)
@@ -54,14 +56,14 @@ def with_lengths(case: Case, lengths: Lengths) -> Case:
 
 
 def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tuple[ExportedProgram, Lengths] | None:
-    """A copy of a program in which the lengths of slices are dynamic that are not always what export recorded.
+    """A copy of a program in which the lengths of slices are dynamic where export's recorded length may be wrong.
 
     Args:
         cases: the sizes to try, none of them 0.
 
     Returns:
-        The copy and its new symbols; None if something needs the recorded length: an op that is not followed, one whose
-        result is of another shape then, a new value of a state, or a number that may be this length.
+        The copy and its new symbols. None if the program needs a recorded length: an op is not in the list of ops that
+        work for any length, an op has another shape, a state is written, or a number may be this length.
     """
     graph = copy.deepcopy(program.graph)
     lengths: dict[sympy.Symbol, Length] = {}
@@ -75,14 +77,15 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
             symbol = next(same, sympy.Symbol(f"u_{node.name}", integer=True))
             axis = arguments_of(node).get("dim", 0)
             lengths[symbol], recorded[symbol] = length, node.meta["val"].shape[axis]
-            result = _of_length(node, axis, symbol, _range(length, cases, lengths, recorded[symbol]))
+            found = [recorded[symbol], *(length.at(with_lengths(case, lengths)) for case in cases)]
+            result = _of_length(node, axis, symbol, ValueRanges(min(found), max(found)))
             slices.add(node)
         elif dynamic.isdisjoint(node.all_input_nodes) or node.op == "output" or is_assertion(node):
             continue
         else:
             try:
                 result = _result(node) if _is_followed(node) else None
-            except Exception:  # whatever PyTorch raises where it has to know the length
+            except Exception:  # PyTorch needs the length as a number
                 return None
             if not _is_same(node.meta["val"], result, recorded):
                 return None
@@ -101,7 +104,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
 
 
 def _numbers(node: Node) -> Iterator[Any]:
-    """The numbers in the arguments of a node; those that count dimensions are no sizes."""
+    """The numbers in the arguments of a node, without the axes, which are no sizes."""
     given = arguments_of(node) if isinstance(node.target, OpOverload) else {"": (node.args, node.kwargs)}
     for name, value in given.items():
         if not name.startswith("dim"):
@@ -129,11 +132,6 @@ def _wrong_length(node: Node, cases: Sequence[Case], lengths: Lengths) -> Length
     return length if any(length.at(with_lengths(case, lengths)) != result for case in cases) else None
 
 
-def _range(length: Length, cases: Sequence[Case], lengths: Lengths, recorded: int) -> ValueRanges[Any]:
-    found = [recorded, *(length.at(with_lengths(case, lengths)) for case in cases)]
-    return ValueRanges(min(found), max(found))
-
-
 def _of_length(node: Node, axis: int, symbol: sympy.Symbol, limits: ValueRanges[Any]) -> torch.Tensor:
     """The result of a slice, with a symbol as its length."""
     value = node.meta["val"]
@@ -158,7 +156,7 @@ _FOLLOWED = frozenset(
         "where.ScalarOther", "where.ScalarSelf", "zeros_like",
     )
 )  # fmt: skip
-"""Ops that compute the same at each length of a dynamic dimension, besides those that compute element by element."""
+"""Ops, besides elementwise ones, that work for any length of a dynamic dimension."""
 
 
 def _is_followed(node: Node) -> bool:
@@ -168,7 +166,7 @@ def _is_followed(node: Node) -> bool:
 
 
 def _result(node: Node) -> Any:
-    """What PyTorch says of the result of a node, without a condition on its sizes."""
+    """The result that PyTorch's shape functions compute for a node; fails if it holds only for some sizes."""
     given = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
     if node.target is operator.getitem:
         return operator.getitem(*given[0])  # type: ignore[misc]
@@ -183,7 +181,7 @@ def _result(node: Node) -> Any:
 
 
 def _is_same(before: Any, after: Any, recorded: Mapping[sympy.Symbol, int]) -> bool:
-    """Whether a result is what export recorded where the slices have the lengths that export recorded."""
+    """Whether a result has the recorded shapes if the slices have the recorded lengths."""
 
     def size(value: Any) -> Any:
         value = known(value)

@@ -1,8 +1,8 @@
 """The sizes 0 and 1, which export assumes that no dynamic dimension has.
 
-PyTorch records shapes as if each dynamic dimension were at least 2, even if its range starts lower: `x.flatten()[:3]`
-of `2*n` values has the recorded length 3, which is wrong at `n = 1`, and no guard says so. This module lets PyTorch
-run each node at the small sizes, on tensors without data. Slice lengths that are wrong there become dynamic
+PyTorch records shapes as if each dynamic dimension were at least 2, even if its range starts lower. For
+`x.flatten()[:3]` of `2*n` values it records the length 3, which is wrong at `n = 1`, and adds no guard. This module
+runs each node at the small sizes, on tensors without data. Slice lengths that are wrong there become dynamic
 (`slices.py`).
 """
 
@@ -28,7 +28,7 @@ from patcomp.pytorch import OpOverload, pytree
 
 @dataclass(frozen=True)
 class Failure:
-    """Small sizes at which a node differs from what export recorded."""
+    """Small sizes at which the result of a node has another shape than export recorded."""
 
     sizes: tuple[tuple[sympy.Symbol, int], ...]
     """The symbols that are smaller than export assumes."""
@@ -38,7 +38,7 @@ class Failure:
 
     @property
     def is_expected(self) -> bool:
-        """Whether PyTorch itself fails there, or a tensor is without elements: ranges begin at 0 by default."""
+        """Whether PyTorch itself fails at these sizes, or a size is 0, because ranges begin at 0 by default."""
         return bool(self.error) or 0 in dict(self.sizes).values()
 
 
@@ -48,7 +48,7 @@ def with_small_sizes(
     holds: Callable[[Case], bool],
     converts: Callable[[ExportedProgram], bool],
 ) -> tuple[ExportedProgram, list[Failure], list[Failure]]:
-    """A program that is right at as many small sizes as it can be.
+    """The program, or a copy that is right at more small sizes.
 
     Args:
         ranges: the ranges of the symbols of inputs.
@@ -56,9 +56,9 @@ def with_small_sizes(
         converts: whether a copy of the program can be converted.
 
     Returns:
-        The program, or a copy that computes the lengths of slices; the small sizes that it is not for, each with the
-        first node that is wrong there; and those that only the copy is for. A copy is for no other sizes of 0 than the
-        program: the runtime computes little of tensors without elements.
+        The program, or a copy that computes the lengths of slices; the small sizes at which it is wrong, each with the
+        first node that is wrong; the small sizes at which only the copy is right. A copy allows no further sizes of 0,
+        because the runtime supports few ops on empty tensors.
     """
     found = _failures(program, ranges, holds, {})
     expected = [failure for failure in found if failure.is_expected]
@@ -74,7 +74,7 @@ def with_small_sizes(
 def _failures(
     program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
 ) -> list[Failure]:
-    """The small sizes in the ranges at which the shapes in a program are wrong, each with its first node."""
+    """The small sizes in the ranges at which recorded shapes are wrong, each with the first node that is wrong."""
     small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
     cases = [case for case in _cases(ranges) if holds(case)]
     found: list[Failure] = []
@@ -88,7 +88,7 @@ def _failures(
         for node in nodes:
             try:
                 wrong = _result_at(node, with_lengths(case, lengths))
-            except Exception as error:  # whatever PyTorch raises
+            except Exception as error:  # PyTorch's error for these sizes
                 wrong = str(error).partition("\n")[0] or type(error).__name__
             usual = {symbol: max(size, _USUAL) for symbol, size in case.items()}
             if wrong is not None and _works(node, with_lengths(usual, lengths)):
@@ -100,6 +100,7 @@ def _failures(
 _USUAL = 2
 """The smallest size that export assumes for a dynamic dimension."""
 _MANY = 16
+"""The largest number of combinations to try for each number of small dimensions."""
 
 
 def _cases(ranges: Mapping[sympy.Symbol, Range]) -> Iterator[Case]:
@@ -137,7 +138,7 @@ def _depends_on(node: Node, symbols: set[sympy.Symbol]) -> bool:
 
 
 def _result_at(node: Node, case: Case) -> str | None:
-    """None if a node has the recorded shapes at some sizes; raises what PyTorch raises at these sizes."""
+    """None if a node has the recorded shapes at some sizes, else an empty text; PyTorch's errors propagate."""
     values: dict[Any, Any] = {}
     numbers = {symbol: sympy.Integer(size) for symbol, size in case.items()}
 
@@ -179,8 +180,8 @@ class _UnknownError(Exception):
 
 
 def _works(node: Node, case: Case) -> bool:
-    """Whether a node has the recorded shapes at sizes that export considers."""
+    """Whether a node has the recorded shapes at sizes of 2 or more."""
     try:
         return _result_at(node, case) is None
-    except Exception:  # the op needs data, or cannot be tried on tensors without
+    except Exception:  # the op needs data
         return False
