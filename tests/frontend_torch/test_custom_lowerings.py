@@ -387,10 +387,10 @@ def test_exceptions_pass_through_with_a_note(error: Exception) -> None:
 
 def test_values_of_other_nodes() -> None:
     converter = converter_with(scaled_add=lambda v, n, loc: v["y"]).add_exported_program(exported(Adds(), *PAIR))
-    with pytest.raises(KeyError, match=r"'y' is no input of the node 'scaled_add', whose inputs are \['x', 'mul'\]"):
+    with pytest.raises(KeyError, match=r"'y' is no input of the node 'scaled_add'; its inputs are \['x', 'mul'\]"):
         converter.to_coreai()
     converter = converter_with(scaled_add=lambda v, n, loc: get_operand(v, n, 7, loc))
-    with pytest.raises(IndexError, match="has 3 arguments, asked for 7"):
+    with pytest.raises(IndexError, match="has 3 arguments, so there is no argument 7"):
         converter.add_exported_program(exported(Adds(), *PAIR)).to_coreai()
 
 

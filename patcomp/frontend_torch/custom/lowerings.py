@@ -56,14 +56,14 @@ class Lowerings:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}")
         if name.startswith("higher_order::"):
-            raise ValueError(f"{name!r} has graphs as arguments, which a lowering cannot take; register their ops")
+            raise ValueError(f"{name!r} takes graphs, which a lowering cannot; register lowerings of the ops in them")
         if name.startswith("aten::sym_") or any(_covers(name, known) for known in ASSERTIONS):
-            raise ValueError(f"{name!r} computes no tensor: sizes are built where they are used, checks dropped")
+            raise ValueError(f"{name!r} needs no lowering: it computes no tensor, only a size or a check")
         if not allow_override and (self._built_in(name) or any(_covers(n, name) or _covers(name, n) for n in self)):
             raise ValueError(f"{name!r} is already registered; set allow_override=True to replace it")
 
     def register(self, name: str, function: Lowering, allow_override: bool) -> None:
-        """Adds a lowering of `namespace::op`, for every overload, or of `namespace::op.overload`.
+        """Add a lowering of `namespace::op`, for every overload, or of `namespace::op.overload`.
 
         Raises:
             TypeError: the lowering is not a function.
@@ -102,8 +102,8 @@ class _ValuesMap(dict[str, Value]):
 
     def __missing__(self, name: str) -> Value:
         raise KeyError(
-            f"{name!r} is no input of the node {self._node.name!r}, whose inputs are {list(self)}; a lowering sees "
-            "those alone, because the rest of the program was rewritten before"
+            f"{name!r} is no input of the node {self._node.name!r}; its inputs are {list(self)}. A lowering gets no "
+            "other values, because the rest of the program is already rewritten"
         )
 
 
@@ -156,7 +156,7 @@ def argument_of(node: Node, index: int) -> Any:
     """The argument of a node at a position of its op's schema."""
     schema = schema_of_overload(node.target).arguments
     if not 0 <= index < len(schema):
-        raise IndexError(f"{node.target} has {len(schema)} arguments, asked for {index}")
+        raise IndexError(f"{node.target} has {len(schema)} arguments, so there is no argument {index}")
     return arguments_of(node).get(schema[index].name, schema[index].default_value)
 
 

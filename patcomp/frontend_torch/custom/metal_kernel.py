@@ -41,10 +41,10 @@ MOST_PARAMETERS = 31
 MOST_THREADS_PER_GROUP = 1024
 
 _LIBRARIES: list[torch.library.Library] = []
-"""One for each definition: where several overloads of an op are in one, PyTorch aborts when it takes them down at the
-end of the process."""
+"""One for each definition, because PyTorch aborts at the end of the process if a library has several overloads of an
+op."""
 _OPS: dict[str, OpOverload] = {}
-"""The ops defined so far by qualified name: PyTorch's registry is one for the process, and so is this."""
+"""The ops defined so far by qualified name; global, because PyTorch's registry is global."""
 
 _SCHEMA_TYPES = {torch.Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool"}
 _NUMBER_ELEMENTS = {bool: "ui8", int: "si32", float: "f32"}
@@ -116,7 +116,7 @@ class TorchMetalKernel:
         )
         self.op = self._defined()
         self.functions: dict[str, Callable[..., list[torch.Tensor]]] = {}
-        """What computes each variant that was lowered, by the name of its Metal function: a function of tensors."""
+        """For each lowered variant, by the name of its Metal function, a function of tensors that computes the same."""
 
     def __repr__(self) -> str:
         return f"TorchMetalKernel({self.name}: {', '.join(self.input_names)} -> {', '.join(self.result_names)})"
@@ -146,7 +146,7 @@ class TorchMetalKernel:
                 raise ValueError(f"the placeholder of {name!r} must be text, got {placeholder!r}")
             if placeholder in names or placeholders.count(placeholder) > 1:
                 raise ValueError(
-                    f"the placeholder {placeholder!r} of kernel {self.name!r} means something else already"
+                    f"the placeholder {placeholder!r} of kernel {self.name!r} is a parameter or another placeholder"
                 )
 
     # ---- the PyTorch op -----------------------------------------------------------------------------
@@ -176,8 +176,8 @@ class TorchMetalKernel:
     def _run(self, *values: Any) -> Any:
         """The op in eager PyTorch and on fake tensors.
 
-        Numbers are checked here and not where the kernel is called, since a strict export sees dynamic ones as `int`
-        there and would make the checks conditions of the program.
+        Numbers are checked here and not in `__call__`, because a strict export traces `__call__` with dynamic numbers
+        as `int` and would make the checks conditions of the program.
         """
         count = len(self.input_names)
         grid, group, *shapes = values[count:]
@@ -201,7 +201,7 @@ class TorchMetalKernel:
         ):  # fmt: skip
             raise ValueError(
                 f"kernel {self.name!r}: result_shapes says {list(shape)} for {name!r}, "
-                f"and torch_defn gives {list(result.shape)}"
+                f"but torch_defn returns {list(result.shape)}"
             )
 
     def __call__(
@@ -237,7 +237,7 @@ class TorchMetalKernel:
         shapes = [list(shape) for shape in result_shapes]
         if len(shapes) != len(self.result_names):
             raise ValueError(
-                f"kernel {self.name!r} has {len(self.result_names)} results, and result_shapes has {len(shapes)}"
+                f"kernel {self.name!r} has {len(self.result_names)} results, but result_shapes has {len(shapes)}"
             )
         return self.reference.packed(self.op(*values, grid, group, *shapes))
 
@@ -279,7 +279,7 @@ class TorchMetalKernel:
         types = {buffer.name: buffer.metal_type for buffer in inputs}
         templates = {placeholder: types[name] for name, placeholder in self.template_dtypes.items()}
         body, helpers = (fill_templates(text, templates) for text in (self.src, self.helper_src))
-        # what PyTorch computes depends on its own types too: int64 and int32 are both `int` in Metal
+        # the reference's result depends on PyTorch's types too: int64 and int32 are both `int` in Metal
         name = f"{self.name}_{_digest(self._digest, inputs, results, list(map(str, dtypes)))}"
         return name, kernel_source(name, inputs, results, self.metal_params, body, helpers)
 
@@ -332,7 +332,7 @@ class TorchMetalKernel:
     def _evaluated(
         self, inputs: Sequence[Buffer], dtypes: Sequence[torch.dtype], *operands: torch.Tensor
     ) -> list[torch.Tensor]:
-        """What the reference function gives for the operands of the Metal function, as that would store it."""
+        """The results of the reference function for operands of the Metal function, in the types that it stores."""
         of_tensors = iter(dtypes)
         values: list[Any] = []
         for buffer, kind, operand in zip(inputs, self.reference.kinds, operands, strict=True):
@@ -350,7 +350,7 @@ def _digest(*parts: Any) -> str:
 
 
 def _stored(type_: ValueType) -> str:
-    """The element type in which a kernel has a tensor: its runtime type, and bytes for booleans."""
+    """The element type in which a kernel stores a tensor: its runtime type, or bytes for booleans."""
     name = element_name(type_.element_type)
     return "ui8" if name == "i1" else name
 

@@ -35,13 +35,13 @@ class Reference:
         parameters = list(inspect.signature(function).parameters.values())
         try:
             hints = get_type_hints(function)
-        except Exception as error:  # whatever the text of an annotation raises
+        except Exception as error:  # evaluating the text of an annotation raises errors of any class
             raise TypeError(f"an annotation of torch_defn of {what} cannot be evaluated: {error}") from error
         if variadic := [p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
-            raise TypeError(f"torch_defn of {what} must name its parameters, and has {variadic[0]}")
+            raise TypeError(f"torch_defn of {what} must name its parameters, but has {variadic[0]}")
         if len(parameters) != len(self.inputs):
             raise ValueError(
-                f"{what} has {len(self.inputs)} inputs, and torch_defn {len(parameters)} parameters: "
+                f"{what} has {len(self.inputs)} inputs, but torch_defn has {len(parameters)} parameters: "
                 f"{', '.join(parameter.name for parameter in parameters) or 'none'}"
             )
         self.kinds: tuple[type, ...] = tuple(self._kind(parameter.name, hints) for parameter in parameters)
@@ -54,7 +54,7 @@ class Reference:
         if name not in hints:
             raise TypeError(f"parameter {name!r} of torch_defn of {self.what} needs an annotation")
         if hints[name] not in KINDS:
-            advice = "; an input cannot be left out" if get_origin(hints[name]) in (Union, UnionType) else ""
+            advice = "; inputs cannot be optional" if get_origin(hints[name]) in (Union, UnionType) else ""
             raise TypeError(
                 f"parameter {name!r} of torch_defn of {self.what} must be a torch.Tensor, int, float or bool, "
                 f"not {hints[name]}{advice}"
@@ -80,7 +80,7 @@ class Reference:
                 f"not {annotation}"
             )
         if count != self._count:
-            raise ValueError(f"{self.what} has {self._count} results, and torch_defn returns {annotation}")
+            raise ValueError(f"{self.what} has {self._count} results, but torch_defn returns {annotation}")
         return returned
 
     @property
@@ -110,7 +110,9 @@ class Reference:
             if not isinstance(value, torch.Tensor):
                 raise TypeError(f"{self.what}: input {name!r} must be a tensor, got {value!r}")
             if value.is_complex() or value.layout is not torch.strided:
-                raise TypeError(f"{self.what}: input {name!r} has {value.dtype} elements, {value.layout}: not in Metal")
+                raise TypeError(
+                    f"{self.what}: input {name!r} is {value.dtype}, {value.layout}; Metal has no such tensors"
+                )
             return value
         if isinstance(value, torch.SymInt) and kind is int:
             return value

@@ -48,7 +48,7 @@ _HEADERS = ("#include <metal_stdlib>", "#include <MetalPerformancePrimitives/Met
 
 
 def check_name(name: Any, what: str) -> None:
-    """Checks that something can be called `name` in Metal and in the schema of a PyTorch op.
+    """Check that something can be called `name` in Metal and in the schema of a PyTorch op.
 
     Raises:
         ValueError: the name is not a string, not an identifier, or reserved.
@@ -88,7 +88,7 @@ class MetalParameter:
                 f"'thread_position_in_grid', without brackets, got {self.attr!r}"
             )
         if self.attr.startswith("buffer"):
-            raise ValueError(f"MetalParameter {self.name!r} cannot be a buffer: those are the inputs and results")
+            raise ValueError(f"MetalParameter {self.name!r} cannot be a buffer; buffers are the inputs and results")
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ def problem_of(inputs: Sequence[Buffer], results: Sequence[Buffer], shapes: Sequ
     """Why Metal does not support one of the inputs or results; empty if it supports all."""
     for buffer in (*inputs, *results):
         if buffer.element not in METAL_TYPES:
-            return f"Metal has no element type {buffer.element}, which is that of {buffer.name!r}"
+            return f"{buffer.name!r} has the element type {buffer.element}, which Metal does not have"
     for buffer in results:
         if buffer.rank == 0:
-            return f"result {buffer.name!r} has no dimension; let torch_defn return it in the shape [1]"
+            return f"result {buffer.name!r} is a 0-d tensor; let torch_defn return it in the shape [1]"
     empty = [buffer.name for buffer, shape in zip((*inputs, *results), shapes, strict=False) if 0 in shape]
     return f"{empty[0]!r} has no elements" if empty else ""
 

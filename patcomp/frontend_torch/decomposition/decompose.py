@@ -72,12 +72,12 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgra
     if not wraps and not any(map(_is_left_to_pytorch, program.graph.nodes)):
         return program
     if problems := list(_writes_to_expanded(program)):
-        raise UnsupportedError("PyTorch computes other numbers where it replaces what the program writes:", problems)
+        raise UnsupportedError("PyTorch removes in-place writes, and these would become wrong numbers:", problems)
     try:
         return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
-    except Exception as error:  # whatever PyTorch's passes raise
+    except Exception as error:  # PyTorch's passes raise errors of any class
         problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
-        what = "take the program's tensor subclasses apart" if wraps else "replace what the program writes in place"
+        what = "split the program's tensor subclasses into plain tensors" if wraps else "remove in-place writes"
         raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
 
 
@@ -116,7 +116,7 @@ def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
     if not nodes:
         return Problem(message)
     if len(nodes) > 1:
-        message += f"; this is the first of {len(nodes)} ops that it may be about"
+        message += f"; this is the first of {len(nodes)} ops that may be the cause"
     return origins[nodes[0]].problem(operator_name(nodes[0]), message)
 
 
@@ -161,7 +161,7 @@ class Decomposer:
     def _tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """The usual table and the table of all decompositions; computed on first use, because it is slow."""
         usual = self._unknown_of(get_decomp_table().materialize() | self._own)  # type: ignore[attr-defined]
-        # the rest often ends in ops outside of ATen, so it only takes apart what is left
+        # these often end in ops outside of ATen, so they are used only if the usual table does not help
         rest = dict(global_decomposition_table["post_autograd"])
         for_complex = {op: function for op, function in usual.items() if op not in self._own} | self._of_complex
         return _by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
@@ -183,7 +183,7 @@ class Decomposer:
                 inside = self.graph_of(node) if isinstance(node.target, OpOverload) else None
             except Rejected as rejection:
                 reason = str(rejection)
-            except Exception as error:  # whatever PyTorch's decompositions raise
+            except Exception as error:  # PyTorch's decompositions raise errors of any class
                 reason = "unsupported op, taking it apart fails: " + str(error).partition("\n")[0]
             else:
                 if inside is not None:
@@ -217,7 +217,7 @@ class Decomposer:
                 found = graph or found
                 if graph is not None and not self.unknown(graph):
                     break
-            self._graphs[key] = found  # not before: the next such node is rejected with the same reason
+            self._graphs[key] = found  # only on success, so that the next such node fails for the same reason
         return self._graphs[key]
 
     def takes(self, node: Node) -> bool:
@@ -243,7 +243,7 @@ class Decomposer:
         def call(*tensors: torch.Tensor) -> Any:
             values = dict(zip(inputs, tensors, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
-            # called by name, since PyTorch takes what it sees as a composite of others apart before it looks at a table
+            # called directly, because PyTorch decomposes some ops before it looks at the table
             declared = self._of_complex if _has_complex(node) else self._own
             result = declared[target](*args, **kwargs) if target in declared else NotImplemented
             return target(*args, **kwargs) if result is NotImplemented else result
@@ -261,13 +261,13 @@ class Decomposer:
             samples = [_resolved(source.meta["val"]) for source in inputs]
             traced = trace(call)
             if any(map(writes_in_place, traced.graph.nodes)):
-                traced = trace(traced)  # PyTorch's decompositions write in place, below what the first trace replaces
+                traced = trace(traced)  # the first trace does not remove in-place writes of PyTorch's decompositions
         _drop_unused_results(traced, _used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
 
 
 COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
-"""The ops with complex tensors that stay: from real and imaginary parts, and to them."""
+"""The ops with complex tensors that stay: they convert from and to real and imaginary parts."""
 
 
 def _any_complex(values: Any) -> bool:
@@ -304,8 +304,7 @@ def _without_guards(mode: FakeTensorMode) -> AbstractContextManager[None]:
 
 
 def _resolved(value: Any) -> Any:
-    """A fake tensor without lazy conjugation and negation, which PyTorch would carry out once more: a value of the
-    IR has them done."""
+    """A fake tensor without lazy conjugation and negation, because a value of the IR has them applied already."""
     if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     return value
@@ -315,7 +314,7 @@ def _key(node: Node) -> Any:
     places = {source: f"%{index}" for index, source in enumerate(node.all_input_nodes)}
     args, kwargs = map_arg((node.args, node.kwargs), places.__getitem__)  # type: ignore[misc]
     fakes = [source.meta["val"] for source in node.all_input_nodes]
-    kinds = [  # a size is part of the graph, as an expression over the dimensions of the program
+    kinds = [  # sizes count, because the graph contains them as expressions over the program's dimensions
         (fake.dtype, tuple(fake.shape), fake.stride()) if isinstance(fake, torch.Tensor) else str(fake)
         for fake in fakes
     ]

@@ -23,7 +23,7 @@ PRESERVED = (
     "aten::scaled_dot_product_attention",
     "aten::select_scatter",  # PyTorch's decomposition compares and copies the whole tensor
     "aten::silu",
-    "aten::upsample_bicubic2d.vec",  # PyTorch's decomposition of it rounds bytes other than eager
+    "aten::upsample_bicubic2d.vec",  # PyTorch's decomposition rounds bytes differently than eager
 )
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
@@ -31,8 +31,8 @@ PRESERVED = (
 def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
 
-    Use it as `exported.run_decompositions(get_decomp_table())`. It adds one, of `aten.copy`, because PyTorch loses the
-    element type and shape of a buffer that a value of others is copied into.
+    Use it as `exported.run_decompositions(get_decomp_table())`. It adds a decomposition of `aten.copy`, because PyTorch
+    loses the element type and shape of a buffer when a value of another type or shape is copied into it.
     """
     table = torch.export.default_decompositions()
     for op in [op for op in table if op.name().removesuffix(".default") in PRESERVED]:

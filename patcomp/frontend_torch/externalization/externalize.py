@@ -40,7 +40,7 @@ class ExternalizeSpec:
         composite_op_name: the name of the composite op; without it, each graph is plain and public.
         composite_attrs: attributes of the instances to record as attributes of the composite; a member of an
             enumeration is recorded by its value.
-        recover: whether other composites are looked for inside.
+        recover: whether other composites are recovered inside.
 
     Raises:
         TypeError: `target_class` is neither, or `composite_attrs` is not a list of names.
@@ -66,7 +66,7 @@ class ExternalizeSpec:
             if not isinstance(attributes, list | tuple) or not all(isinstance(item, str) for item in attributes):
                 raise TypeError(f"composite_attrs must be a list of attribute names, got {attributes!r}")
             if name is None:
-                raise ValueError("composite_attrs needs composite_op_name: they are the attributes of a composite op")
+                raise ValueError("composite_attrs needs composite_op_name, because only a composite op has attributes")
 
     @property
     def label(self) -> str:

@@ -30,10 +30,10 @@ _LIBRARY.define("region_begin(Tensor[] inputs, str[] names, str[] scalars, str r
 _LIBRARY.define("region_end(Tensor[] outputs, str region) -> ()")
 for _name in ("region_begin", "region_end"):
     _LIBRARY.impl(_name, lambda *arguments: None, "CompositeExplicitAutograd")
-    for _lazy in ("Conjugate", "Negative"):  # a marker is about the tensor itself, not about a copy with it carried out
+    for _lazy in ("Conjugate", "Negative"):  # a marker takes the tensor itself, not a copy with these applied
         _LIBRARY.impl(_name, torch.library.fallthrough_kernel, _lazy)
 
-    # inside of vmap a module is called with a dimension that it does not see: such a call is no region
+    # inside of vmap a module does not see one dimension of its tensors, so such a call becomes no region
     torch.library.register_vmap(f"patcomp::{_name}", lambda *arguments: (None, None), lib=_LIBRARY)
 
 BEGIN: Any = torch.ops.patcomp.region_begin.default
@@ -139,8 +139,8 @@ def _with_scalars(module: MarkedModule, scalars: Sequence[str]) -> dict[str, Any
             value = ast.literal_eval(text) if value is None else value
         except (ValueError, SyntaxError):
             raise TypeError(
-                f"argument {name!r} of the composite {module.composite!r} in {module.path!r} is {text}; what is "
-                "no tensor becomes an attribute of the composite: a number, bool, str, or a list or dict of those"
+                f"argument {name!r} of the composite {module.composite!r} in {module.path!r} is {text}; it becomes an "
+                "attribute of the composite, so it must be a number, bool, str, or a list or dict of these"
             ) from None
         if name in attributes and attributes[name] != value:
             raise TypeError(

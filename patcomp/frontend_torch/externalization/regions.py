@@ -23,17 +23,17 @@ from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operati
 
 
 def form_regions(module: IRModule) -> None:
-    """Forms the region of every marked call of an imported module, inner calls first; no marker is left.
+    """Form the region of every marked call of an imported module, inner calls first, and remove all markers.
 
     Raises:
-        UnsupportedError: begins and ends do not pair up, because something between export and import lost or moved one,
-            or composites lost parameters.
+        UnsupportedError: a begin or end is missing, because a pass between export and import removed or moved it, or
+            composites lost parameters.
     """
     problems: list[Problem] = []
     for graph in module.graphs:
         _form_in(graph.regions[0].block, problems)
     if problems:
-        raise UnsupportedError("a quantizer changed what externalized composites read:", problems)
+        raise UnsupportedError("a quantizer changed the inputs of externalized composites:", problems)
 
 
 def _form_in(block: Block, problems: list[Problem]) -> None:
@@ -59,7 +59,7 @@ def _unpaired(op: RegionBeginOp | RegionEndOp) -> UnsupportedError:
         f"a call of the externalized module {op.symbol.data!r} has no {missing} in the same graph",
         "a pass that ran on the exported program removed or moved a marker of the call",
     )
-    return UnsupportedError("externalized modules cannot be told from the rest of the program:", [problem])
+    return UnsupportedError("the calls of externalized modules cannot be found:", [problem])
 
 
 def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> None:
@@ -209,7 +209,7 @@ def _declared(
 
 
 def _is_known(value: SSAValue) -> bool:
-    """Whether a value is a constant, a complex one, which is made of two, or one that is stored quantized."""
+    """Whether a value is a constant, a complex number of two constants, or a dequantized constant."""
     owner = value.owner
     if not isinstance(owner, Operation):
         return False
@@ -230,7 +230,7 @@ def _copied(value: SSAValue, builder: Builder) -> SSAValue:
 
 
 def _erase(value: SSAValue) -> None:
-    """Erases a constant that nothing uses any more."""
+    """Erase an unused constant, and the constants that it is made of."""
     op = value.owner
     assert isinstance(op, Operation)
     parts = list(op.operands)

@@ -54,8 +54,8 @@ def storage_array(value: torch.Tensor) -> np.ndarray:
     """
     if is_traceable_wrapper_subclass(value):
         raise TypeError(
-            f"the values of a {type(value).__name__} cannot be read; exported.run_decompositions() splits it into plain "
-            "tensors"
+            f"the values of a {type(value).__name__} cannot be read; exported.run_decompositions() splits it into "
+            "plain tensors"
         )
     value = value.detach().cpu().contiguous()
     if value.dtype == torch.bfloat16:

@@ -86,7 +86,7 @@ def _conditions(program: ExportedProgram) -> Iterator[Any]:
                 yield code
             else:
                 yield read.node.expr if isinstance(read, SYMBOLIC) else sympy.sympify(read)
-    for node in program.graph.nodes:  # what `torch._check` leaves when the condition is not to be a guard
+    for node in program.graph.nodes:  # `torch._check` leaves conditions that are no guards
         if node.op == "call_function" and operator_name(node) == "aten._assert_scalar":
             given = node.args[0]
             size: Any = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
@@ -97,7 +97,7 @@ def _conditions(program: ExportedProgram) -> Iterator[Any]:
 def _is_of_layout(guard: Any) -> bool:
     """Whether a condition only concerns the layout of a tensor in memory, which the IR does not have.
 
-    Such a condition is no guard if it holds for sizes of 2 or more: export assumes these sizes, and at smaller sizes
+    Such a condition is no guard if it holds for sizes of 2 or more. Export assumes these sizes, and at smaller sizes
     only the layout depends on the condition.
     """
     frame = guard.sloc.framework_loc

@@ -48,14 +48,14 @@ def composite(
     output: str = "output",
     priority: int = 1,
 ) -> tuple[Rule, ...]:
-    """Declares a composite by a PyTorch function, and the rules that recover it from models.
+    """Declare a composite by a PyTorch function, and the rules that recover it from models.
 
     Args:
         name: the composite's name.
         reference: a function of tensors and numbers that returns one tensor.
         example: a type (`"2x3x8xf32"`, of indices `"2x3xsi64[0,9]"`) or tensor for each parameter that is an input.
-            What is made of the same ops for any rank (elementwise ops, reductions) needs one example; else a list has
-            one for each rank.
+            A function that has the same ops for any rank (elementwise ops, reductions) needs one example, any other
+            function a list with one for each rank.
         attributes: an example value for each parameter that is an attribute: a number that a model may choose.
             Parameters that are neither keep their defaults.
         inputs: the declared names of the inputs, by default those of the parameters.
@@ -63,22 +63,22 @@ def composite(
         priority: rules of higher priority go first; patcomp's own have 0.
 
     Returns:
-        The rules, to be kept in a variable of the catalog's module: one, or several where the function is made of
-        other ops in half precision, or where PyTorch takes ops of it apart.
+        The rules, to be kept in a variable of the catalog's module. There are several if the function has other ops in
+        half precision, or if PyTorch decomposes some of its ops.
 
     Raises:
-        RuleError: an argument of another kind; the function cannot be traced (it branches on values, say), writes to
-            an argument, gives several tensors, has weights of its own, does not use a parameter, or an attribute is
-            not to be seen in its ops.
+        RuleError: an argument has the wrong kind; the function cannot be traced (for example, it branches on values),
+            writes to an argument, returns several tensors, has weights of its own or does not use a parameter; or the
+            value of an attribute cannot be found in the ops.
     """
     frame = sys._getframe(1)
     place = f"{'/'.join(frame.f_code.co_filename.rsplit('/', 2)[-2:])}:{frame.f_lineno}"
     try:
         if not isinstance(name, str) or not name or not callable(reference):
-            raise RuleError("it takes a name and a function, reference=")
+            raise RuleError("composite() needs a name and a function, reference=")
         listed = [example] if isinstance(example, Mapping) else list(example or ())
         if not listed or not all(isinstance(item, Mapping) for item in listed):
-            raise RuleError('example= has a type for each input: {"x": "2x3x8xf32"}, or is a list of such')
+            raise RuleError('example= must map each input to a type, {"x": "2x3x8xf32"}, or be a list of such mappings')
         if type(priority) not in (int, float):
             raise RuleError(f"the priority must be a number, got {priority!r}")
         examples = [
@@ -91,7 +91,7 @@ def composite(
         doc = inspect.getdoc(getattr(reference, "func", reference)) or ""  # of a partial, that of its function
         made = Composite(name, tuple(inputs or ordered), tuple(attributes or ()), (output,), outlined_ops, doc)
         if len(made.inputs) != len(ordered):
-            raise RuleError(f"inputs= names {len(made.inputs)} inputs, and example= has {len(ordered)}")
+            raise RuleError(f"inputs= names {len(made.inputs)} inputs, but example= has {len(ordered)}")
         table = CompositeTable(name)
         table.define(made)
         rules: dict[str, Rule] = {}
@@ -108,15 +108,15 @@ def _type(name: str, given: str | torch.Tensor) -> TensorType:
     try:
         type_ = type_of(given) if isinstance(given, torch.Tensor) else parse_type(given)
     except (TypeError, ValueError) as error:
-        raise RuleError(f"the example of {name} is no type such as '2x3x8xf32', and no tensor: {error}") from None
+        raise RuleError(f"the example of {name} must be a type such as '2x3x8xf32' or a tensor: {error}") from None
     assert isinstance(type_, TensorType)
     if None in shape_of(type_):
-        raise RuleError(f"the example of {name} has a dynamic dimension; give a size, any other will match, too")
+        raise RuleError(f"the example of {name} has a dynamic dimension; give a number, the rule matches any size")
     return type_
 
 
 def _limits(given: str | torch.Tensor) -> str:
-    """The range of values that an example has, as the text of a type says it: `"[0,9]"`, or nothing."""
+    """The range of values in the text of an example's type, `"[0,9]"`; empty if there is none."""
     return "" if isinstance(given, torch.Tensor) else "".join(given.partition("[")[1:])
 
 
@@ -135,17 +135,17 @@ def _ordered(
     if unknown := [name for name in (*types, *attributes) if name not in parameters]:
         raise RuleError(f"the reference has no parameter {', '.join(unknown)}; it has {', '.join(parameters)}")
     if both := set(types) & set(attributes):
-        raise RuleError(f"{', '.join(sorted(both))} is in example= and in attributes=")
+        raise RuleError(f"{', '.join(sorted(both))} is both in example= and in attributes=")
     for name, parameter in parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise RuleError(f"the reference's parameter {parameter} has no name to call it by")
+            raise RuleError(f"the parameter {parameter} of the reference cannot be passed by name")
         if parameter.default is parameter.empty and name not in types and name not in attributes:
             raise RuleError(f"the reference needs {name}: give a type in example= or a number in attributes=")
     for name, value in attributes.items():
         if type(value) not in (int, float):
             raise RuleError(
-                f"the attribute {name} is {value!r}, which is no number; a choice is no attribute: declare a composite "
-                f"for each, functools.partial(reference, {name}={value!r})"
+                f"the attribute {name} must be a number, got {value!r}; declare a composite for each choice, "
+                f"functools.partial(reference, {name}={value!r})"
             )
     return {name: types[name] for name in parameters if name in types}
 

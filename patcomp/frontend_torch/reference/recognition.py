@@ -28,7 +28,7 @@ class Recognition:
 
     source: Source
     name: str
-    """The composite's."""
+    """The name of the composite."""
     inputs: Mapping[str, Capture]
     bound: Mapping[Place, Any]
     """The captures of literals."""
@@ -43,7 +43,7 @@ class Recognition:
             try:
                 return kind(value if item is None else value[item])
             except IndexError:
-                raise Undefined(f"{node.name} has no item {item} to be {name}") from None
+                raise Undefined(f"{node.name} has no item {item}, which would be the attribute {name}") from None
 
         return compute(name, read)
 
@@ -66,7 +66,7 @@ class Recognition:
         source = self.source
         types = {name: match[capture].type.attribute for name, capture in self.inputs.items()}
         attributes = {name: self.attribute(name).evaluate(match) for name in source.attributes}
-        # what is the same for two sizes does not depend on a size that only the run tells
+        # ops that are the same for two sizes do not depend on a dynamic size
         stand_ins = (11, 13) if any(None in shape_of(type_) for type_ in types.values()) else (0,)
         for size in stand_ins:
             static = {
@@ -78,7 +78,7 @@ class Recognition:
             except RuleError as error:
                 raise Undefined(str(error)) from None
             if expected.skeleton() != source.trace.skeleton():
-                raise Undefined("for these types the reference is made of other ops")
+                raise Undefined("for these types the reference consists of other ops")
             self._compare(expected, match)
         return True
 
@@ -101,7 +101,7 @@ class Recognition:
 
 
 def outlined_ops(c: Any, *values: Value, matched: Match, captured: Sequence[str], **attributes: Any) -> Value:
-    """The body of the composite: the matched ops once more, on its inputs."""
+    """The body of the composite: a copy of the matched ops, on its inputs."""
     mapped: dict[SSAValue, SSAValue] = {}
     for name, value in zip(captured, values, strict=True):
         mapped[matched[name].ssa] = value.ssa

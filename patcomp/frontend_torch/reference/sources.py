@@ -1,5 +1,4 @@
-"""What of a function's ops a pattern says literally, and what it captures: found out by tracing with other sizes and
-other attribute values and comparing."""
+"""The literals of a function's ops that a pattern captures, found by traces with other sizes and attribute values."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def sources(tracer: Tracer, examples: Sequence[dict[str, TensorType]], attribute
         except RuleError:
             if element is None:
                 raise
-            continue  # a function need not take other types than those of the example
+            continue  # a function need not support other types than those of the example
         for form in forms:
             source = _source(tracer, types, attributes, form)
             if not any(source.same(other) for other in found):
@@ -87,8 +86,8 @@ def _source(tracer: Tracer, inputs: dict[str, TensorType], attributes: dict[str,
                 break
         else:
             raise RuleError(
-                f"the attribute {name} cannot be read off the ops: none of them has it as a number, with all else the "
-                f"same for other values; declare a composite for each, functools.partial(reference, {name}={value!r})"
+                f"the attribute {name} cannot be found in the ops: no op has it as a number, with the same ops for "
+                f"other values; declare a composite for each value, functools.partial(reference, {name}={value!r})"
             )
     scalar = {p for p in varying if not (isinstance(literals[p], Constant) and isinstance(literals[p].literal, list))}
     return Source(tracer, form, inputs, attributes, trace, frozenset(scalar), places)

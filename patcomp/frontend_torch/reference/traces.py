@@ -46,7 +46,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of an op before."""
+    """A result of an earlier op."""
 
     op: int
     index: int
@@ -134,10 +134,11 @@ class Tracer:
         self._programs: dict[Any, ExportedProgram] = {}
 
     def __call__(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any], form: str) -> Trace:
-        """What the function computes for inputs of static types and attributes of given values, in one of `FORMS`.
+        """The trace for inputs of static types and for values of the attributes, in one of `FORMS`.
 
         Raises:
-            RuleError: it cannot be traced or imported, or is not a function of its inputs that returns one tensor.
+            RuleError: the function cannot be traced or imported, or is not a function of its inputs that returns one
+                tensor.
         """
         key = (*_key(inputs, attributes), form)
         if key not in self._traces:
@@ -179,7 +180,7 @@ class Tracer:
                 torch.zeros(static_shape(type_), dtype=dtype_of(type_.element_type)) for type_ in inputs.values()
             ]
             program = torch.export.export(_Calling(self.function, list(inputs), attributes), tuple(samples))
-        except Exception as error:  # whatever the function or export raises
+        except Exception as error:  # the function and export raise errors of any class
             reason = str(error).strip().partition("\n")[0]
             raise RuleError(f"the reference cannot be traced: {type(error).__name__}: {reason}") from error
         signature = program.graph_signature
@@ -232,9 +233,9 @@ def _in_form(program: ExportedProgram, form: str) -> ExportedProgram:
         return program
     try:
         return program.run_decompositions(dict(_table(form)))
-    except Exception as error:  # whatever PyTorch's passes raise
+    except Exception as error:  # PyTorch's passes raise errors of any class
         reason = str(error).strip().partition("\n")[0]
-        raise RuleError(f"PyTorch cannot take the reference apart: {type(error).__name__}: {reason}") from error
+        raise RuleError(f"PyTorch cannot decompose the reference: {type(error).__name__}: {reason}") from error
 
 
 @cache
@@ -264,7 +265,7 @@ def _read(module: IRModule, names: list[str]) -> Trace:
     assert output is not None
     if len(output.operands) != 1:
         raise RuleError(
-            f"the reference gives {len(output.operands)} tensors, and a rule replaces one value; declare a composite "
+            f"the reference returns {len(output.operands)} tensors, but a rule replaces one value; declare a composite "
             "for each of them"
         )
     sources: dict[SSAValue, Any] = {argument: Input(name) for argument, name in zip(block.args, names, strict=True)}
@@ -274,14 +275,14 @@ def _read(module: IRModule, names: list[str]) -> Trace:
             sources[op.results[0]] = _constant(op)
         elif op is not output:
             if op.regions or not hasattr(op, "arguments_by_name"):
-                raise RuleError(f"the reference has {op.name}, and a pattern has no branches and loops")
+                raise RuleError(f"the reference has {op.name}, but a pattern cannot have branches or loops")
             for index, result in enumerate(op.results):
                 sources[result] = Result(len(ops), index)
             arguments = aten_namespace.arguments(op)
             ops.append(TracedOp(op.name, {name: _argument(value, sources) for name, value in arguments.items()}))
     result = sources[output.operands[0]]
     if not isinstance(result, Result):
-        raise RuleError("the reference computes nothing: it gives back an argument or a constant")
+        raise RuleError("the reference computes nothing: it returns an argument or a constant")
     return Trace(tuple(ops), result)
 
 
@@ -292,7 +293,7 @@ def _constant(op: Operation) -> Constant:
     values = constant_values(result)
     if values is None or values.size > _LARGEST:
         raise RuleError("the reference has a weight of its own; make it a parameter of the function")
-    if values.dtype.kind == "f":  # the shortest decimals, which are what a person wrote
+    if values.dtype.kind == "f":  # the shortest decimals, as a person writes them
         values = np.array([float(str(item)) for item in values.reshape(-1)]).reshape(values.shape)
     return Constant(values.tolist(), result.type.element_type)
 
