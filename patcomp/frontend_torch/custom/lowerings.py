@@ -19,7 +19,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from patcomp.frontend_torch.fx.nodes import ASSERTIONS, arguments_of, operator_name
+from patcomp.frontend_torch.fx.nodes import ASSERTIONS, given_arguments, operator_name
 from patcomp.ir import coreai
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value
@@ -157,7 +157,7 @@ def argument_of(node: Node, index: int) -> Any:
     schema = schema_of_overload(node.target).arguments
     if not 0 <= index < len(schema):
         raise IndexError(f"{node.target} has {len(schema)} arguments, so there is no argument {index}")
-    return arguments_of(node).get(schema[index].name, schema[index].default_value)
+    return given_arguments(node).get(schema[index].name, schema[index].default_value)
 
 
 def _operand(values_map: Mapping[str, Value], argument: Any, loc: LocationAttr | None) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
 
-KINDS = (torch.Tensor, int, float, bool)
+ANNOTATIONS = (torch.Tensor, int, float, bool)
 """The supported annotations of parameters."""
 LARGEST_FLOAT = torch.finfo(torch.float32).max
 
@@ -53,7 +53,7 @@ class Reference:
     def _kind(self, name: str, hints: dict[str, Any]) -> type:
         if name not in hints:
             raise TypeError(f"parameter {name!r} of torch_defn of {self.what} needs an annotation")
-        if hints[name] not in KINDS:
+        if hints[name] not in ANNOTATIONS:
             advice = "; inputs cannot be optional" if get_origin(hints[name]) in (Union, UnionType) else ""
             raise TypeError(
                 f"parameter {name!r} of torch_defn of {self.what} must be a torch.Tensor, int, float or bool, "

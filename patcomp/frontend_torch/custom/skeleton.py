@@ -41,10 +41,10 @@ def advice_for(node: Node) -> str:
         return "rewrite the model without it, register a lowering for it, or add a rule for it to a catalog"
     if target.namespace == METAL_KERNELS:
         return "register the kernel: converter.register_custom_kernels([kernel])"
-    return "give the op a decomposition (torch.library), or register a lowering for it:\n\n" + skeleton(node)
+    return "give the op a decomposition (torch.library), or register a lowering for it:\n\n" + lowering_skeleton(node)
 
 
-def skeleton(node: Node) -> str:
+def lowering_skeleton(node: Node) -> str:
     """A lowering of a node's op as Python text, complete except for the line that computes the result.
 
     It reads every argument, and comments say what each is in this node.

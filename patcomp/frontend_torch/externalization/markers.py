@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from patcomp.frontend_torch.fx.nodes import arguments_of, graphs_of
+from patcomp.frontend_torch.fx.nodes import given_arguments, graphs_of
 from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, strings
 from patcomp.ir.value import Value
@@ -60,7 +60,7 @@ class MarkedModule:
     @classmethod
     def of(cls, node: Node) -> MarkedModule:
         """The module that a marker node describes."""
-        return cls(**json.loads(arguments_of(node)["region"]))
+        return cls(**json.loads(given_arguments(node)["region"]))
 
 
 def is_marker(node: Node) -> bool:
@@ -88,7 +88,7 @@ def marker_op(
         TypeError: an argument of a composite's call can be neither an input nor an attribute, or a parameter of the
             composite is a tensor subclass.
     """
-    module, arguments = MarkedModule.of(node), arguments_of(node)
+    module, arguments = MarkedModule.of(node), given_arguments(node)
     symbol = StringAttr(module.path)
     if node.target is END:
         outputs = [value_of(output).ssa for output in arguments["outputs"]]

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from patcomp.frontend_torch.fx.sizes import known_shape
-from patcomp.ir.types import ELEMENT_OF_TORCH, element_name, element_type, tensor
+from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE
+from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
 from patcomp.pytorch import is_traceable_wrapper_subclass
 
-_ELEMENTS: dict[torch.dtype, str] = {getattr(torch, dtype): name for dtype, name in ELEMENT_OF_TORCH.items()}
-_DTYPES = {name: dtype for dtype, name in _ELEMENTS.items()}
+_DTYPES = {name: dtype for dtype, name in ELEMENT_OF_DTYPE.items()}
 
 
 def element_of(dtype: torch.dtype) -> Attribute:
@@ -21,7 +21,7 @@ def element_of(dtype: torch.dtype) -> Attribute:
         TypeError: the IR has no such element type.
     """
     try:
-        return element_type(_ELEMENTS[dtype])
+        return element_type(ELEMENT_OF_DTYPE[dtype])
     except KeyError:
         raise TypeError(f"{dtype} has no Core AI element type") from None
 

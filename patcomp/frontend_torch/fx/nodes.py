@@ -64,7 +64,7 @@ def operator_name(node: Node) -> str:
     return getattr(node.target, "__name__", str(node.target))
 
 
-def arguments_of(node: Node) -> dict[str, Any]:
+def given_arguments(node: Node) -> dict[str, Any]:
     """The arguments that a node gives its operator, by name, in the order of the schema."""
     names = [argument.name for argument in schema_of_overload(node.target).arguments]
     given = dict(zip(names, node.args, strict=False)) | node.kwargs

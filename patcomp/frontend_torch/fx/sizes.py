@@ -44,11 +44,11 @@ class SizeError(TypeError):
 
 def known(size: Any) -> Any:
     """A size as a Python number if it is the same on every run; otherwise unchanged."""
-    number = number_of(size.node.expr) if isinstance(size, SYMBOLIC) else None
+    number = number_in(size.node.expr) if isinstance(size, SYMBOLIC) else None
     return size if number is None else number
 
 
-def number_of(expression: Any) -> bool | int | float | None:
+def number_in(expression: Any) -> bool | int | float | None:
     """The value of a SymPy expression without symbols; None if it has symbols."""
     if isinstance(expression, sympy.Integer | int):
         return int(expression)

@@ -17,7 +17,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.markers import BEGIN, is_marker, marker_op
 from patcomp.frontend_torch.fx.dtypes import element_of, storage_array, type_of
 from patcomp.frontend_torch.fx.nodes import (
-    arguments_of,
+    given_arguments,
     is_assertion,
     is_size,
     is_untyped,
@@ -413,7 +413,7 @@ class _Importer:
     def _arguments(self, node: Node) -> dict[str, Any]:
         lengths = {argument.name: argument.N for argument in schema_of_overload(node.target).arguments}
         given: dict[str, Any] = {}
-        for name, value in arguments_of(node).items():
+        for name, value in given_arguments(node).items():
             if name not in aten.MEMORY_ARGUMENTS:
                 given[name] = self._argument(value, lengths[name])
             elif isinstance(value, torch.layout) and value is not torch.strided:

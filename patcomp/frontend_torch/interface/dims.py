@@ -21,7 +21,7 @@ from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.frontend_torch.interface.small_sizes import Failure, with_small_sizes
+from patcomp.frontend_torch.interface.small_sizes import WrongShape, with_small_sizes
 
 
 def dims_of(
@@ -155,7 +155,7 @@ def _small_sizes(
         sizes = {called[symbol]: size for symbol, size in case.items()}
         return all(guard.value(sizes) for guard in guards)
 
-    def problem(failure: Failure, consequence: str, advice: str) -> Problem:
+    def problem(failure: WrongShape, consequence: str, advice: str) -> Problem:
         where = " and ".join(f"{called[symbol]} is {size}" for symbol, size in failure.sizes)
         return origins[failure.node].problem(
             operator_name(failure.node),

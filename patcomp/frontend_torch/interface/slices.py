@@ -20,7 +20,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.fx.nodes import arguments_of, graphs_of, is_assertion, operator_name
+from patcomp.frontend_torch.fx.nodes import given_arguments, graphs_of, is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
 from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree, replace_graph_module
 
@@ -75,7 +75,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
         if (length := _wrong_length(node, cases, lengths)) is not None:
             same = (symbol for symbol, other in lengths.items() if other == length)
             symbol = next(same, sympy.Symbol(f"u_{node.name}", integer=True))
-            axis = arguments_of(node).get("dim", 0)
+            axis = given_arguments(node).get("dim", 0)
             lengths[symbol], recorded[symbol] = length, node.meta["val"].shape[axis]
             found = [recorded[symbol], *(length.at(with_lengths(case, lengths)) for case in cases)]
             result = _of_length(node, axis, symbol, ValueRanges(min(found), max(found)))
@@ -105,7 +105,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
 
 def _numbers(node: Node) -> Iterator[Any]:
     """The numbers in the arguments of a node, without the axes, which are no sizes."""
-    given = arguments_of(node) if isinstance(node.target, OpOverload) else {"": (node.args, node.kwargs)}
+    given = given_arguments(node) if isinstance(node.target, OpOverload) else {"": (node.args, node.kwargs)}
     for name, value in given.items():
         if not name.startswith("dim"):
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, int | float))
@@ -121,7 +121,7 @@ def _wrong_length(node: Node, cases: Sequence[Case], lengths: Lengths) -> Length
     """The length of a slice for which export recorded a number that is wrong at some sizes."""
     if operator_name(node) != "aten.slice.Tensor":
         return None
-    given = arguments_of(node)
+    given = given_arguments(node)
     axis, bounds = given.get("dim", 0), (given.get("start"), given.get("end"), given.get("step", 1))
     size, result = (known(value.meta["val"].shape[axis]) for value in (given["self"], node))
     if not isinstance(size, torch.SymInt) or not isinstance(result, int):

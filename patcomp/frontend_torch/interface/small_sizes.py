@@ -21,13 +21,13 @@ from torch.fx.node import map_arg
 
 from patcomp.emit.dims import Range
 from patcomp.frontend_torch.fx.nodes import graphs_of, is_assertion, is_size
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_in
 from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
 
 
 @dataclass(frozen=True)
-class Failure:
+class WrongShape:
     """Small sizes at which the result of a node has another shape than export recorded."""
 
     sizes: tuple[tuple[sympy.Symbol, int], ...]
@@ -47,7 +47,7 @@ def with_small_sizes(
     ranges: Mapping[sympy.Symbol, Range],
     holds: Callable[[Case], bool],
     converts: Callable[[ExportedProgram], bool],
-) -> tuple[ExportedProgram, list[Failure], list[Failure]]:
+) -> tuple[ExportedProgram, list[WrongShape], list[WrongShape]]:
     """The program, or a copy that is right at more small sizes.
 
     Args:
@@ -73,11 +73,11 @@ def with_small_sizes(
 
 def _failures(
     program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
-) -> list[Failure]:
+) -> list[WrongShape]:
     """The small sizes in the ranges at which recorded shapes are wrong, each with the first node that is wrong."""
     small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
     cases = [case for case in _cases(ranges) if holds(case)]
-    found: list[Failure] = []
+    found: list[WrongShape] = []
     if not small or not cases:
         return found
     nodes = [node for node in _nodes(program) if _depends_on(node, small.union(lengths))]
@@ -92,7 +92,7 @@ def _failures(
                 wrong = str(error).partition("\n")[0] or type(error).__name__
             usual = {symbol: max(size, _USUAL) for symbol, size in case.items()}
             if wrong is not None and _works(node, with_lengths(usual, lengths)):
-                found.append(Failure(sizes, node, wrong))
+                found.append(WrongShape(sizes, node, wrong))
                 break
     return found
 
@@ -146,7 +146,7 @@ def _result_at(node: Node, case: Case) -> str | None:
         size = known(size)
         if not isinstance(size, SYMBOLIC):
             return size
-        value = number_of(size.node.expr.xreplace(numbers))
+        value = number_in(size.node.expr.xreplace(numbers))
         if value is None:
             raise _UnknownError
         return value

@@ -24,25 +24,25 @@ from patcomp.errors import RuleError
 from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.reference.recognition import Recognition, outlined_ops
 from patcomp.frontend_torch.reference.sources import Source, sources
-from patcomp.frontend_torch.reference.traces import Constant, Input, Place, Result, Tracer
+from patcomp.frontend_torch.reference.traces import Constant, Input, LiteralPlace, Result, Tracer
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, shape_of
-from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rule, Stage, check, compute
-from patcomp.patterns import Example as RuleExample
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Example, Rule, Stage, check, compute
 from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import OpNode, PatternNode, SourceNamespace
 from patcomp.patterns.pattern import Pattern
 from patcomp.patterns.targets import TargetCall
 
-Example = Mapping[str, str | torch.Tensor]
+InputTypes = Mapping[str, str | torch.Tensor]
+"""The type or an example tensor of each input."""
 
 
 def composite(
     name: str,
     *,
     reference: Callable[..., Any],
-    example: Example | Sequence[Example],
+    example: InputTypes | Sequence[InputTypes],
     attributes: Mapping[str, int | float] | None = None,
     inputs: Sequence[str] | None = None,
     output: str = "output",
@@ -166,7 +166,7 @@ def _rule(
     namespace = SourceNamespace(aten_namespace)
     captures: dict[str, Any] = {name: Capture(name, namespace) for name in source.inputs}
     example: dict[str, Any] = {name: _text(type_) + limits[name] for name, type_ in source.inputs.items()}
-    literals, bound = source.trace.literals(), dict[Place, Any]()
+    literals, bound = source.trace.literals(), dict[LiteralPlace, Any]()
     for spot in sorted(source.varying, key=str):
         literal = literals[spot]
         stem = next((key for key, (at, item) in source.places.items() if at == spot and item is None), spot[1])
@@ -193,7 +193,7 @@ def _rule(
     pattern = Pattern.declared(aten_namespace, _node(source.trace.result, nodes), captures, where)
     doc = made.doc or f"what the reference of {made.name} computes"
     return Rule(
-        name, Stage.RECOVER, pattern.root_ops, pattern, target, examples=(RuleExample((), example),), doc=doc,
+        name, Stage.RECOVER, pattern.root_ops, pattern, target, examples=(Example((), example),), doc=doc,
         source=place, priority=priority, size=pattern.size,
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def _unused(stem: str, names: Mapping[str, Any]) -> str:
 
 
 def _pattern(
-    value: Any, place: Place, captures: Mapping[str, Any], nodes: list[OpNode], bound: Mapping[Any, Any]
+    value: Any, place: LiteralPlace, captures: Mapping[str, Any], nodes: list[OpNode], bound: Mapping[Any, Any]
 ) -> Any:
     """An argument as a pattern."""
     if place in bound:

@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.frontend_torch.reference.sources import Source
-from patcomp.frontend_torch.reference.traces import Constant, Place, Trace
+from patcomp.frontend_torch.reference.traces import Constant, LiteralPlace, Trace
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_equals
@@ -30,7 +30,7 @@ class Recognition:
     name: str
     """The name of the composite."""
     inputs: Mapping[str, Capture]
-    bound: Mapping[Place, Any]
+    bound: Mapping[LiteralPlace, Any]
     """The captures of literals."""
 
     def attribute(self, name: str) -> Expression:

@@ -8,9 +8,12 @@ from itertools import product
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.frontend_torch.reference.traces import Constant, Place, Trace, Tracer
+from patcomp.frontend_torch.reference.traces import Constant, LiteralPlace, Trace, Tracer
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, is_float, shape_of, tensor
+
+Spot = tuple[LiteralPlace, int | None]
+"""A literal, and the position of an item in it if it is a list."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,10 @@ class Source:
     inputs: Mapping[str, TensorType]
     attributes: Mapping[str, Any]
     trace: Trace
-    varying: frozenset[Place]
+    varying: frozenset[LiteralPlace]
     """The literals that depend, or may depend, on sizes or attributes."""
-    places: Mapping[str, tuple[Place, int | None]]
-    """A literal in which each attribute can be read, and the position in its list."""
+    places: Mapping[str, Spot]
+    """Where the value of each attribute can be read."""
 
     def same(self, other: Source) -> bool:
         """Whether two sources match the same programs."""
@@ -72,7 +75,7 @@ def _source(tracer: Tracer, inputs: dict[str, TensorType], attributes: dict[str,
     }
     resized = _like(trace, tracer, doubled, attributes, form)
     varying |= {place for place in literals if resized and literals[place] != resized.literals()[place]}
-    places: dict[str, tuple[Place, int | None]] = {}
+    places: dict[str, Spot] = {}
     for name, value in attributes.items():
         for other in (value * 2 or 1, value + 1, value - 1):
             changed = _like(trace, tracer, inputs, {**attributes, name: other}, form)
@@ -102,7 +105,7 @@ def _like(trace: Trace, tracer: Tracer, inputs: Any, attributes: Any, form: str)
     return other if other.skeleton() == trace.skeleton() else None
 
 
-def _is_of_shape_or_type(trace: Trace, place: Place) -> bool:
+def _is_of_shape_or_type(trace: Trace, place: LiteralPlace) -> bool:
     """Whether a literal states an axis, a size or a half precision type."""
     op, argument, _ = place
     spec = aten_namespace.spec(trace.ops[op].name)
@@ -111,7 +114,7 @@ def _is_of_shape_or_type(trace: Trace, place: Place) -> bool:
     return spec.argument(argument).type.startswith(("int", "SymInt")) or literal in ("f16", "bf16")
 
 
-def _spots(place: Place, old: Any, value: Any, new: Any, other: Any) -> Iterator[tuple[Place, int | None]]:
+def _spots(place: LiteralPlace, old: Any, value: Any, new: Any, other: Any) -> Iterator[Spot]:
     """Where a literal, or an item of it, is the attribute's value in both traces."""
     if isinstance(old, list) and len(old) == len(new):
         yield from ((place, i) for i in range(len(old)) if (old[i], new[i]) == (value, other))

@@ -30,7 +30,7 @@ from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.state import MUTATION
 from patterns_catalog import default_rules
 
-FORMS = ("exported", "decomposed", "decomposed by PyTorch")
+EXPORT_FORMS = ("exported", "decomposed", "decomposed by PyTorch")
 """The forms of an export: undecomposed, with `get_decomp_table()`, and with PyTorch's default table."""
 
 _LARGEST = 256
@@ -77,7 +77,7 @@ class TracedOp:
     arguments: Mapping[str, Any]
 
 
-Place = tuple[int, str, int | None]
+LiteralPlace = tuple[int, str, int | None]
 """The place of a literal: the op, the argument, and the position in a list of tensors and numbers."""
 
 
@@ -88,9 +88,9 @@ class Trace:
     ops: tuple[TracedOp, ...]
     result: Result
 
-    def literals(self) -> dict[Place, Any]:
+    def literals(self) -> dict[LiteralPlace, Any]:
         """Every literal argument and constant by its place; None is not one."""
-        found: dict[Place, Any] = {}
+        found: dict[LiteralPlace, Any] = {}
         for number, op in enumerate(self.ops):
             for name, value in op.arguments.items():
                 for position, item in _items(value):
@@ -134,7 +134,7 @@ class Tracer:
         self._programs: dict[Any, ExportedProgram] = {}
 
     def __call__(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any], form: str) -> Trace:
-        """The trace for inputs of static types and for values of the attributes, in one of `FORMS`.
+        """The trace for inputs of static types and for values of the attributes, in one of `EXPORT_FORMS`.
 
         Raises:
             RuleError: the function cannot be traced or imported, or is not a function of its inputs that returns one
@@ -164,8 +164,8 @@ class Tracer:
         ops = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
         return [
             form
-            for form in FORMS
-            if form == FORMS[0] or any(op in _table(form) or can_decompose(op) for op in ops)  # type: ignore[attr-defined]
+            for form in EXPORT_FORMS
+            if form == EXPORT_FORMS[0] or any(op in _table(form) or can_decompose(op) for op in ops)  # type: ignore[attr-defined]
         ]
 
     def _exported(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> ExportedProgram:
@@ -229,7 +229,7 @@ def _table(form: str) -> dict[Any, Callable[..., Any]]:
 
 
 def _in_form(program: ExportedProgram, form: str) -> ExportedProgram:
-    if form == FORMS[0]:
+    if form == EXPORT_FORMS[0]:
         return program
     try:
         return program.run_decompositions(dict(_table(form)))
