@@ -101,7 +101,7 @@ class TorchConverter:
     def __copy__(self) -> TorchConverter:
         """A converter with the same staged programs; both share the weights but are otherwise independent."""
         made: TorchConverter = object.__new__(type(self))
-        vars(made).update(vars(self), lowerings=copy(self.lowerings))
+        vars(made).update(vars(self), lowerings=self.lowerings.copy())
         vars(made).update(_staged=dict(self._staged), _kernels=list(self._kernels))
         vars(made).pop("_decomposer", None)  # it knows the lowerings
         return made
@@ -407,7 +407,7 @@ class TorchConverter:
         if dumps is not None:
             check_writable(dumps.path("import"))
             dumps.clear()
-        conversion = Conversion(staged, self.rules, copy(self.lowerings), options)
+        conversion = Conversion(staged, self.rules, self.lowerings.copy(), options)
         with progress_bar(verbose) as advance:
             compilation = conversion.run(dumps, advance)
         if self.mode is self.Mode.RELEASE:

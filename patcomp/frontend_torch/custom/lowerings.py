@@ -13,8 +13,9 @@ from __future__ import annotations
 import operator
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from torch.fx import Node
@@ -32,24 +33,21 @@ Lowering = Callable[[dict[str, Value], Node, LocationAttr], Any]
 _NAME = re.compile(r"\w+::\w+(\.\w+)?")
 
 
-class Lowerings:
-    """The registered lowerings of a converter, in the order of registration.
+class Lowerings(dict[str, Lowering]):
+    """The registered lowerings of a converter by name, in the order of registration.
 
     Args:
         built_in: whether the converter takes an op, given by name, without registered lowerings.
+        known: the lowerings registered so far.
     """
 
-    def __init__(self, built_in: Callable[[str], bool]):
+    def __init__(self, built_in: Callable[[str], bool], known: Mapping[str, Lowering] = MappingProxyType({})):
+        super().__init__(known)
         self._built_in = built_in
-        self._functions: dict[str, Lowering] = {}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __copy__(self) -> Lowerings:
-        made = Lowerings(self._built_in)
-        made._functions = dict(self._functions)
-        return made
+    def copy(self) -> Lowerings:
+        """A copy; later registrations change only one of the two."""
+        return Lowerings(self._built_in, self)
 
     def check(self, name: str, allow_override: bool) -> None:
         """Raise the errors of `register` for a name."""
@@ -72,20 +70,21 @@ class Lowerings:
         self.check(name, allow_override)
         if not callable(function):
             raise TypeError(f"the lowering of {name} must be a function (values_map, node, loc), got {function!r}")
-        self._functions = {known: value for known, value in self._functions.items() if not _covers(name, known)}
-        self._functions[name] = function
+        for known in [known for known in self if _covers(name, known)]:
+            del self[known]
+        self[name] = function
 
     def name_of(self, target: Any) -> str | None:
         """The name under which a lowering for a node's target is registered; None if there is none."""
-        if not self._functions or not isinstance(target, OpOverload):
+        if not self or not isinstance(target, OpOverload):
             return None
         op, overload = schema_of_overload(target).name, overload_name(target)
-        return next((name for name in (f"{op}.{overload}", op) if name in self._functions), None)
+        return next((name for name in (f"{op}.{overload}", op) if name in self), None)
 
     def of(self, node: Node) -> Lower | None:
         """The registered lowering of a node, or None."""
         name = self.name_of(node.target)
-        return None if name is None else partial(_lower, self._functions[name], node)
+        return None if name is None else partial(_lower, self[name], node)
 
 
 def _covers(name: str, other: str) -> bool:

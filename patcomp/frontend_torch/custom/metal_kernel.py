@@ -191,18 +191,14 @@ class TorchMetalKernel:
             )
         results = self.reference(values[:count])
         for name, result, shape in zip(self.result_names, results, shapes, strict=True):
-            self._check_shape(name, result, shape)
+            sizes = zip(result.shape, shape, strict=False)
+            # sizes that may or may not be equal are compared when the program is evaluated
+            if result.dim() != len(shape) or any(statically_known_true(a != b) for a, b in sizes):
+                raise ValueError(
+                    f"kernel {self.name!r}: result_shapes says {list(shape)} for {name!r}, "
+                    f"but torch_defn returns {list(result.shape)}"
+                )
         return tuple(results) if len(results) > 1 else results[0]
-
-    def _check_shape(self, name: str, result: torch.Tensor, shape: Sequence[Any]) -> None:
-        # sizes that may or may not be equal are compared when the program is evaluated
-        if result.dim() != len(shape) or any(
-            statically_known_true(a != b) for a, b in zip(result.shape, shape, strict=True)
-        ):  # fmt: skip
-            raise ValueError(
-                f"kernel {self.name!r}: result_shapes says {list(shape)} for {name!r}, "
-                f"but torch_defn returns {list(result.shape)}"
-            )
 
     def __call__(
         self,
@@ -258,13 +254,13 @@ class TorchMetalKernel:
         """The Metal source that a call with these inputs gets."""
         values = self.reference.values(args)
         inputs = [
-            Buffer(name, _stored(ValueType(runtime_type(type_of(value)))), value.dim())
+            _tensor(name, ValueType(runtime_type(type_of(value))))
             if isinstance(value, torch.Tensor)
             else _number(name, kind, value)
             for name, kind, value in zip(self.input_names, self.reference.kinds, values, strict=True)
         ]
         results = [
-            Buffer(name, _stored(ValueType(runtime_type(type_of(result)))), result.dim())
+            _tensor(name, ValueType(runtime_type(type_of(result))))
             for name, result in zip(self.result_names, self.reference(values), strict=True)
         ]
         if problem := problem_of(inputs, results):
@@ -293,7 +289,7 @@ class TorchMetalKernel:
         given: Any = map_arg(node.args, lambda source: values_map[source.name])  # type: ignore[arg-type, return-value]
         for name, kind, value in zip(self.input_names, self.reference.kinds, given[:count], strict=True):
             if kind is torch.Tensor:
-                inputs.append(Buffer(name, _stored(value.type), value.rank))
+                inputs.append(_tensor(name, value.type))
             elif isinstance(value, Value):
                 inputs.append(Buffer(name, _NUMBER_ELEMENTS[kind], 0))
             else:
@@ -302,9 +298,7 @@ class TorchMetalKernel:
         fakes = [source.meta["val"] for source in node.args[:count] if isinstance(source, Node)]
         dtypes = [fake.dtype for fake in fakes if isinstance(fake, torch.Tensor)]
         types = [ValueType(widths.of(type_of(fake))) for fake in recorded_results(node)]
-        results = [
-            Buffer(name, _stored(type_), type_.rank) for name, type_ in zip(self.result_names, types, strict=True)
-        ]
+        results = list(map(_tensor, self.result_names, types))
         shapes = [*(value.shape for value in operands), *(type_.shape for type_ in types)]
         if problem := problem_of(inputs, results, shapes):
             raise Rejected(f"Metal kernel {self.name!r}: {problem}")
@@ -340,19 +334,18 @@ class TorchMetalKernel:
                 values.append(operand.to(next(of_tensors)))
             else:
                 values.append(kind(operand.item()) if buffer.value is None else buffer.value)
-        return [
-            result.to(torch.uint8) if result.dtype == torch.bool else result for result in self.reference(values)
-        ]  # fmt: skip
+        results = self.reference(values)
+        return [result.to(torch.uint8) if result.dtype == torch.bool else result for result in results]
 
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
 
 
-def _stored(type_: ValueType) -> str:
-    """The element type in which a kernel stores a tensor: its runtime type, or bytes for booleans."""
-    name = element_name(type_.element_type)
-    return "ui8" if name == "i1" else name
+def _tensor(name: str, type_: ValueType) -> Buffer:
+    """A tensor as a kernel stores it: in its runtime type, or in bytes for booleans."""
+    element = element_name(type_.element_type)
+    return Buffer(name, "ui8" if element == "i1" else element, type_.rank)
 
 
 def _number(name: str, kind: type, value: Any) -> Buffer:

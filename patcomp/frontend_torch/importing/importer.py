@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -91,21 +92,16 @@ class _NotImportedError(Exception):
     """A value that could not be imported is used."""
 
 
+@dataclass(eq=False)
 class _Importer:
-    def __init__(
-        self,
-        module: IRModule,
-        program: ExportedProgram,
-        signature: Signature,
-        lowerings: Lowerings,
-        expansions: Mapping[Node, GraphModule],
-    ):
-        self.module = module
-        self.program = program
-        self.signature = signature
-        self.lowerings = lowerings
-        self.expansions = expansions
-        self.origins = origins_of(program.graph)
+    module: IRModule
+    program: ExportedProgram
+    signature: Signature
+    lowerings: Lowerings
+    expansions: Mapping[Node, GraphModule]
+
+    def __post_init__(self) -> None:
+        self.origins = origins_of(self.program.graph)
         self.expanded: Node | None = None
         """The node whose expansion is being imported."""
         self.values: dict[Node, Value | list[Value | None] | None] = {}
@@ -117,7 +113,7 @@ class _Importer:
         self.dynamic: dict[Any, torch.SymInt] = {}
         """The dynamic sizes of results, by their expressions."""
         self.block = Block()
-        self.builder = Builder(self.block, blobs=module.blobs)
+        self.builder = Builder(self.block, blobs=self.module.blobs)
 
     def run(self, name: str, names: Names) -> None:
         nodes = list(self.program.graph.nodes)
@@ -186,9 +182,7 @@ class _Importer:
             plain = value.detach().resolve_conj()
             parts = (self._stored(f"{name}.{part}", getattr(plain, part).contiguous()) for part in ("real", "imag"))
             return aten.build("aten.complex", type_of(plain), **dict(zip(("real", "imag"), parts, strict=True)))
-        attribute = constant_attribute(
-            storage_array(value), element_of(value.dtype), self.module.blobs, name, value
-        )  # fmt: skip
+        attribute = constant_attribute(storage_array(value), element_of(value.dtype), self.module.blobs, name, value)
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
         return Value(op.results[0])
 

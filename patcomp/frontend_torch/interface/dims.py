@@ -115,27 +115,21 @@ def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[symp
     )
 
 
-def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> list[Problem]:
+def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> Iterator[Problem]:
     """Warnings about a program that is right only for some of the sizes in the ranges of its dimensions."""
-    problems = []
     if guards:
-        problems.append(
-            Problem(
-                f"the model was exported for sizes where {', and '.join(map(str, guards))}; program.run checks this, "
-                "but an asset cannot, and may be wrong at other sizes",
-                advice="check the sizes before calling the asset, or export with dimensions that say it, such as "
-                "2 * Dim('half') or Dim('n', min=4)",
-            )
+        yield Problem(
+            f"the model was exported for sizes where {', and '.join(map(str, guards))}; program.run checks this, "
+            "but an asset cannot, and may be wrong at other sizes",
+            advice="check the sizes before calling the asset, or export with dimensions that imply it, such as "
+            "2 * Dim('half') or Dim('n', min=4)",
         )
     if unreadable:
-        problems.append(
-            Problem(
-                f"the model was exported for sizes where {', and '.join(unreadable)}; patcomp cannot check this, and "
-                "the program may be wrong at other sizes",
-                advice="check the sizes before calling the program",
-            )
+        yield Problem(
+            f"the model was exported for sizes where {', and '.join(unreadable)}; patcomp cannot check this, and "
+            "the program may be wrong at other sizes",
+            advice="check the sizes before calling the program",
         )
-    return problems
 
 
 def _small_sizes(
@@ -165,21 +159,21 @@ def _small_sizes(
 
     changed, wrong, computed = with_small_sizes(program, ranges, holds, converts)
     origins = origins_of(program.graph)
-    guards = [
-        reduce(
-            lambda left, right: Guard("or", (left, right)),
-            [Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes],
+    differences = [[Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes] for failure in wrong]
+    problems = [
+        problem(
+            failure,
+            "the program computes this shape, but numbers that the model's Python code takes from it are as recorded",
+            "check that the model uses no such number",
         )
-        for failure in wrong
+        for failure in computed
     ]
-    refused = (
-        "program.run refuses this size, but an asset cannot, and may be wrong",
-        "export once more with this size fixed",
-    )
-    number = (
-        "the program computes this shape, but numbers that the model's Python code takes from it are as recorded",
-        "check that the model uses no such number",
-    )
-    problems = [problem(failure, *number) for failure in computed]
-    problems += [problem(failure, *refused) for failure in wrong if not failure.is_expected]
-    return changed, guards, problems
+    problems += [
+        problem(
+            failure,
+            "program.run refuses this size, but an asset cannot, and may be wrong",
+            "export once more with this size fixed",
+        )
+        for failure in wrong if not failure.is_expected
+    ]  # fmt: skip
+    return changed, [reduce(lambda left, right: Guard("or", (left, right)), each) for each in differences], problems

@@ -170,15 +170,10 @@ class Tracer:
 
     def _exported(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> ExportedProgram:
         key = _key(inputs, attributes)
-        if key not in self._programs:
-            self._programs[key] = self._export(inputs, attributes)
-        return self._programs[key]
-
-    def _export(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> ExportedProgram:
+        if key in self._programs:
+            return self._programs[key]
         try:
-            samples = [
-                torch.zeros(static_shape(type_), dtype=dtype_of(type_.element_type)) for type_ in inputs.values()
-            ]
+            samples = [torch.zeros(static_shape(t), dtype=dtype_of(t.element_type)) for t in inputs.values()]
             program = torch.export.export(_Calling(self.function, list(inputs), attributes), tuple(samples))
         except Exception as error:  # the function and export raise errors of any class
             reason = str(error).strip().partition("\n")[0]
@@ -188,6 +183,7 @@ class Tracer:
             raise RuleError(
                 f"the reference has weights of its own ({', '.join(held)}); make them parameters of a function"
             )
+        self._programs[key] = program
         return program
 
 
