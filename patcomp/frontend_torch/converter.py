@@ -24,7 +24,6 @@ from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer, functional
-from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
@@ -275,27 +274,8 @@ class TorchConverter:
         return tuple(problem for item in self._staged.values() for problem in self._current(item).problems)
 
     @cached_property
-    def _taken(self) -> frozenset[str]:
-        return frozenset(op for rule in self.rules.procedural() for op in rule.ops)
-
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
-        decomposable = {aten.op_name(op.name()) for op in get_decomp_table()}
-        return frozenset(self._taken | (self.rules.pattern_ops - decomposable))
-
-    @cached_property
-    def _decompositions(self) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
-        """The catalogs' decompositions by op: those for any call, and those for complex numbers only."""
-        own, of_complex = (
-            {op: rule.function for op, rule in self.rules.decompositions(of_complex=flag).items() if rule.function}
-            for flag in (False, True)
-        )
-        return own, of_complex
-
-    @cached_property
     def _decomposer(self) -> Decomposer:
-        return Decomposer(self._known, *self._decompositions, self.lowerings)
+        return Decomposer(self.rules, self.lowerings)
 
     # ---- the user's lowerings -----------------------------------------------------------------------
 
@@ -355,8 +335,8 @@ class TorchConverter:
 
     def _is_built_in(self, name: str) -> bool:
         """Whether the converter takes an op, or an overload of it, by a rule or decomposition of a catalog."""
-        own = aten.op_name(name)
-        return any(op == own or op.startswith(f"{own}.") for op in (*self._taken, *self._decompositions[0]))
+        own, ops = aten.op_name(name), (*self.rules.procedural_ops, *self.rules.decompositions())
+        return any(op == own or op.startswith(f"{own}.") for op in ops)
 
     # ---- conversion -------------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ def _measured() -> dict[str, Any]:
 def _decompositions() -> dict[str, Any]:
     rules = default_decompositions()
     declared = rules.decompositions()
-    taken = {op for rule in default_rules().procedural() for op in rule.ops}
+    taken = default_rules().procedural_ops
     of_complex = rules.decompositions(of_complex=True)
     # a decomposition for complex numbers only does not count if a rule takes all other calls
     return declared | {op: rule for op, rule in of_complex.items() if op not in declared and op not in taken}

@@ -112,6 +112,11 @@ class RuleSet:
         return found
 
     @cached_property
+    def procedural_ops(self) -> frozenset[str]:
+        """The names of all ops of the procedural rules."""
+        return frozenset(op for rule in self.procedural() for op in rule.ops)
+
+    @cached_property
     def pattern_ops(self) -> frozenset[str]:
         """The names of all ops in the patterns of the declarative rules."""
         nodes = (node for rule in self.declarative() for node in rule.graph.nodes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -40,10 +40,9 @@ from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
 from patcomp.ir import aten
 from patcomp.ir.evaluate.eager import overload_of
-from patcomp.patterns import Rejected
+from patcomp.patterns import Rejected, Rule, RuleSet
 from patcomp.pytorch import (
     FakeTensor,
-    FakeTensorMode,
     OperatorBase,
     OpOverload,
     enable_python_dispatcher,
@@ -139,22 +138,16 @@ class Decomposer:
     """Decomposes nodes.
 
     Args:
-        known: ops of the `aten` dialect that stay whole, because rules take them.
-        own: the catalog's decompositions by op.
-        of_complex: the catalog's decompositions for complex numbers only.
+        rules: the catalog; the ops that its rules take stay whole, and its decompositions come first.
         lowerings: the registered lowerings; their ops stay whole, too.
     """
 
-    def __init__(
-        self,
-        known: frozenset[str],
-        own: Mapping[str, Callable[..., Any]],
-        of_complex: Mapping[str, Callable[..., Any]],
-        lowerings: Lowerings,
-    ):
-        self._known = known
+    def __init__(self, rules: RuleSet, lowerings: Lowerings):
+        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
+        decomposable = {aten.op_name(op.name()) for op in get_decomp_table()}
+        self._known = rules.procedural_ops | (rules.pattern_ops - decomposable)
         self._lowerings = lowerings
-        self._own, self._of_complex = (_by_overload(table) for table in (own, of_complex))
+        self._own, self._of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
         self._graphs: dict[Any, GraphModule | None] = {}
 
     @cached_property
@@ -255,9 +248,12 @@ class Decomposer:
         def trace(function: Callable[..., Any]) -> GraphModule:
             return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
 
+        mode = fakes[0].fake_mode
+        # a decomposition that branches on a dynamic size fails, because its result would hold only for some sizes
+        no_guards = nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
         # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
         # turn symbolic sizes into numbers
-        with fakes[0].fake_mode, torch.no_grad(), _without_guards(fakes[0].fake_mode), enable_python_dispatcher():
+        with mode, torch.no_grad(), no_guards, enable_python_dispatcher():
             samples = [_resolved(source.meta["val"]) for source in inputs]
             traced = trace(call)
             if any(map(writes_in_place, traced.graph.nodes)):
@@ -298,11 +294,6 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
     return {op: usual[op] if usual.get(op) is of_complex.get(op) else chosen(op) for op in ops}
 
 
-def _without_guards(mode: FakeTensorMode) -> AbstractContextManager[None]:
-    """Make decompositions fail that branch on a dynamic size, because their result would hold only for some sizes."""
-    return nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
-
-
 def _resolved(value: Any) -> Any:
     """A fake tensor without lazy conjugation and negation, because a value of the IR has them applied already."""
     if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
@@ -337,12 +328,11 @@ def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> No
     traced.graph.eliminate_dead_code()
 
 
-def _by_overload(table: Mapping[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """A table by operator; operators that PyTorch has not registered are dropped, because no program has them."""
+def _by_overload(rules: Mapping[str, Rule]) -> dict[Any, Callable[..., Any]]:
+    """The functions of decompositions by operator, without operators that PyTorch has not registered."""
     found: dict[Any, Callable[..., Any]] = {}
-    for name, function in table.items():
-        try:
-            found[overload_of(name)] = function
-        except AttributeError:
-            continue
+    for name, rule in rules.items():
+        assert rule.function is not None
+        with suppress(AttributeError):
+            found[overload_of(name)] = rule.function
     return found
