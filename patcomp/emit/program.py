@@ -19,7 +19,7 @@ from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
 from patcomp.emit.variants import fixed_arguments, static_sizes
 from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
-from patcomp.ir.types import HandleType, TensorType
+from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.verify import verify
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class AIProgram:
     _why_not: Callable[[str], str] = _unexplained
     _specialize: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
     """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
+    _ops_that_need_elements: Callable[[IRModule], Sequence[str]] = lambda module: ()
+    """A function that names the ops in which the runtime aborts if an input is empty."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -308,6 +310,7 @@ class AIProgram:
         if backend == "evaluator":
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
         else:
+            self._check_elements({**inputs, **contents}, types)
             with temporary_asset(self.module) as asset:
                 outputs = asset.run(inputs, contents, entrypoint)
         if state is not None:
@@ -324,6 +327,18 @@ class AIProgram:
                 if name in values
             }
         )
+
+    def _check_elements(self, values: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+        """Check that no dynamic dimension is 0 if the runtime would end the process."""
+        for name, value in values.items():
+            type_ = types[name].tensor_type if isinstance(types[name], HandleType) else types[name]
+            sizes = zip(value.shape, shape_of(type_), strict=True) if isinstance(type_, TensorType) else ()
+            axis = next((axis for axis, (size, declared) in enumerate(sizes) if size == 0 and declared is None), None)
+            if axis is not None and (ops := self._ops_that_need_elements(self.module)):
+                raise EvaluationError(
+                    f"{name!r} has size 0 in dimension {axis}, for which the Core AI runtime would end the process in "
+                    f"{', '.join(ops)}; use backend='evaluator', or run program.specialize for this size"
+                )
 
     def _check_limits(self, values: Mapping[str, Any], entrypoint: str) -> None:
         """Warn of inputs and states so large that results computed from them may not fit 32 bits."""

@@ -38,6 +38,7 @@ from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of_each
 from patcomp.questions.programs import explain, why_not
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
+from patcomp.rewrites.runtime.empty import ops_that_need_elements
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -419,6 +420,7 @@ class TorchConverter:
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _specialize=specialized,
+            _ops_that_need_elements=ops_that_need_elements,
         )
 
     def imported(self) -> IRModule:

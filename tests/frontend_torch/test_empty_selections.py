@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.export import Dim
 from torch.nn import functional
 
-from patcomp import TorchConverter
+from patcomp import EvaluationError, TorchConverter
 from patcomp.emit.native import Native
+from tests.frontend_torch.dynamic import converted, exported_function
 from tests.frontend_torch.models import Function
 
 
@@ -124,3 +126,28 @@ def test_other_programs_broadcast_as_before() -> None:
     shapes = (({0: torch.export.Dim.AUTO},),)
     exported = torch.export.export(Function(lambda x: x * 2 + 1), (torch.ones(4, 3),), dynamic_shapes=shapes)
     assert "broadcast_to" not in str(TorchConverter().add_exported_program(exported).to_coreai())
+
+
+INPUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "coreai.relu": torch.relu,
+    "coreai.decomposable.broadcasting_mul": lambda x: x * 2,
+    "coreai.decomposable.broadcasting_add": lambda x: functional.linear(x, torch.ones(2, 3), torch.ones(2)),
+    "coreai.reduce_sum": lambda x: x.sum(0),
+}
+
+
+@pytest.mark.parametrize("op", INPUTS)
+def test_an_empty_input_does_not_reach_an_op_in_which_the_runtime_aborts(op: str, native: Native) -> None:
+    function, x = INPUTS[op], torch.ones(4, 3)
+    program = converted(exported_function(function, x, shapes=[{0: Dim("n")}]))
+    nothing = x[:0]
+    torch.testing.assert_close(program.run(nothing), function(nothing))
+    with pytest.raises(EvaluationError, match=rf"'x' has size 0 in dimension 0, .* {op}.*; use backend='evaluator'"):
+        program.run(nothing, backend="runtime")
+    (output,) = native.run(program.specialize({"n": 0}).module, {"x": nothing}).values()
+    torch.testing.assert_close(torch.from_numpy(output), function(nothing))
+
+
+def test_an_empty_input_of_other_ops_reaches_the_runtime() -> None:
+    program = converted(exported_function(torch.t, torch.ones(4, 3), shapes=[{0: Dim("n")}]))
+    assert program._ops_that_need_elements(program.module) == []

@@ -29,18 +29,36 @@ _BROADCASTING = "coreai.decomposable.broadcasting_"
 
 def allow_empty(module: IRModule, statistics: Statistics) -> None:
     """Rewrite the ops that the runtime cannot run if a size is 0, or may be 0 because it depends on data."""
-    unsure = _unsure(module)
+    for _ in _rewritten(module, _unsure(module)):
+        statistics.record("allow a size of 0", True, 0.0)
+
+
+def ops_that_need_elements(module: IRModule) -> list[str]:
+    """The names of the ops in which the runtime aborts if a dynamic dimension of an input or state is 0.
+
+    `allow_empty` does not rewrite these ops, because a program is meant for inputs with elements.
+    """
+    copy = module.clone()
+    states = (op.results[0] for op in copy.op.walk() if op.name == "coreai.read_handle")
+    arguments = (argument for graph in copy.entry_graphs for argument in graph.regions[0].block.args)
+    given = [value for value in (*arguments, *states) if isinstance(value.type, TensorType)]
+    return list(dict.fromkeys(_rewritten(copy, _sized_by(copy, given))))
+
+
+def _rewritten(module: IRModule, unsure: set[SSAValue]) -> Iterator[str]:
+    """Rewrite the ops that the runtime cannot run with these values empty; yield the name of each."""
     for op in list(module.op.walk()):
-        change = _CHANGES.get("broadcasting" if op.name.startswith(_BROADCASTING) else op.name)
+        name = op.name
+        change = _CHANGES.get("broadcasting" if name.startswith(_BROADCASTING) else name)
         if _is_empty_constant(op):
             change = _constant
-        elif change is None or op.name.endswith("_matmul") or not _may_be_empty(op, unsure):
+        elif change is None or name.endswith("_matmul") or not _may_be_empty(op, unsure):
             continue
         assert op.parent is not None
         with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
             changed = change(op)
         if changed:
-            statistics.record("allow a size of 0", True, 0.0)
+            yield name
 
 
 def _is_empty_constant(op: Operation) -> bool:
@@ -116,11 +134,14 @@ def _unsure(module: IRModule) -> set[SSAValue]:
     """The values that may be empty although no input is, and the numbers computed from their sizes."""
     marked = [graph for graph in module.graphs if graph.attributes.pop(MAY_BE_EMPTY, None) is not None]
     makers = _MAKE_SIZES if marked else {"coreai.non_zero"}
-    ops = list(module.op.walk())
+    made = [op.results[0] for op in module.op.walk() if op.name in makers]
+    return _sized_by(module, [value for value in made if None in shape_of(value.type)])
+
+
+def _sized_by(module: IRModule, waiting: list[SSAValue]) -> set[SSAValue]:
+    """These values, and the values that may get a size from them."""
     callers = module.invokes()
     found: set[SSAValue] = set()
-    made = [op.results[0] for op in ops if op.name in makers]
-    waiting: list[SSAValue] = [value for value in made if None in shape_of(value.type)]
     while waiting:
         value = waiting.pop()
         if value not in found and _tells_sizes(value):
