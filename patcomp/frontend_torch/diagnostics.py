@@ -92,7 +92,7 @@ def _unread_compression(program: ExportedProgram, signature: Signature) -> Itera
         yield Problem(
             f"the weights {listed(found)} become floats of {_bytes(tensors, found)}: the program does not read "
             f"{listed(unread)}, which by their names describe how they are compressed",
-            advice="check that the exported model computes with them; the asset has only what it reads",
+            advice="check that the exported model computes with them; an asset has only tensors that its program reads",
         )
 
 

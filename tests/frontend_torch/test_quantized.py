@@ -246,7 +246,7 @@ def test_a_weight_of_a_tensor_subclass(native: Native) -> None:
     assert "tensor<64x8xsi8>" in str(program)
     with mark_for_externalization(layer, [ExternalizeSpec(nn.Linear, "linear")]):
         exported = torch.export.export(layer, (X,))
-    with pytest.raises(UnsupportedError, match=r"'0.weight', an input of an externalized composite, is only"):
+    with pytest.raises(UnsupportedError, match=r"composite has the input '0.weight', but the program has only parts"):
         TorchConverter().add_exported_program(exported).to_coreai()
 
 

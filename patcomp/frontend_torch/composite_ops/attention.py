@@ -13,18 +13,16 @@ class SDPA(nn.Module):
     """softmax(scale * query @ key^T + mask) @ value (Vaswani et al. 2017, arXiv:1706.03762).
 
     Keys and values may have fewer heads than queries (grouped queries, arXiv:2305.13245); each of their
-    heads serves as many heads of queries as it takes.
+    heads then serves a group of query heads.
 
-    Without a mask argument, query i stands at position `key length - query length + i`: masks are aligned at
+    Without a mask argument, query i has the position `key length - query length + i`: masks are aligned at
     the lower right, as decoding with a cache needs it.
 
     Args:
         scale: factor of the scores; 1 / sqrt(head size) by default.
         is_causal: queries see no keys after their own position.
-        window_size: queries see only keys less than this many positions away; no such limit where it is not
-            positive.
-        _use_hf_impl: give PyTorch keys and values that are repeated for every head of queries, as models of
-            Hugging Face do.
+        window_size: queries see only keys less than this many positions away; 0 means no limit.
+        _use_hf_impl: repeat keys and values for every query head, as models of Hugging Face do.
     """
 
     def __init__(
@@ -55,14 +53,14 @@ class SDPA(nn.Module):
             query: `[batch, query heads, query length, head size]`.
             key: `[batch, key heads, key length, head size]`.
             value: `[batch, value heads, key length, value head size]`.
-            attn_mask: broadcasts to `[batch, query heads, query length, key length]`; of bool, with true where
-                a key takes part, or of floats, added to the scores. It stands for `is_causal` and
-                `window_size`, which are then not used. A query that sees no key gives zeros.
+            attn_mask: broadcasts to `[batch, query heads, query length, key length]`; bool, true where a query
+                sees a key, or floats that are added to the scores. It replaces `is_causal` and `window_size`.
+                The result of a query that sees no key is zeros.
             sinks: `[query heads]`, the score of a further key whose value is zero.
 
         Raises:
-            ValueError: ranks, head counts or the shape of `sinks` do not fit; a causal mask of more queries
-                than keys.
+            ValueError: a rank, a number of heads or the shape of `sinks` is wrong, or a causal mask has more
+                queries than keys.
             NotImplementedError: `sinks` with `_use_hf_impl`.
         """
         heads = query.shape[1] if query.dim() == 4 else 0
@@ -121,7 +119,7 @@ class SDPA(nn.Module):
 
 
 def _repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """Each head of `x` as many times in a row as it takes for `heads` of them."""
+    """Repeat each head of `x`, so that there are `heads` of them."""
     batch, own, length, size = x.shape
     if own == heads:
         return x

@@ -20,7 +20,7 @@ class GatedDeltaUpdate(nn.Module):
         output = query / sqrt(key size) @ state
 
     All of it is computed in float32. Queries and keys may have fewer heads than values; each of their heads
-    serves as many heads of values as it takes.
+    then serves a group of value heads.
 
     The loop is unrolled when a program is exported, so the sequence length must be static there.
 
@@ -52,7 +52,7 @@ class GatedDeltaUpdate(nn.Module):
             initial_state: `[batch, value heads, key size, value size]`.
 
         Raises:
-            ValueError: shapes do not fit.
+            ValueError: the shapes do not match.
         """
         _check_shapes(query, key, value, g, beta, initial_state)
         dtype, repeats = query.dtype, value.shape[1] // key.shape[1]

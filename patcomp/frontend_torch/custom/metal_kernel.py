@@ -1,4 +1,4 @@
-"""Custom Metal kernels: a PyTorch op whose eager meaning is a reference function and whose lowering is Metal source.
+"""Custom Metal kernels: PyTorch ops that run a reference function in eager mode and Metal source in a program.
 
 Each definition of a kernel is an overload of the op `coreai_metal_kernels::<name>`, named by a hash of the definition.
 So an exported program keeps the kernel it was exported with, even if the name is defined again later.
@@ -207,7 +207,7 @@ class TorchMetalKernel:
         threads_per_thread_group: Threads,
         result_shapes: Sequence[Sequence[Any]],
     ) -> Any:
-        """Runs `torch_defn`; in a program, the Metal function.
+        """Run `torch_defn`; in a program, the Metal function.
 
         Args:
             args: the inputs.

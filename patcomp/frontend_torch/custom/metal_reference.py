@@ -16,7 +16,7 @@ LARGEST_FLOAT = torch.finfo(torch.float32).max
 
 
 class Reference:
-    """A PyTorch function that says what a kernel computes.
+    """A PyTorch function that computes the same as a kernel.
 
     Args:
         function: the function, with annotations.
@@ -64,7 +64,7 @@ class Reference:
     def _container(self, hints: dict[str, Any]) -> type | None:
         """The type that the function returns its results in; None for a single tensor."""
         if "return" not in hints:
-            raise TypeError(f"torch_defn of {self.what} needs an annotation of what it returns")
+            raise TypeError(f"torch_defn of {self.what} needs an annotation of its result")
         annotation = hints["return"]
         origin, items = get_origin(annotation), get_args(annotation)
         returned: type | None

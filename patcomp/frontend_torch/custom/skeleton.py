@@ -47,7 +47,7 @@ def advice_for(node: Node) -> str:
 def lowering_skeleton(node: Node) -> str:
     """A lowering of a node's op as Python text, complete except for the line that computes the result.
 
-    It reads every argument, and comments say what each is in this node.
+    It reads every argument; comments show the argument's value in this node.
     """
     target = node.target
     assert isinstance(target, OpOverload)

@@ -84,7 +84,7 @@ Target = ExternalizeSpec | type[nn.Module] | str
 
 
 def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Marking:
-    """Marks the calls of submodules while a block runs; export, or quantize and export, inside the block.
+    """Mark the calls of submodules while a block runs; export, or quantize and export, inside the block.
 
         with mark_for_externalization(model, [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])]) as marking:
             exported = torch.export.export(model, args)
@@ -298,7 +298,7 @@ def _flatten(name: str, value: Any, tensors: list[torch.Tensor], names: list[str
 
 
 def _patch_model_for_externalization(model: nn.Module, targets: Sequence[Target]) -> None:
-    """Marks a model until `_subexport_and_restore`; new code uses `mark_for_externalization`."""
+    """Mark a model until `_subexport_and_restore`; new code uses `mark_for_externalization`."""
     mark_for_externalization(model, targets)
 
 

@@ -69,7 +69,7 @@ def is_marker(node: Node) -> bool:
 
 
 def marked_modules(program: ExportedProgram) -> Iterator[MarkedModule]:
-    """The module of each marked call of a program, those in branches and loop bodies included."""
+    """The module of each marked call of a program, also in branches and loop bodies."""
     for graph in graphs_of(program):
         yield from (MarkedModule.of(node) for node in graph.nodes if node.target is BEGIN)
 
@@ -145,7 +145,7 @@ def _with_scalars(module: MarkedModule, scalars: Sequence[str]) -> dict[str, Any
         if name in attributes and attributes[name] != value:
             raise TypeError(
                 f"the composite {module.composite!r} in {module.path!r} has the attribute {name}={attributes[name]!r} "
-                f"and is called with the argument {name}={value!r}; give one of the two another name"
+                f"and is called with the argument {name}={value!r}; rename one of the two"
             )
         attributes[name] = value
     return attributes

@@ -1,7 +1,7 @@
 """Move a quantizer's ops out of marked calls.
 
 Quantizers do not know the markers. They insert `quantize` and `dequantize` directly after the op that makes a value,
-even inside a call, and give every user its own `dequantize`, so the call's body reads other values than its marker.
+even inside a call, and give every user its own `dequantize`, so a call and its marker read different values.
 Without this module, a composite would have inputs and outputs that its kernel does not expect.
 """
 

@@ -202,10 +202,8 @@ def _declared(
     """A declaration with the names of the region's inputs and outputs."""
     if not isinstance(declaration, CompositeDeclarationAttr):
         return None
-    fields = {**declaration.fields.data, "input_names": strings(inputs), "output_names": strings(outputs)}
-    return CompositeDeclarationAttr(
-        declaration.composite_name, DictionaryAttr({key: fields[key] for key in sorted(fields)})
-    )
+    names = {"input_names": strings(inputs), "output_names": strings(outputs)}
+    return CompositeDeclarationAttr(declaration.composite_name, DictionaryAttr({**declaration.fields.data, **names}))
 
 
 def _is_known(value: SSAValue) -> bool:

@@ -58,7 +58,7 @@ def draws_random_numbers(node: Node) -> bool:
 
 
 def operator_name(node: Node) -> str:
-    """The name of a node's op in the `aten` dialect, or Python's name of what is not an operator overload."""
+    """The name of a node's op in the `aten` dialect; Python's name of a target that is no operator overload."""
     if isinstance(node.target, OpOverload):
         return aten.op_name(node.target.name())
     return getattr(node.target, "__name__", str(node.target))

@@ -152,7 +152,7 @@ class Sizes:
             self._symbols, self._made = symbols, made
 
     def record(self, value: Value, recorded: Any) -> None:
-        """Record what a value says about sizes.
+        """Record the sizes that can be computed from a value.
 
         Args:
             value: a tensor, whose dimensions determine the symbols in its shape, or a 0-d tensor that holds a size: an

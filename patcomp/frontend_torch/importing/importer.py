@@ -29,7 +29,6 @@ from patcomp.frontend_torch.fx.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.importing.strided import flatten_source
-from patcomp.frontend_torch.interface.examples import example_inputs, is_mask
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir import aten
@@ -83,6 +82,15 @@ def _size_names(value: Any) -> list[str]:
     if not isinstance(value, torch.Tensor):
         return []
     return [str(size.node.expr) if isinstance(size, torch.SymInt) else "" for size in known_shape(value)]
+
+
+def _is_mask(example: Any) -> bool:
+    """Whether an example is an int64 mask: several rows of only zeros and ones."""
+    if not isinstance(example, torch.Tensor) or isinstance(example, FakeTensor) or example.device.type == "meta":
+        return False
+    if example.dtype != torch.int64 or example.dim() < 2 or not example.numel():
+        return False
+    return bool(((example == 0) | (example == 1)).all())
 
 
 _VIEWS = frozenset({"aten.view", "aten.reshape", "aten._unsafe_view"})
@@ -152,8 +160,8 @@ class _Importer:
         if any(may_be_zero(size, self.program.range_constraints) for size in self.dynamic.values()):
             graph.attributes[MAY_BE_EMPTY] = UnitAttr()
         mark_sizes(graph, [_size_names(placeholders[argument].meta["val"]) for argument in self.signature.arguments])
-        examples = example_inputs(self.program, self.signature)
-        mark_masks(graph, [is_mask(examples.get(argument)) for argument in self.signature.arguments])
+        examples = self.signature.examples(self.program)
+        mark_masks(graph, [_is_mask(examples.get(argument)) for argument in self.signature.arguments])
         self.module.op.body.block.add_op(graph)
 
     def _result(self, node: Node) -> Value | None:

@@ -11,7 +11,6 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from patcomp.errors import Problem
-from patcomp.frontend_torch.interface.examples import example_inputs
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
 
@@ -76,7 +75,7 @@ def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[st
     """
     used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
     groups: dict[int, list[str]] = {}
-    for name, example in example_inputs(program, signature).items():
+    for name, example in signature.examples(program).items():
         if isinstance(example, torch.Tensor):
             groups.setdefault(id(example), []).append(name)
     held = [(name, tensor) for name, (_, tensor) in signature.constants.items()]

@@ -53,7 +53,7 @@ def names_for(
 
 
 def check_entrypoint(name: object) -> None:
-    """Checks the name of an entry point.
+    """Check the name of an entry point.
 
     Raises:
         TypeError: it is not a string.

@@ -67,6 +67,13 @@ class Signature:
     numbers: tuple[int, ...] = ()
     """Positions among `user_results` of dynamic sizes and of conditions on them."""
 
+    def examples(self, program: ExportedProgram) -> dict[str, Any]:
+        """The example of each input, by the FX name of its placeholder; empty if the program has no examples."""
+        if program.example_inputs is None:
+            return {}
+        examples = program.call_spec.in_spec.flatten_up_to(program.example_inputs)  # type: ignore[union-attr]
+        return dict(zip(self.user_inputs, examples, strict=True))
+
     @property
     def arguments(self) -> tuple[str, ...]:
         """FX names of the graph's arguments: mutated buffers, then user inputs, mutated or not."""

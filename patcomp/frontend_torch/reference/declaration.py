@@ -126,7 +126,7 @@ def _ordered(
     """The inputs in the order of the function's parameters.
 
     Raises:
-        RuleError: the example and attributes do not fit the function.
+        RuleError: the example and attributes do not match the function's parameters.
     """
     try:
         parameters = inspect.signature(reference).parameters
@@ -162,7 +162,7 @@ def _rule(
     priority: int,
     limits: Mapping[str, str],
 ) -> Rule:
-    """The rule that finds what a function computes and makes the composite."""
+    """The rule that finds the ops of a function and makes the composite."""
     namespace = SourceNamespace(aten_namespace)
     captures: dict[str, Any] = {name: Capture(name, namespace) for name in source.inputs}
     example: dict[str, Any] = {name: _text(type_) + limits[name] for name, type_ in source.inputs.items()}
