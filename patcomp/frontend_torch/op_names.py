@@ -24,7 +24,11 @@ def overloads_of(name: str) -> list[str]:
     packet = f"{namespace}.{op}"
     known = _functional().get(packet) or _registered(namespace, op)
     if not known:
-        raise UnknownNameError(_unknown(name, packet))
+        near = get_close_matches(packet, _functional(), n=5, cutoff=0.75)
+        advice = f"; similar names are {', '.join(near)}" if near else ""
+        if namespace != "aten":
+            advice += "; import the module that registers it first"
+        raise UnknownNameError(f"PyTorch has no operator {name}{advice}")
     if not overload:
         return known
     wanted = aten.op_name(spelled)
@@ -46,11 +50,3 @@ def _registered(namespace: str, op: str) -> list[str]:
     packet = getattr(getattr(torch.ops, namespace), op, None)
     names = packet.overloads() if isinstance(packet, OpOverloadPacket) else []
     return [aten.op_name(f"{namespace}.{op}.{overload}") for overload in names]
-
-
-def _unknown(name: str, packet: str) -> str:
-    near = get_close_matches(packet, _functional(), n=5, cutoff=0.75)
-    advice = f"; similar names are {', '.join(near)}" if near else ""
-    if not packet.startswith("aten."):
-        advice += "; import the module that registers it first"
-    return f"PyTorch has no operator {name}{advice}"

@@ -17,15 +17,12 @@ _METAL_KERNEL = Path(__file__).parents[1] / "custom" / "metal_kernel.py"
 _NOT_THE_MODEL = (str(Path(torch.__file__).parent) + os.sep, str(_METAL_KERNEL))
 
 
-def origin_of(node: Node) -> Origin:
+def _origin_of(node: Node) -> Origin:
     """The origin of a node, as far as export recorded one."""
-    path = ""
     stack = node.meta.get("nn_module_stack")
-    if stack:
-        path = str(list(stack.values())[-1][0])
-        path = re.sub(r"\['([^']*)'\]", r".\1", path).removeprefix("L.self").lstrip(".")
-    file, line = _user_frame(node.meta.get("stack_trace") or "")
-    return Origin(node.name, path, file, line)
+    path = str(list(stack.values())[-1][0]) if stack else ""
+    path = re.sub(r"\['([^']*)'\]", r".\1", path).removeprefix("L.self").lstrip(".")
+    return Origin(node.name, path, *_user_frame(node.meta.get("stack_trace") or ""))
 
 
 def origins_of(graph: Graph, outer: Origin | None = None) -> dict[Node, Origin]:
@@ -40,7 +37,7 @@ def origins_of(graph: Graph, outer: Origin | None = None) -> dict[Node, Origin]:
     """
     found: dict[Node, Origin] = {}
     for node in graph.nodes:
-        origin = origin_of(node)
+        origin = _origin_of(node)
         if outer is not None:
             place = origin if origin.file else outer
             path = origin.module_path or outer.module_path

@@ -84,7 +84,8 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
             continue
         else:
             try:
-                result = _result(node) if _is_followed(node) else None
+                is_pointwise = isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
+                result = _result(node) if is_pointwise or operator_name(node) in _FOLLOWED else None
             except Exception:  # PyTorch needs the length as a number
                 return None
             if not _is_same(node.meta["val"], result, recorded):
@@ -143,7 +144,7 @@ def _of_length(node: Node, axis: int, symbol: sympy.Symbol, limits: ValueRanges[
         return torch.empty_strided(shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-_FOLLOWED = frozenset(
+_FOLLOWED = {"getitem"} | {
     f"aten.{op}"
     for op in (
         "_softmax", "_to_copy", "addmm", "alias", "all", "all.dim", "amax", "amin", "any", "any.dim", "bmm", "cat",
@@ -155,14 +156,8 @@ _FOLLOWED = frozenset(
         "transpose.int", "unbind.int", "unsqueeze", "var.correction", "var.dim", "view", "where.Scalar",
         "where.ScalarOther", "where.ScalarSelf", "zeros_like",
     )
-)  # fmt: skip
+}  # fmt: skip
 """Ops, besides elementwise ones, that work for any length of a dynamic dimension."""
-
-
-def _is_followed(node: Node) -> bool:
-    if node.target is operator.getitem or operator_name(node) in _FOLLOWED:
-        return True
-    return isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
 
 
 def _result(node: Node) -> Any:
