@@ -168,6 +168,7 @@ class _Importer:
         """The program's result for a node; None after a problem."""
         with self._reporting(node):
             return self.sizes.lifted(self._argument(node, None)) if is_size(node) else self._value(node)
+        assert self.problems
         return None
 
     def _value(self, node: Node) -> Value:
@@ -200,7 +201,7 @@ class _Importer:
         try:
             yield
         except _NotImportedError:
-            assert self.problems  # what the node depends on has been reported
+            pass  # the value that the node depends on has been reported
         except (TypeError, KeyError, OverflowError, InferenceError) as error:
             self._problem(node, str(error))
 
