@@ -230,7 +230,7 @@ def test_what_pytorch_cannot_decompose_has_a_place() -> None:
 
     with torch.no_grad():
         exported = torch.export.export(Branch(), (torch.randn(3, 3),))
-    with pytest.raises(UnsupportedError, match="PyTorch cannot replace") as raised:
+    with pytest.raises(UnsupportedError, match="PyTorch cannot remove in-place writes") as raised:
         TorchConverter().add_exported_program(exported)
     (problem,) = raised.value.problems
     assert "might be aliasing the input" in problem.message
