@@ -22,7 +22,7 @@ from patcomp.ir.types import is_empty, is_integer, shape_of, static_shape
 from patcomp.ir.value import Value, replace_op
 from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.empty_operands import CHANGES, size_of, sizes_of
+from patcomp.rewrites.runtime.empty_operands import CHANGES, REDUCTIONS, size_of, sizes_of
 
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 
@@ -76,7 +76,9 @@ def _constant(op: Operation) -> bool:
 
 
 def _may_be_empty(op: Operation, unsure: set[SSAValue]) -> bool:
-    """Whether an operand or the result has a dynamic size and may be empty."""
+    """Whether an operand or the result has a dynamic size and may be empty, or the op reduces an empty operand."""
+    if op.name in REDUCTIONS and is_empty(op.operands[0].type):
+        return True
     for value in (*op.operands, *op.results):
         shape = shape_of(value.type) if isinstance(value.type, TensorType) else ()
         if None in shape and (0 in shape or value in unsure):

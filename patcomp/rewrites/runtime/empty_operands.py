@@ -17,6 +17,7 @@ from patcomp.ir.xdsl import Operation
 
 _NEUTRAL = {"coreai.reduce_mean": math.nan, "coreai.reduce_product": 1, "coreai.reduce_sum": 0}
 """The result of a reduction over no elements; a maximum over no elements is an error in PyTorch."""
+REDUCTIONS = _NEUTRAL.keys()
 
 _ALONG = ("coreai.argmax", "coreai.argsort", "coreai.scan", "coreai.sort")
 """Ops that work along the axis in their second operand and treat all other dimensions as batch dimensions."""
@@ -42,8 +43,13 @@ def size_of(x: Value, axis: int) -> Value:
 
 def reduce_nothing(op: Operation) -> bool:
     """Choose the neutral element as the result if a reduced size is 0."""
-    x, axes = Value(op.operands[0]), constant_integers(op.operands[1])
+    x, axes, shape = Value(op.operands[0]), constant_integers(op.operands[1]), Value(op.results[0]).shape
     reduced = [axis % x.rank for axis in axes or () if x.shape[axis] is None]
+    if any(x.shape[axis] == 0 for axis in axes or ()):
+        sizes = list(sizes_of(shape, [_again(op, [x])] if None in shape else []))
+        neutral = coreai.constant(_NEUTRAL[op.name], x.element_type)
+        replace_op(op, [coreai.broadcast_to(neutral, sizes, result_type=op.results[0].type).ssa])
+        return True
     if not reduced:
         return False
     count = size_of(x, reduced[0])
