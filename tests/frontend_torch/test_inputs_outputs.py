@@ -175,7 +175,7 @@ def test_an_example_that_is_a_buffer_of_the_model_is_warned_of() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2 + self.shift
 
-    with pytest.warns(UserWarning, match=r"inputs 'x', 'b_shift' .* one tensor .* for another"):
+    with pytest.warns(UserWarning, match=r"inputs 'x', 'b_shift' .* same tensor .* by another"):
         TorchConverter().add_exported_program(export(Shift(), X)).to_coreai()
 
 
