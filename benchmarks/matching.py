@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=16)
+    warnings.filterwarnings("ignore", category=FutureWarning)
     exported = exported_llama(parser.parse_args().layers, get_decomp_table())
     text = TorchConverter().add_exported_program(exported).to_coreai().stages["normalize"]
     catalog = list(default_rules().stage("recover"))
@@ -62,7 +64,7 @@ def main() -> None:
         times = [measured(states), measured(lambda index=index, module=module: run(module, index, target=coreai))]
         costs = [f"{seconds / len(ops) * 1e6:.1f}" for seconds in times]
         table.add_row(str(len(rules)), str(len(ops)), *costs, f"{building * 1e3:.1f}", str(index.transitions))
-    Console().print(table)
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":
