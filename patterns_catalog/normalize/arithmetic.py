@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from patcomp.authoring import Aten, coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpView, Rule, example, normalization
+from patcomp.patterns import Example, OpView, Rule, example, normalization
 from patterns_catalog.numbers import is_normal_in, number_in
 from patterns_catalog.promotion import result_element
 
@@ -25,8 +25,35 @@ def as_tensor(aten: Aten, operand: Any, element: Attribute) -> Value:
     return aten._to_copy(tensor(operand.shape, element), operand, dtype=element)
 
 
-def _is_normal(op: OpView, element: Attribute, *names: str) -> bool:
-    return all(isinstance(op[name], Value) and op[name].element_type == element for name in names)
+def operands_in(
+    aten: Aten, op: OpView, target: str, element: Attribute, *names: str
+) -> dict[str, Value] | None:  # fmt: skip
+    """The operands of an op as tensors of an element type; None if it is the target op and they are that already."""
+    if op.op_name == target and all(isinstance(op[name], Value) and op[name].element_type == element for name in names):
+        return None
+    return {name: as_tensor(aten, op[name], element) for name in names}
+
+
+def binary(
+    target: str, *others: str, examples: Sequence[Example], element: Callable[[OpView], Attribute] | None = None
+) -> Rule:
+    """The rule that spells overloads of a binary op as the one that takes two tensors of one type.
+
+    Args:
+        target: the overload that takes two tensors.
+        others: overloads that take a number.
+        examples: calls of the overloads.
+        element: the type in which PyTorch computes; by default that of the result.
+    """
+
+    @normalization(target, *others, name=f"normalize {target.split('.')[1]}", examples=examples)
+    def rule(op: OpView, aten: Aten) -> Value | None:
+        "numbers as constants, both operands cast to the type in which PyTorch computes"
+        computed = op.result.element_type if element is None else element(op)
+        operands = operands_in(aten, op, target, computed, "self", "other")
+        return None if operands is None else aten.build(target, op.result, **operands)
+
+    return rule
 
 
 def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
@@ -52,30 +79,24 @@ def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
     return element
 
 
-def _arithmetic(name: str, *, scalar: str | None = "Scalar", tensor_overload: str = "Tensor") -> Rule:
-    """`x + 1`, `x + y` of mixed types, `add(x, y, alpha=2)` as `add.Tensor` of equal types."""
-    target = f"aten.{name}.{tensor_overload}" if tensor_overload else f"aten.{name}"
-    sources = [target, *([f"aten.{name}.{scalar}"] if scalar else [])]
-    examples = [_MIXED, example("2x3xf16", "f32")] if scalar else [_MIXED]
-    if scalar:
-        examples.append(example("2x3xf32", 2.5, op=sources[1]))
+def _arithmetic(name: str) -> Rule:
+    target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
+    examples = [_MIXED, example("2x3xf16", "f32"), example("2x3xf32", 2.5, op=scalar)]
     if name in ("add", "sub"):
         examples.append(example("2x3xf32", "3xf32", alpha=2))
 
-    @normalization(*sources, name=f"normalize {name}", examples=examples)
+    @normalization(target, scalar, name=f"normalize {name}", examples=examples)
     def rule(op: OpView, aten: Aten) -> Value | None:
-        "scalars as constants, both operands cast to one type, alpha as a product"
+        "numbers as constants, both operands cast to one type, alpha as a product"
         element = op.result.element_type
         alpha = op.alpha if "alpha" in op.arguments else 1
-        if op.op_name == target and alpha == 1 and _is_normal(op, element, "self", "other"):
+        computed = _computed_in(element, [op["self"], op.other]) if name in ("mul", "div") else element
+        operands = operands_in(aten, op, target if alpha == 1 else "", computed, "self", "other")
+        if operands is None:
             return None
-        operands = [op["self"], op.other]
-        computed = _computed_in(element, operands) if name in ("mul", "div") else element
-        left, right = (as_tensor(aten, operand, computed) for operand in operands)
         if alpha != 1:
-            right = _scaled(aten, right, alpha)
-        made = aten.build(target, tensor(op.result.shape, computed), self=left, other=right)
-        return as_tensor(aten, made, element)
+            operands["other"] = _scaled(aten, operands["other"], alpha)
+        return as_tensor(aten, aten.build(target, tensor(op.result.shape, computed), **operands), element)
 
     return rule
 
@@ -89,31 +110,36 @@ add = _arithmetic("add")
 sub = _arithmetic("sub")
 mul = _arithmetic("mul")
 div = _arithmetic("div")
-maximum = _arithmetic("maximum", scalar=None, tensor_overload="")
-minimum = _arithmetic("minimum", scalar=None, tensor_overload="")
+maximum = binary("aten.maximum", examples=[_MIXED])
+minimum = binary("aten.minimum", examples=[_MIXED])
 
 
 def _bitwise(name: str) -> Rule:
-    target = f"aten.{name}.Tensor"
-
-    @normalization(
-        target, f"aten.{name}.Scalar", name=f"normalize {name}",
-        examples=[example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=f"aten.{name}.Scalar")],
-    )  # fmt: skip
-    def rule(op: OpView, aten: Aten) -> Value | None:
-        "scalars as constants, both operands cast to the type of the result"
-        element = op.result.element_type
-        if op.op_name == target and _is_normal(op, element, "self", "other"):
-            return None
-        operands = {key: as_tensor(aten, op[key], element) for key in ("self", "other")}
-        return aten.build(target, op.result, **operands)
-
-    return rule
+    target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
+    return binary(target, scalar, examples=[
+        example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=scalar),
+    ])  # fmt: skip
 
 
 bitwise_and = _bitwise("bitwise_and")
 bitwise_or = _bitwise("bitwise_or")
 bitwise_xor = _bitwise("bitwise_xor")
+
+
+def _comparison(name: str) -> Rule:
+    """Operands in the type of `torch.result_type`, which the bool result does not show."""
+    target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
+    return binary(target, scalar, element=lambda op: result_element([op["self"], op.other]), examples=[
+        example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=scalar),
+    ])  # fmt: skip
+
+
+eq = _comparison("eq")
+ne = _comparison("ne")
+lt = _comparison("lt")
+le = _comparison("le")
+gt = _comparison("gt")
+ge = _comparison("ge")
 
 
 @normalization(
@@ -136,37 +162,8 @@ def rsub(op: OpView, aten: Aten) -> Value:
 ])  # fmt: skip
 def power(op: OpView, aten: Aten) -> Value | None:
     "base and exponent as tensors of the result's type"
-    element = op.result.element_type
-    if op.op_name == "aten.pow.Tensor_Tensor" and _is_normal(op, element, "self", "exponent"):
-        return None
-    operands = {key: as_tensor(aten, op[key], element) for key in ("self", "exponent")}
-    return aten.pow.Tensor_Tensor(op.result, **operands)
-
-
-def _comparison(name: str) -> Rule:
-    """Operands in the type of `torch.result_type`, from which the bool result says nothing."""
-    target = f"aten.{name}.Tensor"
-
-    @normalization(target, f"aten.{name}.Scalar", name=f"normalize {name}", examples=[
-        example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=f"aten.{name}.Scalar"),
-    ])  # fmt: skip
-    def rule(op: OpView, aten: Aten) -> Value | None:
-        "both operands as tensors of the type that PyTorch compares in"
-        element = result_element([op["self"], op.other])
-        if op.op_name == target and _is_normal(op, element, "self", "other"):
-            return None
-        operands = {key: as_tensor(aten, op[key], element) for key in ("self", "other")}
-        return aten.build(target, op.result, **operands)
-
-    return rule
-
-
-eq = _comparison("eq")
-ne = _comparison("ne")
-lt = _comparison("lt")
-le = _comparison("le")
-gt = _comparison("gt")
-ge = _comparison("ge")
+    operands = operands_in(aten, op, "aten.pow.Tensor_Tensor", op.result.element_type, "self", "exponent")
+    return None if operands is None else aten.pow.Tensor_Tensor(op.result, **operands)
 
 
 @normalization("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", examples=[
@@ -174,11 +171,8 @@ ge = _comparison("ge")
 ])  # fmt: skip
 def where(op: OpView, aten: Aten) -> Value | None:
     "both branches as tensors of the result's type"
-    element = op.result.element_type
-    if op.op_name == "aten.where.self" and _is_normal(op, element, "self", "other"):
-        return None
-    operands = {key: as_tensor(aten, op[key], element) for key in ("self", "other")}
-    return aten.where.self(op.result, op.condition, **operands)
+    operands = operands_in(aten, op, "aten.where.self", op.result.element_type, "self", "other")
+    return None if operands is None else aten.where.self(op.result, op.condition, **operands)
 
 
 @normalization("aten.hardtanh", examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32[-9,9]", 0.0, 6.0)])
