@@ -12,11 +12,15 @@ from patcomp.patterns import decomposition, example
 _RISING = torch.tensor([-1.5, -0.5, -0.5, 0.0, 0.25, 1.0, 2.0])
 
 
-def _insertion_points(sequence: Tensor, values: Tensor, right: bool, sorter: Tensor | None = None) -> Tensor:
+def _insertion_points(
+    sequence: Tensor, values: Tensor | float, right: bool, sorter: Tensor | None = None
+) -> Tensor:  # fmt: skip
     """How many elements of each sequence stand before a value: a binary search by steps that halve.
 
-    Elements stand before a value where they are less, or with `right`, not greater; NaN is greater than any.
+    Elements stand before a value if they are less, or with `right`, not greater; NaN is greater than any.
     """
+    if not isinstance(values, Tensor):
+        values = torch.full((), values, device=sequence.device)
     size = sequence.size(-1)
     shape = values.shape
     if sequence.dim() == 1:
@@ -33,44 +37,31 @@ def _insertion_points(sequence: Tensor, values: Tensor, right: bool, sorter: Ten
     return found.reshape(shape)
 
 
-@decomposition("aten.searchsorted.Tensor", examples=[
+@decomposition("aten.searchsorted.Tensor", "aten.searchsorted.Scalar", examples=[
     example(_RISING, "2x3xf32"), example(torch.stack([_RISING, _RISING + 1]), "2x5xf32", right=True),
     example("4xsi32[3,3]", "3xsi32[2,4]", side="right", out_int32=True), example("0xf32", "4xf32"),
     example(_RISING.flip(0), "4xf32", sorter=torch.arange(6, -1, -1)),
+    example(_RISING, 0, op="aten.searchsorted.Scalar"),
+    example("3xsi32[2,2]", 2.5, right=True, op="aten.searchsorted.Scalar"),
 ])  # fmt: skip
 def searchsorted(
-    sorted_sequence: Tensor, self: Tensor, *, out_int32: bool = False, right: bool = False,
+    sorted_sequence: Tensor, self: Tensor | float, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    "a binary search, unrolled; of a sequence that is not sorted the result means nothing, as in PyTorch"
+    "a binary search, unrolled; the result means nothing if the sequence is not sorted, as in PyTorch"
     found = _insertion_points(sorted_sequence, self, right or side == "right", sorter)
     return found.to(torch.int32) if out_int32 else found
 
 
-@decomposition("aten.searchsorted.Scalar", examples=[example(_RISING, 0), example("3xsi32[2,2]", 2.5, right=True)])
-def searchsorted_number(
-    sorted_sequence: Tensor, self: float, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    "the search for one number"
-    value = torch.full((), self, device=sorted_sequence.device)
-    found = _insertion_points(sorted_sequence, value, right or side == "right", sorter)
-    return found.to(torch.int32) if out_int32 else found
-
-
-@decomposition("aten.bucketize.Tensor", examples=[
+@decomposition("aten.bucketize.Tensor", "aten.bucketize.Scalar", examples=[
     example("2x3xf32", _RISING), example("4xsi32[1,3]", "3xsi32[2,2]", out_int32=True, right=True),
+    example(0.5, _RISING, op="aten.bucketize.Scalar"),
 ])  # fmt: skip
-def bucketize(self: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+def bucketize(
+    self: Tensor | float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:  # fmt: skip
     "the search of values in boundaries"
     found = _insertion_points(boundaries, self, right)
-    return found.to(torch.int32) if out_int32 else found
-
-
-@decomposition("aten.bucketize.Scalar", examples=[example(0.5, _RISING)])
-def bucketize_number(self: float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    "the search of one number in boundaries"
-    found = _insertion_points(boundaries, torch.full((), self, device=boundaries.device), right)
     return found.to(torch.int32) if out_int32 else found
 
 
