@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch._decomp import global_decomposition_table
+from torch._decomp.decompositions import _rnn_helper as unrolled_layers
+from torch._decomp.decompositions import gather_params, one_layer_lstm
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OperatorBase, OpOverload, OpOverloadPacket
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
@@ -47,11 +49,13 @@ __all__ = [
     "elementwise_dtypes",
     "enable_python_dispatcher",
     "free_unbacked_symbols",
+    "gather_params",
     "global_decomposition_table",
     "guards_code",
     "int_oo",
     "is_traceable_wrapper_subclass",
     "make_fx",
+    "one_layer_lstm",
     "overload_name",
     "pytree",
     "qualified_name",
@@ -61,6 +65,7 @@ __all__ = [
     "sym_eq",
     "sympy_interp",
     "tree_map_only",
+    "unrolled_layers",
 ]
 
 

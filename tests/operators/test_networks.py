@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -57,6 +58,12 @@ LAYERS = {
 def test_recurrent_layer(name: str, decomposed: bool, native: Native) -> None:
     layer, shape = LAYERS[name]
     assert_equal(layer.eval(), (torch.randn(shape),), native, decomposed=decomposed)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["", "without biases"])
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell, partial(nn.RNNCell, nonlinearity="relu")])
+def test_recurrent_cell(cell: Callable[..., nn.Module], bias: bool, native: Native) -> None:
+    assert_equal(cell(3, 4, bias=bias), (torch.randn(2, 3),), native, decomposed=False)
 
 
 def test_dropout_between_layers_is_refused() -> None:
