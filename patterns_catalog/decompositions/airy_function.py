@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import example
 from patterns_catalog.decompositions.polynomials import polynomial
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function
 
 _AIRY_AN = (
     0.346538101525629, 12.007595273964581, 76.27960536152345, 168.08922493463058, 159.75639135016442,
@@ -45,10 +45,9 @@ _TERMS = 11
 """Of the series around zero: enough for float64 at 2.09."""
 
 
-@decomposition("aten.special_airy_ai", examples=[example("40xf32[-20,12]"), example("2x9xf32"), example("5xsi32")])
-def airy_ai(x: Tensor) -> Tensor:
+@float_function("aten.special_airy_ai", examples=[example("40xf32[-20,12]"), example("2x9xf32"), example("5xsi32")])
+def airy_ai(value: Tensor) -> Tensor:
     "its Taylor series in the middle, a wave left of -2.09, a decaying exponential right of 2.09 (Cephes)"
-    (value,), result = in_floats(x)
     left, middle, right = value.clamp(max=-2.09), value.clamp(-2.09, 2.09), value.clamp(min=2.09)
     scale = 1 / math.sqrt(math.pi)
 
@@ -74,4 +73,4 @@ def airy_ai(x: Tensor) -> Tensor:
     series = 0.355028053887817239260 * f - 0.258819403792806798405 * g
 
     chosen = torch.where(value < -2.09, wave, torch.where(value < 2.09, series, decay))
-    return torch.where(value.isinf(), math.nan, chosen).to(result)
+    return torch.where(value.isinf(), math.nan, chosen)

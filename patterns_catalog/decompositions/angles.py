@@ -8,19 +8,18 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function, in_floats
 
 
-@decomposition("aten.atan2", examples=[example("2x9xf32", "9xf32"), example("4xsi32[-2,2]", "4xsi32[-1,1]")])
-def atan2(self: Tensor, other: Tensor) -> Tensor:
+@float_function("aten.atan2", examples=[example("2x9xf32", "9xf32"), example("4xsi32[-2,2]", "4xsi32[-1,1]")])
+def atan2(y: Tensor, x: Tensor) -> Tensor:
     "atan(y / x), plus or minus pi left of zero; both infinite are as both 1, both zero are an angle of 0 or pi"
-    (y, x), result = in_floats(self, other)
     both_infinite = y.isinf() & x.isinf()
     one = torch.ones_like(x)
     slope = torch.where(both_infinite, one.copysign(y) * one.copysign(x), y / x)
     slope = torch.where((y == 0) & (x == 0), y, slope)
     angle = slope.atan()
-    return torch.where(x.signbit(), angle + torch.full_like(y, math.pi).copysign(y), angle).to(result)
+    return torch.where(x.signbit(), angle + torch.full_like(y, math.pi).copysign(y), angle)
 
 
 @decomposition("aten.angle", examples=[example("2x3xf32"), example("4xsi32"), example("4xi1")])
@@ -43,27 +42,24 @@ def hypot(self: Tensor, other: Tensor) -> Tensor:
     return torch.where(x.isinf() | y.isinf(), math.inf, length).to(result)
 
 
-@decomposition("aten.logaddexp", examples=[example("2x3xf32", "3xf32")])
-def logaddexp(self: Tensor, other: Tensor) -> Tensor:
+@float_function("aten.logaddexp", examples=[example("2x3xf32", "3xf32")])
+def logaddexp(x: Tensor, y: Tensor) -> Tensor:
     "log(exp(x) + exp(y)) as the larger one plus log1p(exp(-abs(x - y))); equal infinities stay"
-    (x, y), result = in_floats(self, other)
     larger = torch.maximum(x, y) + (-(x - y).abs()).exp().log1p()
-    return torch.where((x == y) & x.isinf(), x, larger).to(result)
+    return torch.where((x == y) & x.isinf(), x, larger)
 
 
-@decomposition("aten.logaddexp2", examples=[example("2x3xf32", "3xf32")])
-def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
+@float_function("aten.logaddexp2", examples=[example("2x3xf32", "3xf32")])
+def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     "log2(2^x + 2^y) as the larger one plus log1p(2^-abs(x - y)) / log(2); equal infinities stay"
-    (x, y), result = in_floats(self, other)
     larger = torch.maximum(x, y) + (-(x - y).abs()).exp2().log1p() / math.log(2)
-    return torch.where((x == y) & x.isinf(), x, larger).to(result)
+    return torch.where((x == y) & x.isinf(), x, larger)
 
 
-@decomposition("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", examples=[
+@float_function("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", examples=[
     example("2x3xf32[0,2]", "3xf32[0,2]"), example(0.0, "3xf32[0,0]", op="aten.xlogy.Scalar_Self"),
     example("3xsi32[0,2]", 2.5, op="aten.xlogy.Scalar_Other"),
 ])  # fmt: skip
-def xlogy(self: Tensor | float, other: Tensor | float) -> Tensor:
+def xlogy(x: Tensor, y: Tensor) -> Tensor:
     "x * log(y), which is 0 where x is, unless y is NaN"
-    (x, y), result = in_floats(self, other)
-    return torch.where(y.isnan(), y, torch.where(x == 0, 0.0, x * y.log())).to(result)
+    return torch.where(y.isnan(), y, torch.where(x == 0, 0.0, x * y.log()))

@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import example
 from patterns_catalog.decompositions.polynomials import polynomial
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function
 
 _J0_PP = (
     0.0007969367292973471, 0.08283523921074408, 1.239533716464143, 5.447250030587687, 8.74716500199817,
@@ -112,46 +112,41 @@ def _poles(x: Tensor, value: Tensor) -> Tensor:
     return torch.where(x == 0.0, -math.inf, torch.where(x < 0.0, math.nan, value))
 
 
-@decomposition("aten.special_bessel_j0", examples=[example("40xf32[-20,20]"), example("5xsi32")])
-def bessel_j0(self: Tensor) -> Tensor:
+@float_function("aten.special_bessel_j0", examples=[example("40xf32[-20,20]"), example("5xsi32")])
+def bessel_j0(x: Tensor) -> Tensor:
     "rational functions up to 5, beyond a sum of a cosine and a sine (Cephes)"
-    (x,), result = in_floats(self)
-    return _j0(x.abs()).to(result)
+    return _j0(x.abs())
 
 
-@decomposition("aten.special_bessel_j1", examples=[example("40xf32[-20,20]"), example("5xsi32")])
-def bessel_j1(self: Tensor) -> Tensor:
+@float_function("aten.special_bessel_j1", examples=[example("40xf32[-20,20]"), example("5xsi32")])
+def bessel_j1(x: Tensor) -> Tensor:
     "rational functions up to 5, beyond a sum of a cosine and a sine (Cephes), with the sign of x"
-    (x,), result = in_floats(self)
     value = _j1(x.abs())
-    return torch.where(x < 0.0, -value, value).to(result)
+    return torch.where(x < 0.0, -value, value)
 
 
-@decomposition("aten.special_bessel_y0", examples=[example("40xf32[0,20]"), example("5xsi32")])
-def bessel_y0(self: Tensor) -> Tensor:
+@float_function("aten.special_bessel_y0", examples=[example("40xf32[0,20]"), example("5xsi32")])
+def bessel_y0(x: Tensor) -> Tensor:
     "a rational function plus 2 / pi log(x) j0(x) up to 5, beyond a sum of a sine and a cosine (Cephes)"
-    (x,), result = in_floats(self)
     close = x.clamp(max=5.0)
     square = close * close
     near = polynomial(square, _Y0_YP) / polynomial(square, _Y0_YQ) + 2 / math.pi * close.log() * _j0(close)
-    return _poles(x, torch.where(x <= 5.0, near, _waves(x.clamp(min=5.0), 0)[1])).to(result)
+    return _poles(x, torch.where(x <= 5.0, near, _waves(x.clamp(min=5.0), 0)[1]))
 
 
-@decomposition("aten.special_bessel_y1", examples=[example("40xf32[0,20]"), example("5xsi32")])
-def bessel_y1(self: Tensor) -> Tensor:
+@float_function("aten.special_bessel_y1", examples=[example("40xf32[0,20]"), example("5xsi32")])
+def bessel_y1(x: Tensor) -> Tensor:
     "a rational function plus 2 / pi (log(x) j1(x) - 1 / x) up to 5, beyond a sum of a sine and a cosine (Cephes)"
-    (x,), result = in_floats(self)
     close = x.clamp(max=5.0)
     square = close * close
     series = close * (polynomial(square, _Y1_YP) / polynomial(square, _Y1_YQ))
     near = series + 2 / math.pi * (_j1(close) * close.log() - 1.0 / close)
-    return _poles(x, torch.where(x <= 5.0, near, _waves(x.clamp(min=5.0), 1)[1])).to(result)
+    return _poles(x, torch.where(x <= 5.0, near, _waves(x.clamp(min=5.0), 1)[1]))
 
 
-@decomposition("aten.special_spherical_bessel_j0", examples=[example("40xf32[-20,20]"), example("5xsi32")])
-def spherical_bessel_j0(x: Tensor) -> Tensor:
+@float_function("aten.special_spherical_bessel_j0", examples=[example("40xf32[-20,20]"), example("5xsi32")])
+def spherical_bessel_j0(value: Tensor) -> Tensor:
     "sin(x) / x, 1 at zero and 0 at infinity"
-    (value,), result = in_floats(x)
     divisor = torch.where(value == 0.0, 1.0, value)
     quotient = torch.where(value == 0.0, 1.0, value.sin() / divisor)
-    return torch.where(value.isinf(), 0.0, quotient).to(result)
+    return torch.where(value.isinf(), 0.0, quotient)

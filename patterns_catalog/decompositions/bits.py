@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.promotion import in_floats, in_one_type
+from patterns_catalog.decompositions.promotion import float_function, in_one_type
 
 _LEFT = ("aten.__lshift__.Tensor", "aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor",
          "aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_left_shift.Scalar_Tensor")  # fmt: skip
@@ -63,11 +63,10 @@ def lcm(self: Tensor, other: Tensor) -> Tensor:
     return (x.div(torch.where(divisor == 0, 1, divisor), rounding_mode="trunc") * y).abs()
 
 
-@decomposition("aten.ldexp.Tensor", examples=[example("2x3xf32", "3xsi32")])
-def ldexp(self: Tensor, other: Tensor) -> Tensor:
+@float_function("aten.ldexp.Tensor", examples=[example("2x3xf32", "3xsi32")])
+def ldexp(x: Tensor, n: Tensor) -> Tensor:
     "x * 2^n"
-    (x, n), result = in_floats(self, other)
-    return (x * torch.exp2(n)).to(result)
+    return x * torch.exp2(n)
 
 
 @decomposition("aten.frexp.Tensor", examples=[example("2x9xf32[-99,99]")])

@@ -12,9 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import example
 from patterns_catalog.decompositions.polynomials import polynomial
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function
 
 _ERFC_MIDDLE = (
     2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1,
@@ -54,26 +54,24 @@ def _gaussian(x: Tensor, sign: float) -> Tensor:
     return (sign * coarse * coarse).exp() * (sign * rest).exp()
 
 
-@decomposition("aten.erfc", "aten.special_erfc", examples=[
+@float_function("aten.erfc", "aten.special_erfc", examples=[
     example("2x9xf32"), example("40xf32[-3,9.5]"), example("4xsi32[-2,3]"),
 ])  # fmt: skip
-def erfc(self: Tensor) -> Tensor:
+def erfc(x: Tensor) -> Tensor:
     "1 - erf(x) in the middle, exp(-x^2) times a rational function in the tails (Cody 1969)"
-    (x,), result = in_floats(self)
     magnitude = x.abs()
     tail = _gaussian(magnitude.clamp(max=30.0), -1.0) * _scaled_tail(magnitude.clamp(min=_CENTRAL))
-    return torch.where(magnitude <= _CENTRAL, 1.0 - x.erf(), torch.where(x < 0, 2.0 - tail, tail)).to(result)
+    return torch.where(magnitude <= _CENTRAL, 1.0 - x.erf(), torch.where(x < 0, 2.0 - tail, tail))
 
 
-@decomposition("aten.special_erfcx", examples=[example("2x9xf32"), example("40xf32[-9,40]"), example("4xsi32[-2,3]")])
-def erfcx(self: Tensor) -> Tensor:
+@float_function("aten.special_erfcx", examples=[example("2x9xf32"), example("40xf32[-9,40]"), example("4xsi32[-2,3]")])
+def erfcx(x: Tensor) -> Tensor:
     "exp(x^2) erfc(x): 2 exp(x^2) minus that of -x for negative x (Cody 1969)"
-    (x,), result = in_floats(self)
     magnitude = x.abs()
     tail = _scaled_tail(magnitude.clamp(min=_CENTRAL))
     growth = _gaussian(x, 1.0)
     central = growth * (1.0 - x.erf())
-    return torch.where(magnitude <= _CENTRAL, central, torch.where(x < 0, 2.0 * growth - tail, tail)).to(result)
+    return torch.where(magnitude <= _CENTRAL, central, torch.where(x < 0, 2.0 * growth - tail, tail))
 
 
 _ERFINV_CENTRAL = (
@@ -86,33 +84,30 @@ _ERFINV_TAIL = (
 )  # fmt: skip
 
 
-@decomposition("aten.erfinv", "aten.special_erfinv", examples=[
+@float_function("aten.erfinv", "aten.special_erfinv", examples=[
     example("2x9xf32[-1,1]"), example("40xf32[0.99,1]"), example("3xsi32[-1,1]"), example("5xf32"),
 ])  # fmt: skip
-def erfinv(self: Tensor) -> Tensor:
+def erfinv(x: Tensor) -> Tensor:
     "x times a polynomial of -log(1 - x^2), or of its root in the tails (Giles 2012); infinite at 1, NaN beyond"
-    (x,), result = in_floats(self)
     w = -((1.0 - x) * (1.0 + x)).log()
     factor = torch.where(w < 5.0, polynomial(w - 2.5, _ERFINV_CENTRAL), polynomial(w.sqrt() - 3.0, _ERFINV_TAIL))
-    return torch.where(x.abs() == 1.0, x / 0.0, x * factor).to(result)
+    return torch.where(x.abs() == 1.0, x / 0.0, x * factor)
 
 
-@decomposition("aten.special_ndtr", examples=[example("2x9xf32"), example("40xf32[-13,5]"), example("4xsi32[-2,3]")])
-def ndtr(self: Tensor) -> Tensor:
+@float_function("aten.special_ndtr", examples=[example("2x9xf32"), example("40xf32[-13,5]"), example("4xsi32[-2,3]")])
+def ndtr(x: Tensor) -> Tensor:
     "the normal distribution, erfc(-x / sqrt(2)) / 2"
-    (x,), result = in_floats(self)
-    return (0.5 * torch.erfc(x * -math.sqrt(0.5))).to(result)
+    return 0.5 * torch.erfc(x * -math.sqrt(0.5))
 
 
-@decomposition("aten.special_log_ndtr", examples=[
+@float_function("aten.special_log_ndtr", examples=[
     example("2x9xf32"), example("40xf32[-40,9]"), example("4xsi32[-2,3]"),
 ])  # fmt: skip
-def log_ndtr(self: Tensor) -> Tensor:
+def log_ndtr(x: Tensor) -> Tensor:
     "log(erfcx(-x / sqrt(2)) / 2) - x^2 / 2 left of -1, else log1p(-erfc(x / sqrt(2)) / 2)"
-    (x,), result = in_floats(self)
     t = x * math.sqrt(0.5)
     left = (torch.special.erfcx(-t.clamp(max=0.0)) / 2).log() - t * t
-    return torch.where(x < -1.0, left, (-torch.erfc(t) / 2).log1p()).to(result)
+    return torch.where(x < -1.0, left, (-torch.erfc(t) / 2).log1p())
 
 
 _NDTRI_CENTRAL = (
@@ -140,12 +135,11 @@ _NDTRI_FAR_DIVISOR = (
 )  # fmt: skip
 
 
-@decomposition("aten.special_ndtri", examples=[
+@float_function("aten.special_ndtri", examples=[
     example("2x9xf32[0,1]"), example("40xf32[0,0.0001]"), example("3xsi32[0,1]"), example("5xf32"),
 ])  # fmt: skip
-def ndtri(self: Tensor) -> Tensor:
+def ndtri(y: Tensor) -> Tensor:
     "the inverse of the normal distribution by rational functions (Cephes); infinite at 0 and 1, NaN beyond"
-    (y,), result = in_floats(self)
     middle = y - 0.5
     square = middle * middle
     fraction = polynomial(square, _NDTRI_CENTRAL) / polynomial(square, _NDTRI_CENTRAL_DIVISOR)
@@ -158,4 +152,4 @@ def ndtri(self: Tensor) -> Tensor:
     far = polynomial(z, _NDTRI_FAR) / polynomial(z, _NDTRI_FAR_DIVISOR)
     outer = x - x.log() * z - z * torch.where(x < 8.0, tail, far)
     value = torch.where((y > low) & ~upper, central, torch.where(upper, outer, -outer))
-    return torch.where(y == 0.0, -math.inf, torch.where(y == 1.0, math.inf, value)).to(result)
+    return torch.where(y == 0.0, -math.inf, torch.where(y == 1.0, math.inf, value))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from patcomp.patterns import decomposition, example
 from patterns_catalog.decompositions.polynomials import polynomial
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function, in_floats
 
 _LGAMMA_NEAR = (
     -1.37825152569120859100e3, -3.88016315134637840924e4, -3.31612992738871184744e5, -1.16237097492762307383e6,
@@ -53,17 +53,16 @@ def _past_two(x: Tensor) -> Tensor:
     return torch.where(x < 1.0, x, x - 1.0)
 
 
-@decomposition("aten.lgamma", "aten.special_gammaln", examples=[
+@float_function("aten.lgamma", "aten.special_gammaln", examples=[
     example("2x9xf32"), example("40xf32[-9,30]"), example("9xsi32[-2,12]"),
 ])  # fmt: skip
-def lgamma(self: Tensor) -> Tensor:
+def lgamma(x: Tensor) -> Tensor:
     "log(abs(gamma(x))) (Cephes); of negative x by reflection, log(pi / abs(sin(pi x))) - lgamma(1 - x)"
-    (x,), result = in_floats(self)
     negative = x <= 0.0
     positive = _lgamma_of_positive(torch.where(negative, 1.0 - x, x))
     sine = ((x - x.round()) * math.pi).sin().abs()
     value = torch.where(negative, math.log(math.pi) - sine.log() - positive, positive)
-    return torch.where(x.isinf(), math.inf, value).to(result)
+    return torch.where(x.isinf(), math.inf, value)
 
 
 @decomposition("aten.mvlgamma", examples=[example("2x9xf32[2,9]", 3), example("9xsi32[2,12]", 2)])
@@ -79,12 +78,11 @@ def mvlgamma(self: Tensor, p: int) -> Tensor:
 _DIGAMMA_FAR = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 
-@decomposition("aten.digamma", "aten.special_digamma", "aten.special_psi", examples=[
+@float_function("aten.digamma", "aten.special_digamma", "aten.special_psi", examples=[
     example("2x9xf32"), example("40xf32[-9,30]"), example("9xsi32[-2,12]"),
 ])  # fmt: skip
-def digamma(self: Tensor) -> Tensor:
+def digamma(x: Tensor) -> Tensor:
     "the derivative of lgamma: its asymptotic series beyond 10, the recurrence before, reflection for negative x"
-    (x,), result = in_floats(self)
     negative = x < 0.0
     positive = torch.where(negative, 1.0 - x, x)
     total = torch.zeros_like(x)
@@ -97,7 +95,7 @@ def digamma(self: Tensor) -> Tensor:
     fraction = x - x.round()
     total = torch.where(negative, total - math.pi / (fraction * math.pi).tan(), total)
     total = torch.where(negative & (fraction == 0.0), math.nan, total)
-    return torch.where(x == 0.0, -1.0 / x, total).to(result)
+    return torch.where(x == 0.0, -1.0 / x, total)
 
 
 @decomposition("aten.polygamma", "aten.special_polygamma", examples=[
@@ -150,7 +148,7 @@ def _zeta_of_positive(x: Tensor, q: Tensor) -> Tensor:
     return torch.where(power <= total * 1e-17, total, total + rest)
 
 
-@decomposition(
+@float_function(
     "aten.special_zeta", "aten.special_zeta.self_scalar", "aten.special_zeta.other_scalar",
     examples=[
         example("9xf32[1.1,9]", "2x9xf32[0.1,9]"), example("9xsi32[1,4]", "9xf32[-4,2]"),
@@ -158,13 +156,12 @@ def _zeta_of_positive(x: Tensor, q: Tensor) -> Tensor:
         example("9xf32[0,5]", 2.0, op="aten.special_zeta.other_scalar"),
     ],
 )  # fmt: skip
-def zeta(self: Tensor | float, other: Tensor | float) -> Tensor:
+def zeta(x: Tensor | float, q: Tensor | float) -> Tensor:
     """The sum of (q + k)^-x of all k >= 0.
 
     The terms left of zero are a finite sum, for even x of the same sign as those of -q and else of the other one,
     so they are the difference of two sums that start right of zero.
     """
-    (x, q), result = in_floats(self, other)
     x, q = torch.broadcast_tensors(x, q)
     above = q - q.floor()
     left = _zeta_of_positive(x, 1.0 - above) - _zeta_of_positive(x, 1.0 - q.clamp(max=0.0))
@@ -174,4 +171,4 @@ def zeta(self: Tensor | float, other: Tensor | float) -> Tensor:
     total = torch.where(negative, total + torch.where(odd, -left, left), total)
     pole = (x == 1.0) | (negative & (q == q.floor()) & ~(x < 1.0))
     undefined = (x < 1.0) | (negative & (x != x.floor())) | q.isinf() | (x.isinf() & (q > 1.0))
-    return torch.where(pole, math.inf, torch.where(undefined, math.nan, total)).to(result)
+    return torch.where(pole, math.inf, torch.where(undefined, math.nan, total))

@@ -12,9 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import example
 from patterns_catalog.decompositions.polynomials import polynomial
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function
 
 _LARGE = 20.0
 """From here the asymptotic expansion is used, for arguments up to 30 % off."""
@@ -127,23 +127,21 @@ def _limits(a: Tensor, x: Tensor, value: Tensor, at_zero: float) -> Tensor:
     return torch.where((a < 0.0) | (x < 0.0), math.nan, value)
 
 
-@decomposition("aten.igamma", "aten.special_gammainc", examples=[
+@float_function("aten.igamma", "aten.special_gammainc", examples=[
     example("40xf32[0,9]", "40xf32[0,9]"), example("2x9xf32[15,40]", "9xf32[15,40]"), example("2x9xf32", "9xf32"),
     example("40xf32[0,900]", "40xf32[0,900]"),
 ])  # fmt: skip
-def igamma(self: Tensor, other: Tensor) -> Tensor:
+def igamma(a: Tensor, x: Tensor) -> Tensor:
     "the lower one: power series, 1 minus the continued fraction, or Temme's expansion"
-    (a, x), result = in_floats(self, other)
     a, x = torch.broadcast_tensors(a, x)
-    return _limits(a, x, _functions(a, x)[0], 0.0).to(result)
+    return _limits(a, x, _functions(a, x)[0], 0.0)
 
 
-@decomposition("aten.igammac", "aten.special_gammaincc", examples=[
+@float_function("aten.igammac", "aten.special_gammaincc", examples=[
     example("40xf32[0,9]", "40xf32[0,9]"), example("2x9xf32[15,40]", "9xf32[15,40]"), example("2x9xf32", "9xf32"),
     example("40xf32[0,900]", "40xf32[0,900]"),
 ])  # fmt: skip
-def igammac(self: Tensor, other: Tensor) -> Tensor:
+def igammac(a: Tensor, x: Tensor) -> Tensor:
     "the upper one: continued fraction, 1 minus the power series, or Temme's expansion"
-    (a, x), result = in_floats(self, other)
     a, x = torch.broadcast_tensors(a, x)
-    return _limits(a, x, _functions(a, x)[1], 1.0).to(result)
+    return _limits(a, x, _functions(a, x)[1], 1.0)

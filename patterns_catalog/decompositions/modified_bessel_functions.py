@@ -10,9 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import example
 from patterns_catalog.decompositions.polynomials import chebyshev_series
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.promotion import float_function
 
 _I0_NEAR = (
     -4.4153416464793395e-18, 3.3307945188222384e-17, -2.431279846547955e-16, 1.715391285555133e-15,
@@ -104,66 +104,58 @@ def _grown(x: Tensor, scaled: Tensor) -> Tensor:
     return scaled * half * half
 
 
-@decomposition("aten.i0", "aten.special_i0", "aten.special_modified_bessel_i0", examples=[
+@float_function("aten.i0", "aten.special_i0", "aten.special_modified_bessel_i0", examples=[
     example("2x9xf32"), example("40xf32[-85,85]"), example("5xsi32"),
     example("9xf32[-20,20]", op="aten.special_modified_bessel_i0"),
 ])  # fmt: skip
-def i0(self: Tensor) -> Tensor:
+def i0(x: Tensor) -> Tensor:
     "exp(abs(x)) times Chebyshev series (Cephes)"
-    (x,), result = in_floats(self)
     x = x.abs()
-    return _grown(x, _scaled_i(x, _I0_NEAR, _I0_FAR, 0)).to(result)
+    return _grown(x, _scaled_i(x, _I0_NEAR, _I0_FAR, 0))
 
 
-@decomposition("aten.special_i0e", examples=[example("2x9xf32"), example("40xf32[-85,85]"), example("5xsi32")])
-def i0e(self: Tensor) -> Tensor:
+@float_function("aten.special_i0e", examples=[example("2x9xf32"), example("40xf32[-85,85]"), example("5xsi32")])
+def i0e(x: Tensor) -> Tensor:
     "i0 times exp(-abs(x)): Chebyshev series (Cephes)"
-    (x,), result = in_floats(self)
-    return _scaled_i(x.abs(), _I0_NEAR, _I0_FAR, 0).to(result)
+    return _scaled_i(x.abs(), _I0_NEAR, _I0_FAR, 0)
 
 
-@decomposition("aten.special_i1", "aten.special_modified_bessel_i1", examples=[
+@float_function("aten.special_i1", "aten.special_modified_bessel_i1", examples=[
     example("2x9xf32"), example("40xf32[-85,85]"), example("5xsi32"),
     example("9xf32[-20,20]", op="aten.special_modified_bessel_i1"),
 ])  # fmt: skip
-def i1(self: Tensor) -> Tensor:
+def i1(x: Tensor) -> Tensor:
     "exp(abs(x)) times Chebyshev series (Cephes), with the sign of x"
-    (x,), result = in_floats(self)
     value = _grown(x.abs(), _scaled_i(x.abs(), _I1_NEAR, _I1_FAR, 1))
-    return torch.where(x < 0.0, -value, value).to(result)
+    return torch.where(x < 0.0, -value, value)
 
 
-@decomposition("aten.special_i1e", examples=[example("2x9xf32"), example("40xf32[-85,85]"), example("5xsi32")])
-def i1e(self: Tensor) -> Tensor:
+@float_function("aten.special_i1e", examples=[example("2x9xf32"), example("40xf32[-85,85]"), example("5xsi32")])
+def i1e(x: Tensor) -> Tensor:
     "i1 times exp(-abs(x)): Chebyshev series (Cephes), with the sign of x"
-    (x,), result = in_floats(self)
     value = _scaled_i(x.abs(), _I1_NEAR, _I1_FAR, 1)
-    return torch.where(x < 0.0, -value, value).to(result)
+    return torch.where(x < 0.0, -value, value)
 
 
-@decomposition("aten.special_modified_bessel_k0", examples=[example("40xf32[0,30]"), example("5xsi32")])
-def k0(self: Tensor) -> Tensor:
+@float_function("aten.special_modified_bessel_k0", examples=[example("40xf32[0,30]"), example("5xsi32")])
+def k0(x: Tensor) -> Tensor:
     "a series minus log(x / 2) i0(x), or exp(-x) times a series (Cephes)"
-    (x,), result = in_floats(self)
-    return _grown(-x, _scaled_k(x, _K0_NEAR, _K0_FAR, 0)).to(result)
+    return _grown(-x, _scaled_k(x, _K0_NEAR, _K0_FAR, 0))
 
 
-@decomposition("aten.special_modified_bessel_k1", examples=[example("40xf32[0,30]"), example("5xsi32")])
-def k1(self: Tensor) -> Tensor:
+@float_function("aten.special_modified_bessel_k1", examples=[example("40xf32[0,30]"), example("5xsi32")])
+def k1(x: Tensor) -> Tensor:
     "a series plus log(x / 2) i1(x), or exp(-x) times a series (Cephes)"
-    (x,), result = in_floats(self)
-    return _grown(-x, _scaled_k(x, _K1_NEAR, _K1_FAR, 1)).to(result)
+    return _grown(-x, _scaled_k(x, _K1_NEAR, _K1_FAR, 1))
 
 
-@decomposition("aten.special_scaled_modified_bessel_k0", examples=[example("40xf32[0,30]"), example("5xsi32")])
-def scaled_k0(x: Tensor) -> Tensor:
+@float_function("aten.special_scaled_modified_bessel_k0", examples=[example("40xf32[0,30]"), example("5xsi32")])
+def scaled_k0(value: Tensor) -> Tensor:
     "k0 times exp(x) (Cephes)"
-    (value,), result = in_floats(x)
-    return _scaled_k(value, _K0_NEAR, _K0_FAR, 0).to(result)
+    return _scaled_k(value, _K0_NEAR, _K0_FAR, 0)
 
 
-@decomposition("aten.special_scaled_modified_bessel_k1", examples=[example("40xf32[0,30]"), example("5xsi32")])
-def scaled_k1(x: Tensor) -> Tensor:
+@float_function("aten.special_scaled_modified_bessel_k1", examples=[example("40xf32[0,30]"), example("5xsi32")])
+def scaled_k1(value: Tensor) -> Tensor:
     "k1 times exp(x) (Cephes)"
-    (value,), result = in_floats(x)
-    return _scaled_k(value, _K1_NEAR, _K1_FAR, 1).to(result)
+    return _scaled_k(value, _K1_NEAR, _K1_FAR, 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.promotion import in_floats, in_one_type
+from patterns_catalog.decompositions.promotion import float_function, in_one_type
 
 
 @decomposition("aten.isnan", examples=[example("2x3xf32"), example("4xsi32")])
@@ -49,14 +49,13 @@ def signbit(self: Tensor) -> Tensor:
     return torch.where(self == 0, self.reciprocal(), self) < 0
 
 
-@decomposition("aten.copysign.Tensor", "aten.copysign.Scalar", examples=[
+@float_function("aten.copysign.Tensor", "aten.copysign.Scalar", examples=[
     example("2x3xf32", "3xf32"), example("4xsi32", "4xsi32"), example("3xf32", -2.0, op="aten.copysign.Scalar"),
 ])  # fmt: skip
-def copysign(self: Tensor, other: Tensor | float) -> Tensor:
+def copysign(magnitude: Tensor, sign: Tensor | float) -> Tensor:
     "abs(x) with the sign of the other number, which a zero has too"
-    (magnitude, sign), result = in_floats(self, other)
     magnitude = magnitude.abs()
-    return torch.where(sign.signbit(), -magnitude, magnitude).to(result)
+    return torch.where(sign.signbit(), -magnitude, magnitude)
 
 
 @decomposition("aten.fmax", examples=[example("2x3xf32", "3xf32"), example("4xsi32", "4xsi32")])
