@@ -68,6 +68,15 @@ def typed(c: Coreai, x: Value, shape: Shape) -> Value:
     return c.cast(x, x.element_type, result_type=tensor(shape, x.element_type))
 
 
+def plus(c: Coreai, size: Size, number: int) -> Size:
+    """A size and a number, which may be negative, added up."""
+    if isinstance(size, int):
+        return size + number
+    if number == 0:
+        return size
+    return c.broadcasting_add(size, number) if number > 0 else c.broadcasting_sub(size, -number)
+
+
 def positions(c: Coreai, size: Size) -> Value:
     """0, 1, 2 and so on up to a size, in si32."""
     return c.constant(np.arange(size, dtype=np.int32)) if isinstance(size, int) else c.range(0, size, 1)

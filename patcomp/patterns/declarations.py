@@ -250,6 +250,7 @@ def decomposition(
     *ops: str,
     examples: Iterable[Example] = (),
     name: str | None = None,
+    doc: str | None = None,
     of_complex: bool = False,
     unspecified: Unspecified | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
@@ -263,6 +264,7 @@ def decomposition(
         ops: names such as `"aten.addbmm"`, all with the function's signature.
         examples: what the generated tests run it on.
         name: the rule's name, where it is not the function's.
+        doc: the sentence of a function that has none.
         of_complex: whether it takes only calls with complex tensors or numbers. Such decompositions go before all
             lowerings, because the target has no complex arithmetic.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
@@ -284,7 +286,7 @@ def decomposition(
             function=function,
             examples=tuple(examples),
             unspecified=unspecified or {},
-            doc=(function.__doc__ or "").strip(),
+            doc=(doc or function.__doc__ or "").strip(),
             source=place,
             of_complex=of_complex,
         )

@@ -187,5 +187,5 @@ def captures_of(function: Callable[..., Any], source: SourceNamespace, namespace
 
 def place_of(function: Callable[..., Any]) -> str:
     """File and line of a declaration, as messages show them."""
-    code = function.__code__
+    code = inspect.unwrap(function).__code__
     return f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"

@@ -31,15 +31,14 @@ def angle(self: Tensor) -> Tensor:
     return torch.where(x < 0, math.pi, torch.where(x.isnan(), x, 0.0)).to(result)
 
 
-@decomposition("aten.hypot", examples=[example("2x3xf32", "3xf32")])
-def hypot(self: Tensor, other: Tensor) -> Tensor:
+@float_function("aten.hypot", examples=[example("2x3xf32", "3xf32")])
+def hypot(x: Tensor, y: Tensor) -> Tensor:
     "sqrt(x^2 + y^2), both divided by the larger one, so that no square overflows"
-    operands, result = in_floats(self, other)
-    x, y = (operand.abs() for operand in operands)
+    x, y = x.abs(), y.abs()
     larger, smaller = torch.maximum(x, y), torch.minimum(x, y)
     ratio = smaller / torch.where(larger == 0, 1.0, larger)
     length = larger * (1.0 + ratio * ratio).sqrt()
-    return torch.where(x.isinf() | y.isinf(), math.inf, length).to(result)
+    return torch.where(x.isinf() | y.isinf(), math.inf, length)
 
 
 @float_function("aten.logaddexp", examples=[example("2x3xf32", "3xf32")])

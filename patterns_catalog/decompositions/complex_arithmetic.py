@@ -10,8 +10,16 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import Rejected, Rule, decomposition, example
-from patterns_catalog.decompositions.complex_parts import Number, joined, nonzero, parts, real_dtype, tensors
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompositions.complex_parts import (
+    Number,
+    complex_function,
+    function_of_parts,
+    joined,
+    nonzero,
+    parts,
+    real_dtype,
+    tensors,
+)
 
 _Z = "2x3xcomplex<f32>"
 _PAIR = example(_Z, "3xcomplex<f32>")
@@ -26,8 +34,7 @@ def view_as_complex(self: Tensor) -> Tensor:
 @decomposition("aten.polar", examples=[example("2x3xf32", "3xf32")])
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     "abs (cos angle + i sin angle)"
-    (length, turn), _ = in_floats(abs, angle)
-    return torch.complex(length * torch.cos(turn), length * torch.sin(turn))
+    return torch.complex(abs * torch.cos(angle), abs * torch.sin(angle))
 
 
 def _sum(name: str) -> Rule:
@@ -86,24 +93,12 @@ def div(self: Tensor, other: Tensor | Number) -> Tensor:
     return torch.complex((a * c + b * d) / square, (b * c - a * d) / square)
 
 
-@decomposition("aten.reciprocal", examples=[example(_Z)], of_complex=True)
-def reciprocal(self: Tensor) -> Tensor:
-    "1 / z"
-    return torch.div(torch.full((), 1.0, dtype=self.dtype.to_real()), self)
-
-
 @decomposition("aten._neg_view", examples=[example("2x3xf32")])
 def neg_view(self: Tensor) -> Tensor:
     "the imaginary part of a conjugated view: the values negated"
     if self.dtype == torch.bool:
         raise Rejected("the negation of bools is not supported, as in PyTorch; use logical_not")
     return torch.neg(self)
-
-
-@decomposition("aten.neg", examples=[example(_Z)], of_complex=True)
-def neg(self: Tensor) -> Tensor:
-    "both parts negated"
-    return torch.complex(-torch.real(self), -torch.imag(self))
 
 
 @decomposition("aten._conj", "aten._conj_physical", "aten.conj_physical", examples=[example(_Z)], of_complex=True)
@@ -123,12 +118,6 @@ def abs_(self: Tensor) -> Tensor:
     return torch.where(infinite, torch.inf, finite)
 
 
-@decomposition("aten.angle", examples=[example(_Z)], of_complex=True)
-def angle(self: Tensor) -> Tensor:
-    "atan2(b, a)"
-    return torch.atan2(torch.imag(self), torch.real(self))
-
-
 @decomposition("aten.sgn", examples=[example(_Z)], of_complex=True)
 def sgn(self: Tensor) -> Tensor:
     "z / |z|; of zero, zero"
@@ -136,16 +125,20 @@ def sgn(self: Tensor) -> Tensor:
     return joined(*(torch.where(length == 0, 0.0, part / length) for part in (torch.real(self), torch.imag(self))))
 
 
-@decomposition("aten.addcmul", examples=[example(_Z, _Z, _Z, value=0.5)], of_complex=True)
-def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    "self + value * tensor1 * tensor2"
-    return self + value * (tensor1 * tensor2)
-
-
-@decomposition("aten.addcdiv", examples=[example(_Z, _Z, _Z, value=0.5)], of_complex=True)
-def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    "self + value * tensor1 / tensor2"
-    return self + value * (tensor1 / tensor2)
+FUNCTIONS = [
+    complex_function("reciprocal", "1 / z", lambda z: torch.full((), 1.0, dtype=z.dtype.to_real()) / z, example(_Z)),
+    function_of_parts("neg", "both parts negated", lambda a, b: (-a, -b), example(_Z)),
+    complex_function("angle", "atan2(b, a)", lambda z: torch.atan2(torch.imag(z), torch.real(z)), example(_Z)),
+    complex_function(
+        "addcmul", "self + value * tensor1 * tensor2",
+        lambda self, tensor1, tensor2, *, value=1: self + value * (tensor1 * tensor2), example(_Z, _Z, _Z, value=0.5),
+    ),
+    complex_function(
+        "addcdiv", "self + value * tensor1 / tensor2",
+        lambda self, tensor1, tensor2, *, value=1: self + value * (tensor1 / tensor2), example(_Z, _Z, _Z, value=0.5),
+    ),
+]  # fmt: skip
+"""Of z = a + ib."""
 
 
 # ---- comparison and logic --------------------------------------------------------------------------
@@ -168,19 +161,16 @@ def ne(self: Tensor, other: Tensor | Number) -> Tensor:
     return torch.logical_not(torch.eq(self, other))
 
 
-def _test(name: str, op: Callable[[Tensor], Tensor], join: Callable[[Tensor, Tensor], Tensor], doc: str) -> Rule:
+def _test(name: str, doc: str, op: Callable[[Tensor], Tensor], join: Callable[[Tensor, Tensor], Tensor]) -> Rule:
     def test(self: Tensor) -> Tensor:
         return join(op(torch.real(self)), op(torch.imag(self)))
 
-    test.__doc__ = doc
-    return decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=[example(_Z)], of_complex=True)(
-        test
-    )
+    return complex_function(name, doc, test, example(_Z))
 
 
-isnan = _test("isnan", lambda x: x != x, torch.bitwise_or, "NaN in either part")
-isinf = _test("isinf", lambda x: x.abs() == torch.inf, torch.bitwise_or, "an infinity in either part")
-isfinite = _test("isfinite", lambda x: x.abs() < torch.inf, torch.bitwise_and, "both parts finite")
+isnan = _test("isnan", "NaN in either part", lambda x: x != x, torch.bitwise_or)
+isinf = _test("isinf", "an infinity in either part", lambda x: x.abs() == torch.inf, torch.bitwise_or)
+isfinite = _test("isfinite", "both parts finite", lambda x: x.abs() < torch.inf, torch.bitwise_and)
 
 
 def _logic(name: str, *examples: Any) -> Rule:

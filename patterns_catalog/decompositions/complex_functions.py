@@ -1,4 +1,4 @@
-"""Targets of complex numbers in real parts.
+"""Functions of complex numbers in real parts.
 
 Principal branches as in C99; the inverse functions by Kahan, "Branch cuts for complex elementary functions" (1987),
 which do not lose digits near the cuts.
@@ -12,121 +12,18 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.patterns import Rejected, Rule, decomposition, example
-from patterns_catalog.decompositions.complex_parts import Number, joined
+from patcomp.patterns import Rejected, decomposition, example
+from patterns_catalog.decompositions.complex_parts import Number, complex_function, function_of_parts, joined
 
 _Z = "2x9xcomplex<f32>"
-_EXAMPLES = [example(_Z)]
-
-
-def _both(z: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.real(z), torch.imag(z)
-
-
-@decomposition("aten.exp", examples=_EXAMPLES, of_complex=True)
-def exp(self: Tensor) -> Tensor:
-    "exp a (cos b + i sin b)"
-    a, b = _both(self)
-    return torch.polar(torch.exp(a), b)
-
-
-@decomposition("aten.exp2", examples=_EXAMPLES, of_complex=True)
-def exp2(self: Tensor) -> Tensor:
-    "exp(z ln 2)"
-    return torch.exp(self * math.log(2))
-
-
-@decomposition("aten.expm1", examples=_EXAMPLES, of_complex=True)
-def expm1(self: Tensor) -> Tensor:
-    "expm1 a cos b - 2 sin² b/2 + i exp a sin b"
-    a, b = _both(self)
-    half = torch.sin(b / 2)
-    return torch.complex(torch.expm1(a) * torch.cos(b) - 2 * half * half, torch.exp(a) * torch.sin(b))
-
-
-@decomposition("aten.log", examples=_EXAMPLES, of_complex=True)
-def log(self: Tensor) -> Tensor:
-    "log |z| + i angle z"
-    return torch.complex(torch.log(self.abs()), self.angle())
-
-
-def _logarithm(name: str, base: int) -> Rule:
-    @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=_EXAMPLES, of_complex=True)
-    def logarithm(self: Tensor) -> Tensor:
-        "log z / log of the base"
-        a, b = _both(torch.log(self))
-        return torch.complex(a / math.log(base), b / math.log(base))
-
-    return logarithm
-
-
-log2 = _logarithm("log2", 2)
-log10 = _logarithm("log10", 10)
-
-
-@decomposition("aten.log1p", examples=_EXAMPLES, of_complex=True)
-def log1p(self: Tensor) -> Tensor:
-    "log |1 + z| + i angle(1 + z), the first from |1 + z|² - 1 where that is small"
-    a, b = _both(self)
-    square = a * (2 + a) + b * b
-    length = torch.where(self.abs() < 0.5, torch.log1p(square) / 2, torch.log((self + 1).abs()))
-    return torch.complex(length, torch.atan2(b, a + 1))
-
-
-@decomposition("aten.sqrt", examples=_EXAMPLES, of_complex=True)
-def sqrt(self: Tensor) -> Tensor:
-    "of the part that does not cancel, sqrt((|z| + |a|) / 2), and of the other from b = 2 re im"
-    a, b = _both(self)
-    large = torch.sqrt((self.abs() + a.abs()) / 2)
-    small = torch.where(large == 0, large, b.abs() / (2 * large))
-    return torch.complex(torch.where(a < 0, small, large), torch.copysign(torch.where(a < 0, large, small), b))
-
-
-@decomposition("aten.rsqrt", examples=_EXAMPLES, of_complex=True)
-def rsqrt(self: Tensor) -> Tensor:
-    "1 / sqrt z"
-    return torch.reciprocal(torch.sqrt(self))
-
-
-@decomposition("aten.sin", examples=_EXAMPLES, of_complex=True)
-def sin(self: Tensor) -> Tensor:
-    "sin a cosh b + i cos a sinh b"
-    a, b = _both(self)
-    return torch.complex(torch.sin(a) * torch.cosh(b), torch.cos(a) * torch.sinh(b))
-
-
-@decomposition("aten.cos", examples=_EXAMPLES, of_complex=True)
-def cos(self: Tensor) -> Tensor:
-    "cos a cosh b - i sin a sinh b"
-    a, b = _both(self)
-    return torch.complex(torch.cos(a) * torch.cosh(b), -torch.sin(a) * torch.sinh(b))
-
-
-@decomposition("aten.sinh", examples=_EXAMPLES, of_complex=True)
-def sinh(self: Tensor) -> Tensor:
-    "sinh a cos b + i cosh a sin b"
-    a, b = _both(self)
-    return torch.complex(torch.sinh(a) * torch.cos(b), torch.cosh(a) * torch.sin(b))
-
-
-@decomposition("aten.cosh", examples=_EXAMPLES, of_complex=True)
-def cosh(self: Tensor) -> Tensor:
-    "cosh a cos b + i sinh a sin b"
-    a, b = _both(self)
-    return torch.complex(torch.cosh(a) * torch.cos(b), torch.sinh(a) * torch.sin(b))
-
-
 _SATURATED = 20.0
 """From here on tanh is 1 in float32."""
 
+Parts = tuple[Tensor, Tensor]
 
-@decomposition("aten.tanh", examples=[*_EXAMPLES, example("9xcomplex<f32>", op="aten.tanh")], of_complex=True)
-def tanh(self: Tensor) -> Tensor:
-    "(sinh a cosh a + i sin b cos b) / (sinh² a + cos² b)"
-    a, b = _both(self)
-    a = torch.clamp(a, -_SATURATED, _SATURATED)
-    scale = torch.sinh(a) ** 2 + torch.cos(b) ** 2
-    return torch.complex(torch.sinh(a) * torch.cosh(a) / scale, torch.sin(b) * torch.cos(b) / scale)
+
+def _both(z: Tensor) -> Parts:
+    return torch.real(z), torch.imag(z)
 
 
 def _turned(z: Tensor) -> Tensor:
@@ -141,70 +38,103 @@ def _turned_back(z: Tensor) -> Tensor:
     return torch.complex(b, -a)
 
 
-@decomposition("aten.tan", examples=_EXAMPLES, of_complex=True)
-def tan(self: Tensor) -> Tensor:
-    "-i tanh(i z)"
-    return _turned_back(torch.tanh(_turned(self)))
+def _expm1(a: Tensor, b: Tensor) -> Parts:
+    half = torch.sin(b / 2)
+    return torch.expm1(a) * torch.cos(b) - 2 * half * half, torch.exp(a) * torch.sin(b)
 
 
-@decomposition("aten.sigmoid", examples=_EXAMPLES, of_complex=True)
-def sigmoid(self: Tensor) -> Tensor:
-    "1 / (1 + exp -z)"
-    return torch.reciprocal(torch.exp(-self) + 1)
+def _log1p(z: Tensor) -> Tensor:
+    a, b = _both(z)
+    square = a * (2 + a) + b * b
+    length = torch.where(z.abs() < 0.5, torch.log1p(square) / 2, torch.log((z + 1).abs()))
+    return torch.complex(length, torch.atan2(b, a + 1))
 
 
-@decomposition("aten.silu", examples=_EXAMPLES, of_complex=True)
-def silu(self: Tensor) -> Tensor:
-    "z / (1 + exp -z)"
-    return self / (torch.exp(-self) + 1)
+def _logarithm(z: Tensor, base: int) -> Tensor:
+    a, b = _both(torch.log(z))
+    return torch.complex(a / math.log(base), b / math.log(base))
 
 
-def _roots_beside_one(z: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _sqrt(z: Tensor) -> Tensor:
+    a, b = _both(z)
+    large = torch.sqrt((z.abs() + a.abs()) / 2)
+    small = torch.where(large == 0, large, b.abs() / (2 * large))
+    return torch.complex(torch.where(a < 0, small, large), torch.copysign(torch.where(a < 0, large, small), b))
+
+
+def _tanh(a: Tensor, b: Tensor) -> Parts:
+    a = torch.clamp(a, -_SATURATED, _SATURATED)
+    scale = torch.sinh(a) ** 2 + torch.cos(b) ** 2
+    return torch.sinh(a) * torch.cosh(a) / scale, torch.sin(b) * torch.cos(b) / scale
+
+
+def _roots_beside_one(z: Tensor) -> tuple[Parts, Parts]:
     """The parts of sqrt(1 - z) and sqrt(1 + z). A zero imaginary part keeps its sign, which says on which side of the
     branch cut z is; a sum with the complex number 1 would lose it."""
     x, y = _both(z)
     return _both(torch.sqrt(torch.complex(1 - x, -y))), _both(torch.sqrt(torch.complex(1 + x, y)))
 
 
-@decomposition("aten.asin", examples=_EXAMPLES, of_complex=True)
-def asin(self: Tensor) -> Tensor:
-    "atan2(a, Re rs) + i asinh Im(conj(r) s) of r = sqrt(1 - z), s = sqrt(1 + z)"
-    (a, b), (c, d) = _roots_beside_one(self)
-    return torch.complex(torch.atan2(torch.real(self), a * c - b * d), torch.asinh(a * d - b * c))
+def _asin(z: Tensor) -> Tensor:
+    (a, b), (c, d) = _roots_beside_one(z)
+    return torch.complex(torch.atan2(torch.real(z), a * c - b * d), torch.asinh(a * d - b * c))
 
 
-@decomposition("aten.acos", examples=_EXAMPLES, of_complex=True)
-def acos(self: Tensor) -> Tensor:
-    "2 atan2(Re r, Re s) + i asinh Im(conj(s) r) of r = sqrt(1 - z), s = sqrt(1 + z)"
-    (a, b), (c, d) = _roots_beside_one(self)
+def _acos(z: Tensor) -> Tensor:
+    (a, b), (c, d) = _roots_beside_one(z)
     return torch.complex(2 * torch.atan2(a, c), torch.asinh(c * b - d * a))
 
 
-@decomposition("aten.acosh", examples=_EXAMPLES, of_complex=True)
-def acosh(self: Tensor) -> Tensor:
-    "asinh Re(conj(r) s) + 2 i atan2(Im r, Re s) of r = sqrt(z - 1), s = sqrt(z + 1)"
-    (a, b), (c, d) = _both(torch.sqrt(self - 1)), _roots_beside_one(self)[1]
+def _acosh(z: Tensor) -> Tensor:
+    (a, b), (c, d) = _both(torch.sqrt(z - 1)), _roots_beside_one(z)[1]
     return torch.complex(torch.asinh(a * c + b * d), 2 * torch.atan2(b, c))
 
 
-@decomposition("aten.asinh", examples=_EXAMPLES, of_complex=True)
-def asinh(self: Tensor) -> Tensor:
-    "-i asin(i z)"
-    return _turned_back(torch.asin(_turned(self)))
-
-
-@decomposition("aten.atanh", examples=_EXAMPLES, of_complex=True)
-def atanh(self: Tensor) -> Tensor:
-    "log1p(4a / ((1 - a)² + b²)) / 4 + i atan2(2b, (1 - a)(1 + a) - b²) / 2"
-    a, b = _both(self)
+def _atanh(a: Tensor, b: Tensor) -> Parts:
     square = (1 - a) ** 2 + b * b
-    return torch.complex(torch.log1p(4 * a / square) / 4, torch.atan2(2 * b, (1 - a) * (1 + a) - b * b) / 2)
+    return torch.log1p(4 * a / square) / 4, torch.atan2(2 * b, (1 - a) * (1 + a) - b * b) / 2
 
 
-@decomposition("aten.atan", examples=_EXAMPLES, of_complex=True)
-def atan(self: Tensor) -> Tensor:
-    "-i atanh(i z)"
-    return _turned_back(torch.atanh(_turned(self)))
+FUNCTIONS = [
+    complex_function("exp", "exp a (cos b + i sin b)", lambda z: torch.polar(torch.exp(torch.real(z)), torch.imag(z))),
+    complex_function("exp2", "exp(z ln 2)", lambda z: torch.exp(z * math.log(2))),
+    function_of_parts("expm1", "expm1 a cos b - 2 sin² b/2 + i exp a sin b", _expm1),
+    complex_function("log", "log |z| + i angle z", lambda z: torch.complex(torch.log(z.abs()), z.angle())),
+    complex_function("log2", "log z / log 2", lambda z: _logarithm(z, 2)),
+    complex_function("log10", "log z / log 10", lambda z: _logarithm(z, 10)),
+    complex_function("log1p", "log |1 + z| + i angle(1 + z), the first from |1 + z|² - 1 if that is small", _log1p),
+    complex_function("sqrt", "the larger part is sqrt((|z| + |a|) / 2), without cancellation; b = 2 re im", _sqrt),
+    complex_function("rsqrt", "1 / sqrt z", lambda z: torch.reciprocal(torch.sqrt(z))),
+    function_of_parts(
+        "sin", "sin a cosh b + i cos a sinh b",
+        lambda a, b: (torch.sin(a) * torch.cosh(b), torch.cos(a) * torch.sinh(b)),
+    ),
+    function_of_parts(
+        "cos", "cos a cosh b - i sin a sinh b",
+        lambda a, b: (torch.cos(a) * torch.cosh(b), -torch.sin(a) * torch.sinh(b)),
+    ),
+    function_of_parts(
+        "sinh", "sinh a cos b + i cosh a sin b",
+        lambda a, b: (torch.sinh(a) * torch.cos(b), torch.cosh(a) * torch.sin(b)),
+    ),
+    function_of_parts(
+        "cosh", "cosh a cos b + i sinh a sin b",
+        lambda a, b: (torch.cosh(a) * torch.cos(b), torch.sinh(a) * torch.sin(b)),
+    ),
+    complex_function("tan", "-i tanh(i z)", lambda z: _turned_back(torch.tanh(_turned(z)))),
+    function_of_parts(
+        "tanh", "(sinh a cosh a + i sin b cos b) / (sinh² a + cos² b)", _tanh, example(_Z), example("9xcomplex<f32>")
+    ),
+    complex_function("sigmoid", "1 / (1 + exp -z)", lambda z: torch.reciprocal(torch.exp(-z) + 1)),
+    complex_function("silu", "z / (1 + exp -z)", lambda z: z / (torch.exp(-z) + 1)),
+    complex_function("asin", "atan2(a, Re rs) + i asinh Im(conj(r) s) of r = sqrt(1 - z), s = sqrt(1 + z)", _asin),
+    complex_function("acos", "2 atan2(Re r, Re s) + i asinh Im(conj(s) r), r = sqrt(1 - z), s = sqrt(1 + z)", _acos),
+    complex_function("acosh", "asinh Re(conj(r) s) + 2 i atan2(Im r, Re s), r = sqrt(z - 1), s = sqrt(z + 1)", _acosh),
+    complex_function("asinh", "-i asin(i z)", lambda z: _turned_back(torch.asin(_turned(z)))),
+    function_of_parts("atanh", "log1p(4a / ((1 - a)² + b²)) / 4 + i atan2(2b, (1 - a)(1 + a) - b²) / 2", _atanh),
+    complex_function("atan", "-i atanh(i z)", lambda z: _turned_back(torch.atanh(_turned(z)))),
+]  # fmt: skip
+"""Of z = a + ib."""
 
 
 @decomposition("aten.pow.Tensor_Tensor", examples=[example(_Z, "9xcomplex<f32>")], of_complex=True)

@@ -6,8 +6,13 @@ normalize stage cancels both (`normalize/complex_parts.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+
 import torch
 from torch import Tensor
+
+from patcomp.patterns import Example, Rule, decomposition, example
 
 Number = bool | int | float | complex
 Part = Tensor | float
@@ -54,3 +59,26 @@ def nonzero(z: Tensor | Number) -> Tensor:
         return z != 0
     real, imag = tensors(z, real_dtype(z))
     return (real != 0) | (imag != 0)
+
+
+def complex_function(name: str, formula: str, function: Callable[..., Tensor], *examples: Example) -> Rule:
+    """The decomposition of an op by a function of complex tensors."""
+    return decomposition(
+        f"aten.{name}",
+        name=f"decompose complex {name}",
+        doc=formula,
+        examples=examples or [example("2x9xcomplex<f32>")],
+        of_complex=True,
+    )(function)
+
+
+def function_of_parts(
+    name: str, formula: str, function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], *examples: Example
+) -> Rule:
+    """The decomposition of an op by both parts of a + ib, which gives both parts of the result."""
+
+    @wraps(function)
+    def of_parts(z: Tensor) -> Tensor:
+        return torch.complex(*function(torch.real(z), torch.imag(z)))
+
+    return complex_function(name, formula, of_parts, *examples)

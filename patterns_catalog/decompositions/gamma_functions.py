@@ -156,7 +156,7 @@ def _zeta_of_positive(x: Tensor, q: Tensor) -> Tensor:
         example("9xf32[0,5]", 2.0, op="aten.special_zeta.other_scalar"),
     ],
 )  # fmt: skip
-def zeta(x: Tensor | float, q: Tensor | float) -> Tensor:
+def zeta(x: Tensor, q: Tensor) -> Tensor:
     """The sum of (q + k)^-x of all k >= 0.
 
     The terms left of zero are a finite sum, for even x of the same sign as those of -q and else of the other one,

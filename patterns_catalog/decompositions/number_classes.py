@@ -52,7 +52,7 @@ def signbit(self: Tensor) -> Tensor:
 @float_function("aten.copysign.Tensor", "aten.copysign.Scalar", examples=[
     example("2x3xf32", "3xf32"), example("4xsi32", "4xsi32"), example("3xf32", -2.0, op="aten.copysign.Scalar"),
 ])  # fmt: skip
-def copysign(magnitude: Tensor, sign: Tensor | float) -> Tensor:
+def copysign(magnitude: Tensor, sign: Tensor) -> Tensor:
     "abs(x) with the sign of the other number, which a zero has too"
     magnitude = magnitude.abs()
     return torch.where(sign.signbit(), -magnitude, magnitude)

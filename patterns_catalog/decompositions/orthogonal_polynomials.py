@@ -113,7 +113,7 @@ def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], 
     op = f"aten.special_{name}"
 
     @decomposition(
-        op, f"{op}.x_scalar", f"{op}.n_scalar", name=f"decompose {name}",
+        op, f"{op}.x_scalar", f"{op}.n_scalar", name=f"decompose {name}", doc=sentence,
         unspecified=_LEFT_OPEN, examples=[
             example("2x40xf32", "40xsi32[-1,11]"), example("40xf32[-1,1]", "40xf32[0,30]"),
             example("9xf32[-1,1]", 5, op=f"{op}.n_scalar"), example(0.5, "9xsi32[0,7]", op=f"{op}.x_scalar"),
@@ -131,7 +131,6 @@ def _family(name: str, sentence: str, evaluate: Callable[[Tensor, Tensor, int], 
         total = evaluate(value, degree, most)
         return torch.where((degree >= 0.0) & ~degree.isinf(), total, 0.0).to(result)
 
-    object.__setattr__(polynomials, "doc", sentence)
     return polynomials
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.lowering.shapes import cut_end
+from patterns_catalog.lowering.shapes import cut_end, padding_of_axes
 
 
 @lowering(
@@ -25,10 +25,7 @@ def own_value_pad(op: OpView, c: Coreai) -> Value:
     "reflection leaves out the edge, replication repeats it; negative padding cuts, after the rest is padded"
     x, padding = op["self"], op.padding
     op.expect(all(isinstance(amount, int) for amount in padding), "padding amounts must be static; fix the sizes")
-    amounts = [0] * (2 * x.rank)
-    for index in range(len(padding) // 2):
-        axis = x.rank - 1 - index
-        amounts[2 * axis], amounts[2 * axis + 1] = padding[2 * index], padding[2 * index + 1]
+    amounts = padding_of_axes(padding, x.rank)
     added = [max(0, amount) for amount in amounts]
     if any(added):
         zero = c.constant(0, x.element_type)

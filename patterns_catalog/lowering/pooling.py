@@ -63,7 +63,7 @@ def max_pool(op: OpView, c: Coreai) -> list[Value]:
         lowest = -np.inf if is_float(x.element_type) else np.iinfo(numpy_dtype(x.element_type)).min
         x = c.pad(x, amounts, c.constant(lowest, x.element_type), padding_mode="constant")
     y = (c.maxpool2d if axes == 2 else c.maxpool3d)(x, kernel, stride, dilation, False)
-    return [c.shrink_dims(y, [0]) if unbatched else y, _unread(op, c)]
+    return [c.shrink_dims(y, [0]) if unbatched else y, unread(c, op.results[1])]
 
 
 @lowering("aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d", examples=[
@@ -80,7 +80,7 @@ def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value]:
             for size, count in zip(x.static_shape[-len(output) :], output, strict=True)
         ]
         return _with_positions(op, c, x, windows)
-    return [per_window(c, c.reduce_max, x, output), _unread(op, c)]
+    return [per_window(c, c.reduce_max, x, output), unread(c, op.results[1])]
 
 
 def _with_positions(op: OpView, c: Coreai, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value]:
@@ -110,8 +110,3 @@ def _with_positions(op: OpView, c: Coreai, x: Value, windows: Sequence[Sequence[
         place = c.broadcasting_where(c.broadcasting_not_equal(largest, largest), last, place)
     shape = list(op.result.static_shape)
     return [c.reshape(largest, shape), c.reshape(c.cast(place, op.results[1].element_type), shape)]
-
-
-def _unread(op: OpView, c: Coreai) -> Value:
-    """Stands in for the places, which nobody reads."""
-    return unread(c, op.results[1])

@@ -11,7 +11,8 @@ from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patterns_catalog.lowering.indexing import as_index
-from patterns_catalog.sizes import END, Size, size_of
+from patterns_catalog.lowering.shapes import update_axis
+from patterns_catalog.sizes import Size, size_of
 
 
 def put_range(c: Coreai, x: Value, axis: int, index: Value, values: Value) -> Value | None:
@@ -38,12 +39,7 @@ def put_range(c: Coreai, x: Value, axis: int, index: Value, values: Value) -> Va
     bounds = (
         _checked_bounds(c, index, size_of(c, x, axis)) if numbers is None else _known_bounds(numbers, x.shape[axis])
     )
-    if bounds is None:
-        return None
-    starts: list[Size] = [0] * x.rank
-    ends: list[Size] = [END] * x.rank
-    starts[axis], ends[axis] = bounds
-    return c.slice_update(x, starts, ends, [1] * x.rank, values)
+    return None if bounds is None else update_axis(c, x, axis, *bounds, values)
 
 
 def _known_bounds(index: np.ndarray, size: int | None) -> tuple[Size, Size] | None:

@@ -14,7 +14,7 @@ from patcomp.patterns import OpView, Rejected, example, lowering
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.lowering.indexing import take
-from patterns_catalog.sizes import Size, positions, product, size_of, sizes_of
+from patterns_catalog.sizes import Size, plus, positions, product, size_of, sizes_of
 
 
 def _overloads(name: str) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def upsample_nearest(op: OpView, c: Coreai) -> Value:
                 continue
             outputs = c.broadcasting_add(c.cast(positions(c, after), "f32"), offset)
             down = c.cast(c.broadcasting_mul(outputs, _number(scale)), "si32")
-            x = take(c, x, axis, c.broadcasting_minimum(down, minus_one(c, before)))
+            x = take(c, x, axis, c.broadcasting_minimum(down, plus(c, before, -1)))
             continue
         source = np.floor((np.arange(after, dtype=np.float32) + np.float32(offset)) * scale)
         source = np.minimum(source, before - 1).astype(np.int32)
@@ -104,17 +104,12 @@ def _corner_scale(c: Coreai, before: Size, after: Size) -> float | Value:
     if isinstance(before, int) and isinstance(after, int):
         return (after - 1) / (before - 1) if min(before, after) > 1 else 1.0
     many = c.broadcasting_greater(c.broadcasting_minimum(_lifted(c, before), after), 1)
-    distances = (c.cast(minus_one(c, size), "f32") for size in (after, before))
+    distances = (c.cast(plus(c, size, -1), "f32") for size in (after, before))
     return c.broadcasting_where(many, c.broadcasting_divide(*distances), 1.0)
 
 
 def _lifted(c: Coreai, size: Size) -> Value:
     return size if isinstance(size, Value) else c.constant(size)
-
-
-def minus_one(c: Coreai, size: Size) -> Size:
-    """A size less one."""
-    return size - 1 if isinstance(size, int) else c.broadcasting_sub(size, 1)
 
 
 def _number(scale: Any) -> Any:

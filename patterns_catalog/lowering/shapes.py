@@ -18,6 +18,7 @@ from patterns_catalog.sizes import (
     END,
     Size,
     from_front,
+    plus,
     product,
     size_of,
     sizes_of,
@@ -131,11 +132,21 @@ def slice_axis(
     c: Coreai, x: Value, axis: int, start: Size, end: Size, step: Size = 1, *, result_type: Any = None
 ) -> Value:
     """`x[..., start:end:step, ...]` along one axis."""
-    starts: list[Size] = [0] * x.rank
-    ends: list[Size] = [END] * x.rank
-    steps: list[Size] = [1] * x.rank
+    return c.slice_(x, *_bounds(x.rank, axis, start, end, step), result_type=result_type)
+
+
+def update_axis(c: Coreai, x: Value, axis: int, start: Size, end: Size, values: Value, step: Size = 1) -> Value:
+    """`x` with `x[..., start:end:step, ...]` along one axis replaced."""
+    return c.slice_update(x, *_bounds(x.rank, axis, start, end, step), values)
+
+
+def _bounds(rank: int, axis: int, start: Size, end: Size, step: Size) -> tuple[list[Size], list[Size], list[Size]]:
+    """The starts, ends and steps of a slice that keeps all axes but one."""
+    starts: list[Size] = [0] * rank
+    ends: list[Size] = [END] * rank
+    steps: list[Size] = [1] * rank
     starts[axis], ends[axis], steps[axis] = start, end, step
-    return c.slice_(x, starts, ends, steps, result_type=result_type)
+    return starts, ends, steps
 
 
 @lowering("aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
@@ -153,7 +164,7 @@ def position_bounds(c: Coreai, x: Value, axis: int, position: Size) -> tuple[Siz
     if isinstance(position, int) and position >= 0:
         return position, position + 1
     start = from_front(c, position, size_of(c, x, axis))
-    return start, start + 1 if isinstance(start, int) else c.broadcasting_add(start, 1)
+    return start, plus(c, start, 1)
 
 
 @lowering("aten.flip", examples=[example("2x3x4xf32", [0, -1]), example("2x3xf32", []), example("f32", [0])])
@@ -200,20 +211,24 @@ def constant_pad_nd(op: OpView, c: Coreai) -> Value:
     "negative padding cuts"
     x = op["self"]
     value = c.constant(exact_fill(op.value, x.element_type), x.element_type)
-    before, after = [0] * x.rank, [0] * x.rank
-    for index in range(len(op.pad) // 2):
-        axis = x.rank - 1 - index
-        before[axis], after[axis] = op.pad[2 * index], op.pad[2 * index + 1]
-        first, last = (_negative_part(c, amount) for amount in (before[axis], after[axis]))
+    amounts = padding_of_axes(op.pad, x.rank)
+    for axis in reversed(range(x.rank)):
+        first, last = (_negative_part(c, amount) for amount in amounts[2 * axis : 2 * axis + 2])
         if isinstance(first, Value) or isinstance(last, Value):
             size = c.cast(size_of(c, x, axis), "si32")
             x = slice_axis(c, x, axis, first, c.broadcasting_sub(size, last))
         elif first or last:
             x = slice_axis(c, x, axis, first, cut_end(x.shape[axis], last))
-    padding = [_positive_part(c, amount) for pair in zip(before, after, strict=True) for amount in pair]
+    padding = [_positive_part(c, amount) for amount in amounts]
     if all(amount == 0 for amount in padding):
         return x
     return c.pad(x, padding, value, padding_mode="constant")
+
+
+def padding_of_axes(padding: Sequence[Any], rank: int) -> list[Any]:
+    """The amounts before and after each axis, from the first axis on; PyTorch's start at the last one."""
+    pairs = [padding[index : index + 2] for index in range(0, len(padding), 2)]
+    return [0] * (2 * rank - len(padding)) + [amount for pair in reversed(pairs) for amount in pair]
 
 
 def _positive_part(c: Coreai, amount: Size) -> Size:

@@ -6,8 +6,8 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
-from patterns_catalog.lowering.shapes import clamped, expanded, position_bounds
-from patterns_catalog.sizes import END, Size, sizes_of
+from patterns_catalog.lowering.shapes import clamped, expanded, position_bounds, update_axis
+from patterns_catalog.sizes import END, sizes_of
 
 
 @lowering("aten.copy", examples=[example("2x3xf32", "3xf32"), example("2x3xf32", "2x3xsi64")])
@@ -35,16 +35,7 @@ def slice_scatter(op: OpView, c: Coreai) -> Value:
             return x
     else:
         start, end, step = (clamped(bound, missing) for bound, missing in zip(bounds, (0, END, 1), strict=True))
-    return _updated(c, x, dim, (start, end, step), source)
-
-
-def _updated(c: Coreai, x: Value, dim: int, bounds: tuple[Size, Size, Size], source: Value) -> Value:
-    """`x` with a slice of one dimension replaced."""
-    starts: list[Size] = [0] * x.rank
-    ends: list[Size] = [END] * x.rank
-    steps: list[Size] = [1] * x.rank
-    starts[dim], ends[dim], steps[dim] = bounds
-    return c.slice_update(x, starts, ends, steps, source)
+    return update_axis(c, x, dim, start, end, source, step)
 
 
 @lowering("aten.select_scatter", examples=[
@@ -55,7 +46,7 @@ def select_scatter(op: OpView, c: Coreai) -> Value:
     x = op["self"]
     dim = op.dim % x.rank
     bounds = position_bounds(c, x, dim, op["index"])
-    return _updated(c, x, dim, (*bounds, 1), c.expand_dims(convert(c, op.src, x.element_type), [dim]))
+    return update_axis(c, x, dim, *bounds, c.expand_dims(convert(c, op.src, x.element_type), [dim]))
 
 
 @lowering("aten.repeat", examples=[example("2x3xf32", [2, 1, 3]), example("3xf32", [4]), example("f32", [2, 2])])

@@ -8,7 +8,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.indexing import take
-from patterns_catalog.sizes import Size, positions, size_of, sizes_of
+from patterns_catalog.sizes import Size, plus, positions, size_of, sizes_of
 
 
 def _places(c: Coreai, count: Size, step: int, start: int = 0) -> Value | np.ndarray:
@@ -59,7 +59,7 @@ def diagonal(op: OpView, c: Coreai) -> Value:
     first, second = op.dim1 % x.rank, op.dim2 % x.rank
     op.expect(isinstance(offset, int), "diagonal needs a static offset; export with fixed sizes")
     below, right = max(-offset, 0), max(offset, 0)
-    lengths = [_less(c, size_of(c, x, first), below), _less(c, size_of(c, x, second), right)]
+    lengths = [plus(c, size_of(c, x, first), -below), plus(c, size_of(c, x, second), -right)]
     numbers = [length for length in lengths if isinstance(length, int)]
     count: Size = min(numbers) if len(numbers) == 2 else c.broadcasting_minimum(*lengths)
     columns = [_places(c, count, 1, start) for start in (below, right)]
@@ -68,7 +68,3 @@ def diagonal(op: OpView, c: Coreai) -> Value:
     others = [axis for axis in range(x.rank) if axis not in (first, second)]
     taken = c.gather_nd(c.transpose(x, [first, second, *others]), index)
     return c.transpose(taken, [*range(1, taken.rank), 0]) if others else taken
-
-
-def _less(c: Coreai, size: Size, amount: int) -> Size:
-    return size - amount if isinstance(size, int) else c.broadcasting_sub(size, amount)
