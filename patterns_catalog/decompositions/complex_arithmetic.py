@@ -14,6 +14,7 @@ from patterns_catalog.decompositions.complex_parts import (
     Number,
     complex_function,
     function_of_parts,
+    function_of_truth,
     joined,
     nonzero,
     parts,
@@ -173,20 +174,9 @@ isinf = _test("isinf", "an infinity in either part", lambda x: x.abs() == torch.
 isfinite = _test("isfinite", "both parts finite", lambda x: x.abs() < torch.inf, torch.bitwise_and)
 
 
-def _logic(name: str, *examples: Any) -> Rule:
-    overload = getattr(torch, name)
-
-    @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=examples, of_complex=True)
-    def logic(self: Tensor, *other: Tensor) -> Tensor:
-        "of what is not zero"
-        return overload(nonzero(self), *map(nonzero, other))
-
-    return logic
-
-
 LOGIC = [
-    _logic("logical_not", example(_Z)),
-    *(_logic(name, _PAIR) for name in ("logical_and", "logical_or", "logical_xor")),
+    function_of_truth("logical_not", example(_Z)),
+    *(function_of_truth(name, _PAIR) for name in ("logical_and", "logical_or", "logical_xor")),
 ]
 
 

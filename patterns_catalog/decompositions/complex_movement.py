@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.ir.evaluate.eager import overload_of
 from patcomp.patterns import Example, Rejected, Rule, decomposition, example
 from patcomp.pytorch import pytree, schema_of_overload
 from patterns_catalog.decompositions.complex_parts import parts
@@ -33,8 +34,7 @@ def _part(value: Any, index: int, *, is_value: bool) -> Any:
 
 def _moved(name: str, *examples: Example, values: tuple[str, ...] = ()) -> Rule:
     """The same op on both parts. Of the arguments named in `values`, real ones count as complex."""
-    packet, _, overload_name = name.partition(".")
-    overload = getattr(getattr(torch.ops.aten, packet), overload_name or "default")
+    overload = overload_of(f"aten.{name}")
     names = [argument.name for argument in schema_of_overload(overload).arguments]
 
     @decomposition(f"aten.{name}", name=f"decompose complex {name}", examples=examples, of_complex=True)

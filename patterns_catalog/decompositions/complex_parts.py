@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from patcomp.ir.evaluate.eager import overload_of
 from patcomp.patterns import Example, Rule, decomposition, example
 
 Number = bool | int | float | complex
@@ -82,3 +84,14 @@ def function_of_parts(
         return torch.complex(*function(torch.real(z), torch.imag(z)))
 
     return complex_function(name, formula, of_parts, *examples)
+
+
+def function_of_truth(name: str, *examples: Example) -> Rule:
+    """The decomposition of an op by the same op on bools, which are true for numbers that are not zero."""
+    overload = overload_of(f"aten.{name}")
+
+    def of_truth(*arguments: Any, **options: Any) -> Tensor:
+        made: Tensor = overload(*(nonzero(x) if isinstance(x, Tensor) else x for x in arguments), **options)
+        return made
+
+    return complex_function(name, "of what is not zero", of_truth, *examples)

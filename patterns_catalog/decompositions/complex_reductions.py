@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from patcomp.patterns import Rule, decomposition, example
-from patterns_catalog.decompositions.complex_parts import nonzero
+from patterns_catalog.decompositions.complex_parts import function_of_truth
 
 _Z = "3x5xcomplex<f32>"
 
 
-def _counted(name: str, *arguments: Any) -> Rule:
-    packet, _, overload_name = name.partition(".")
-    overload = getattr(getattr(torch.ops.aten, packet), overload_name or "default")
-
-    @decomposition(
-        f"aten.{name}", name=f"decompose complex {name}", examples=[example(_Z, *arguments)], of_complex=True
-    )
-    def counted(self: Tensor, *rest: Any, **options: Any) -> Tensor:
-        "of what is not zero"
-        return overload(nonzero(self), *rest, **options)
-
-    return counted
-
-
 COUNTED = [
-    _counted("any"), _counted("any.dim", 1), _counted("any.dims", [0, 1]),
-    _counted("all"), _counted("all.dim", 1), _counted("all.dims", [0, 1]),
-    _counted("count_nonzero"), _counted("count_nonzero.dim_IntList", [1]), _counted("nonzero"),
+    function_of_truth("any", example(_Z)), function_of_truth("any.dim", example(_Z, 1)),
+    function_of_truth("any.dims", example(_Z, [0, 1])),
+    function_of_truth("all", example(_Z)), function_of_truth("all.dim", example(_Z, 1)),
+    function_of_truth("all.dims", example(_Z, [0, 1])),
+    function_of_truth("count_nonzero", example(_Z)), function_of_truth("count_nonzero.dim_IntList", example(_Z, [1])),
+    function_of_truth("nonzero", example(_Z)),
 ]  # fmt: skip
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.ir.evaluate.eager import overload_of
 from patcomp.patterns import Rejected, Rule, decomposition, example
 from patcomp.pytorch import pytree
 
 
 def _copy(name: str, *arguments: Any) -> Rule:
-    packet, *overload = name.split(".")
-    view = getattr(getattr(torch.ops.aten, packet.removesuffix("_copy")), overload[0] if overload else "default")
+    view = overload_of(f"aten.{name.replace('_copy', '')}")
 
     @decomposition(f"aten.{name}", name=f"decompose {name}", examples=[example(*arguments)])
     def function(*args: Any, **kwargs: Any) -> Any:

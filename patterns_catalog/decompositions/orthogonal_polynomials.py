@@ -39,22 +39,6 @@ def _recurrence(
     return result
 
 
-def _hermite_h(k: int, last: Tensor, before: Tensor, x: Tensor) -> Tensor:
-    return 2.0 * x * last - 2.0 * (k - 1) * before
-
-
-def _hermite_he(k: int, last: Tensor, before: Tensor, x: Tensor) -> Tensor:
-    return x * last - float(k - 1) * before
-
-
-def _laguerre(k: int, last: Tensor, before: Tensor, x: Tensor) -> Tensor:
-    return ((2.0 * k - 1.0 - x) * last - float(k - 1) * before) / float(k)
-
-
-def _legendre(k: int, last: Tensor, before: Tensor, x: Tensor) -> Tensor:
-    return ((2.0 * k - 1.0) * x * last - float(k - 1) * before) / float(k)
-
-
 def _chebyshev_form(kind: str, x: Tensor, degree: Tensor) -> Tensor:
     """Ratios of circular functions of n acos(x), or of hyperbolic ones of n acosh(x) beyond 1, the sign by symmetry.
 
@@ -91,15 +75,6 @@ def _chebyshev(kind: str, x: Tensor, degree: Tensor) -> Tensor:
     first = {"t": x, "u": 2.0 * x, "v": 2.0 * x - 1.0, "w": 2.0 * x + 1.0}[kind]
     low = _recurrence(x, degree, _CLOSED_FORM, first, lambda _, last, before: 2.0 * x * last - before)
     return torch.where(degree <= float(_CLOSED_FORM), low, _chebyshev_form(kind, x, degree))
-
-
-def _by_recurrence(
-    first: Callable[[Tensor], Tensor], following: Callable[[int, Tensor, Tensor, Tensor], Tensor]
-) -> Callable[[Tensor, Tensor, int], Tensor]:
-    def evaluate(x: Tensor, degree: Tensor, most: int) -> Tensor:
-        return _recurrence(x, degree, most, first(x), lambda k, last, before: following(k, last, before, x))
-
-    return evaluate
 
 
 _LEFT_OPEN = {
@@ -149,23 +124,30 @@ def _chebyshev_family(kind: str, *, shifted: bool) -> Rule:
 chebyshev_t, chebyshev_u, chebyshev_v, chebyshev_w = (_chebyshev_family(kind, shifted=False) for kind in "tuvw")
 shifted_t, shifted_u, shifted_v, shifted_w = (_chebyshev_family(kind, shifted=True) for kind in "tuvw")
 
-hermite_h = _family(
-    "hermite_polynomial_h",
-    f"Hermite's of physics, H[n] = 2 x H[n - 1] - 2 (n - 1) H[n - 2] up to n = {LARGEST}, NaN beyond",
-    _by_recurrence(lambda x: 2.0 * x, _hermite_h),
-)
-hermite_he = _family(
-    "hermite_polynomial_he",
-    f"Hermite's of probability, H[n] = x H[n - 1] - (n - 1) H[n - 2] up to n = {LARGEST}, NaN beyond",
-    _by_recurrence(lambda x: x, _hermite_he),
-)
-laguerre = _family(
-    "laguerre_polynomial_l",
-    f"Laguerre's, n L[n] = (2 n - 1 - x) L[n - 1] - (n - 1) L[n - 2] up to n = {LARGEST}, NaN beyond",
-    _by_recurrence(lambda x: 1.0 - x, _laguerre),
-)
-legendre = _family(
-    "legendre_polynomial_p",
-    f"Legendre's, n P[n] = (2 n - 1) x P[n - 1] - (n - 1) P[n - 2] up to n = {LARGEST}, NaN beyond",
-    _by_recurrence(lambda x: x, _legendre),
-)
+
+def _recurrent_family(
+    name: str, sentence: str, first: Callable[[Tensor], Tensor],
+    following: Callable[[Tensor, int, Tensor, Tensor], Tensor],
+) -> Rule:  # fmt: skip
+    def evaluate(x: Tensor, degree: Tensor, most: int) -> Tensor:
+        return _recurrence(x, degree, most, first(x), lambda k, last, before: following(x, k, last, before))
+
+    return _family(name, f"{sentence} up to n = {LARGEST}, NaN beyond", evaluate)
+
+
+hermite_h = _recurrent_family(
+    "hermite_polynomial_h", "Hermite's of physics, H[n] = 2 x H[n - 1] - 2 (n - 1) H[n - 2]",
+    lambda x: 2.0 * x, lambda x, k, last, before: 2.0 * x * last - 2.0 * (k - 1) * before,
+)  # fmt: skip
+hermite_he = _recurrent_family(
+    "hermite_polynomial_he", "Hermite's of probability, H[n] = x H[n - 1] - (n - 1) H[n - 2]",
+    lambda x: x, lambda x, k, last, before: x * last - float(k - 1) * before,
+)  # fmt: skip
+laguerre = _recurrent_family(
+    "laguerre_polynomial_l", "Laguerre's, n L[n] = (2 n - 1 - x) L[n - 1] - (n - 1) L[n - 2]",
+    lambda x: 1.0 - x, lambda x, k, last, before: ((2.0 * k - 1.0 - x) * last - float(k - 1) * before) / float(k),
+)  # fmt: skip
+legendre = _recurrent_family(
+    "legendre_polynomial_p", "Legendre's, n P[n] = (2 n - 1) x P[n - 1] - (n - 1) P[n - 2]",
+    lambda x: x, lambda x, k, last, before: ((2.0 * k - 1.0) * x * last - float(k - 1) * before) / float(k),
+)  # fmt: skip

@@ -6,7 +6,6 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.composites.normalization import FOLDED, compute_type
-from patterns_catalog.sizes import size_of
 
 
 @lowering("aten.instance_norm", name="instance_norm by given statistics", unspecified=FOLDED, examples=[
@@ -20,14 +19,40 @@ def instance_norm(op: OpView, c: Coreai) -> Value:
     op.expect(mean is not None and variance is not None, "instance norm without use_input_stats needs statistics")
     op.expect(x.rank > 2, "an instance norm needs an input of rank 3 or more")
     wide = c.cast(x, compute_type(x))
+    deviation = c.rsqrt(c.broadcasting_add(_per_channel(c, variance, wide), op.eps))
+    made = c.broadcasting_mul(c.broadcasting_sub(wide, _per_channel(c, mean, wide)), deviation)
+    return c.cast(_affine(c, made, op.weight, op.bias), x.element_type)
 
-    def per_channel(value: Value) -> Value:
-        return c.reshape(c.cast(value, wide.element_type), [size_of(c, value, 0), *([1] * (x.rank - 2))])
 
-    deviation = c.rsqrt(c.broadcasting_add(per_channel(variance), op.eps))
-    made = c.broadcasting_mul(c.broadcasting_sub(wide, per_channel(mean)), deviation)
-    if op.weight is not None:
-        made = c.broadcasting_mul(made, per_channel(op.weight))
-    if op.bias is not None:
-        made = c.broadcasting_add(made, per_channel(op.bias))
-    return c.cast(made, x.element_type)
+@lowering("aten._native_batch_norm_legit.no_stats", examples=[
+    example("2x3x4x5xf32", "3xf32", "3xf32", True, 0.1, 1e-5), example("4x3xf32", None, None, True, 0.1, 1e-3),
+    example("2x3x4xf32", "3xf32", None, True, 0.1, 1e-5),
+])  # fmt: skip
+def batch_norm_of_batch(op: OpView, c: Coreai) -> list[Value]:
+    "(x - mean) * rsqrt(var + eps) * weight + bias for each channel, the batch's mean, and rsqrt(var + eps)"
+    op.ignore("momentum", because="there are no running statistics to update")
+    op.expect(op.training, "a batch norm outside of training needs running statistics")
+    x = op.input
+    op.expect(x.rank > 1, "a batch norm needs an input of rank 2 or more")
+    wide = c.cast(x, compute_type(x))
+    axes = [0, *range(2, x.rank)]
+    mean = c.reduce_mean(wide, axes)
+    centered = c.broadcasting_sub(wide, mean)
+    variance = c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
+    deviation = c.rsqrt(c.broadcasting_add(variance, op.eps))
+    made = _affine(c, c.broadcasting_mul(centered, deviation), op.weight, op.bias)
+    results = made, c.shrink_dims(mean, axes), c.shrink_dims(deviation, axes)
+    return [c.cast(value, result.element_type) for value, result in zip(results, op.results, strict=True)]
+
+
+def _affine(c: Coreai, x: Value, weight: Value | None, bias: Value | None) -> Value:
+    """x * weight + bias for each channel."""
+    if weight is not None:
+        x = c.broadcasting_mul(x, _per_channel(c, weight, x))
+    return x if bias is None else c.broadcasting_add(x, _per_channel(c, bias, x))
+
+
+def _per_channel(c: Coreai, value: Value, x: Value) -> Value:
+    """A value for each channel in the element type of `x`, shaped to broadcast with it."""
+    channels = -1 if value.shape[0] is None else value.shape[0]
+    return c.reshape(c.cast(value, x.element_type), [channels, *([1] * (x.rank - 2))])

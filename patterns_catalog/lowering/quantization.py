@@ -39,19 +39,15 @@ class _Parameters:
     def __init__(
         self, c: Coreai, x: Value, scale: Value | float, zero_point: Value | int | None, axis: int | None = None
     ):
-        self.c, self.x = c, x
-        self.axis = None if axis is None else axis % x.rank
-        self.scale = self._value(
-            scale, scale.element_type if isinstance(scale, Value) and scale.dtype != "f64" else "f32"
-        )
+        self.c, self.x, self.axis = c, x, None if axis is None else axis % x.rank
+        element = scale.element_type if isinstance(scale, Value) and scale.dtype != "f64" else "f32"
+        self.scale = self._value(scale, element)
         self.zero_point = 0 if zero_point is None else zero_point
 
     def _value(self, value: Value | float, element: str | Attribute) -> Value:
         if not isinstance(value, Value):
-            constant: Value = self.c.constant(value, element)
-            return constant
+            return self.c.constant(value, element)
         value = self.c.cast(value, element)
-        assert isinstance(value, Value)
         return self.c.reshape(value, []) if self.axis is None and value.rank else value
 
     def _spread(self, value: Value) -> Value:

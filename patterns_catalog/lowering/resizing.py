@@ -44,7 +44,7 @@ def upsample_nearest(op: OpView, c: Coreai) -> Value:
                 x = _repeat(c, x, axis, int(factor))
                 continue
             outputs = c.broadcasting_add(c.cast(positions(c, after), "f32"), offset)
-            down = c.cast(c.broadcasting_mul(outputs, _number(scale)), "si32")
+            down = c.cast(c.broadcasting_mul(outputs, scale if isinstance(scale, Value) else float(scale)), "si32")
             x = take(c, x, axis, c.broadcasting_minimum(down, plus(c, before, -1)))
             continue
         source = np.floor((np.arange(after, dtype=np.float32) + np.float32(offset)) * scale)
@@ -103,17 +103,9 @@ def _corner_scale(c: Coreai, before: Size, after: Size) -> float | Value:
     """How many pixels of the output make one of the input where the corners fall together."""
     if isinstance(before, int) and isinstance(after, int):
         return (after - 1) / (before - 1) if min(before, after) > 1 else 1.0
-    many = c.broadcasting_greater(c.broadcasting_minimum(_lifted(c, before), after), 1)
+    many = c.broadcasting_greater(c.broadcasting_minimum(before, after), 1)
     distances = (c.cast(plus(c, size, -1), "f32") for size in (after, before))
     return c.broadcasting_where(many, c.broadcasting_divide(*distances), 1.0)
-
-
-def _lifted(c: Coreai, size: Size) -> Value:
-    return size if isinstance(size, Value) else c.constant(size)
-
-
-def _number(scale: Any) -> Any:
-    return scale if isinstance(scale, Value) else float(scale)
 
 
 def _vector(c: Coreai, numbers: Sequence[Any]) -> Value:
@@ -197,7 +189,8 @@ def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[
         after: Size = known if known is not None else size if size is not None else _scaled(c, before, factor)
         corners = "align_corners" in op.arguments and op.align_corners
         if isinstance(before, Value) or isinstance(after, Value):
-            scale = np.float32(1.0 / factor) if factor else _quotient(c, before, after)
+            sizes = (c.cast(size, "f32") for size in (before, after))
+            scale = np.float32(1.0 / factor) if factor else c.broadcasting_divide(*sizes)
         elif corners:
             scale = np.float32(before - 1) / np.float32(after - 1) if after > 1 else np.float32(0)
         else:
@@ -213,10 +206,6 @@ def _scaled(c: Coreai, size: Size, factor: float) -> Size:
         raise Rejected(f"a resize of a dynamic size by {factor} is not supported; use a simple fraction")
     whole = product(c, [size, numerator])
     return whole if denominator == 1 else c.broadcasting_floor_divide(whole, denominator)
-
-
-def _quotient(c: Coreai, before: Size, after: Size) -> Value:
-    return c.broadcasting_divide(*(c.cast(size, "f32") for size in (before, after)))
 
 
 def _cubic(distances: np.ndarray, a: float) -> np.ndarray:

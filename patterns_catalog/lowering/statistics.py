@@ -1,4 +1,4 @@
-"""Variances, and batch norms with statistics of their own."""
+"""Variances."""
 
 from __future__ import annotations
 
@@ -38,29 +38,3 @@ def variance(op: OpView, c: Coreai) -> Value:
         degrees = c.broadcasting_maximum(corrected, 0.0)
     total = reduce(c, c.reduce_sum, square, op.dim, op.keepdim, of_nothing=math.nan)
     return c.cast(c.broadcasting_divide(total, degrees), x.element_type)
-
-
-@lowering("aten._native_batch_norm_legit.no_stats", examples=[
-    example("2x3x4x5xf32", "3xf32", "3xf32", True, 0.1, 1e-5), example("4x3xf32", None, None, True, 0.1, 1e-3),
-    example("2x3x4xf32", "3xf32", None, True, 0.1, 1e-5),
-])  # fmt: skip
-def batch_norm_of_batch(op: OpView, c: Coreai) -> list[Value]:
-    "(x - mean) * rsqrt(var + eps) * weight + bias for each channel, the batch's mean, and rsqrt(var + eps)"
-    op.ignore("momentum", because="there are no running statistics to update")
-    op.expect(op.training, "a batch norm outside of training needs running statistics")
-    x = op.input
-    op.expect(x.rank > 1, "a batch norm needs an input of rank 2 or more")
-    wide = c.cast(x, compute_type(x))
-    element, axes = wide.element_type, [0, *range(2, x.rank)]
-    column = [-1 if x.shape[1] is None else x.shape[1], *([1] * (x.rank - 2))]
-    mean = c.reduce_mean(wide, axes)
-    centered = c.broadcasting_sub(wide, mean)
-    variance = c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
-    deviation = c.rsqrt(c.broadcasting_add(variance, op.eps))
-    made = c.broadcasting_mul(centered, deviation)
-    if op.weight is not None:
-        made = c.broadcasting_mul(made, c.reshape(c.cast(op.weight, element), column))
-    if op.bias is not None:
-        made = c.broadcasting_add(made, c.reshape(c.cast(op.bias, element), column))
-    results = made, c.shrink_dims(mean, axes), c.shrink_dims(deviation, axes)
-    return [c.cast(value, result.element_type) for value, result in zip(results, op.results, strict=True)]
