@@ -8,26 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from patcomp.authoring import Aten
-from patcomp.ir.aten import AtenOp
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import OpView, example, normalization, op_rule
+from patterns_catalog.views import made_by
 
 _PARTS = ("real", "imag")
 
 
-def _maker(x: Value, name: str) -> AtenOp | None:
-    """The op of a name that made a value."""
-    owner = x.ssa.owner
-    return owner if isinstance(owner, AtenOp) and owner.name == name else None
-
-
 def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
     """The real (0) or imaginary (1) part of a complex value."""
-    made = _maker(z, "aten.complex")
+    made = made_by(z, "complex")
     if made is None:
         return aten.build(f"aten.{_PARTS[index]}", result, self=z)
-    part: Value = made.arguments_by_name()[_PARTS[index]]
+    part: Value = made[_PARTS[index]]
     if part.type == result:
         return part
     return aten.expand(result, part, size=list(result.shape))  # complex(x, y) broadcasts
@@ -43,10 +37,10 @@ def _second_column(torch: Any, x: Any, y: Any) -> Any:
 def selected_part(op: OpView, aten: Aten) -> Value | None:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
     pairs = op["self"]
-    viewed = _maker(pairs, "aten.view_as_real")
+    viewed = made_by(pairs, "view_as_real")
     if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
         return None
-    return _part(aten, viewed.arguments_by_name()["self"], op.index % 2, op.result)
+    return _part(aten, viewed["self"], op.index % 2, op.result)
 
 
 @normalization("aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])
@@ -55,7 +49,5 @@ def view_as_real(op: OpView, aten: Aten) -> Value:
     z = op["self"]
     element = op.result.element_type
     parts = [_part(aten, z, index, ValueType(tensor(z.shape, element))) for index in (0, 1)]
-    columns = [
-        aten.unsqueeze(tensor((*z.shape, 1), element), part, dim=z.rank) for part in parts
-    ]  # fmt: skip
+    columns = [aten.unsqueeze(tensor((*z.shape, 1), element), part, dim=z.rank) for part in parts]
     return aten.cat(op.result, columns, dim=z.rank)

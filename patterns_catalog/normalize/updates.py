@@ -10,8 +10,6 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.views import made_by, without_views
 
-_END = 2**63 - 1
-
 
 def _position(mask: Value) -> tuple[int, Value] | None:
     """The axis, counted from the end, along which a mask is true at one position only, and this position.

@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the convolution before it. Only for who asks:
+"""Batch normalisation folded into the convolution before it. The rule applies only if a user asks for it:
 
     from patterns_catalog.optional import convolution
     program = TorchConverter(catalog=[convolution]).add_exported_program(exported).to_coreai()
@@ -9,17 +9,15 @@ its numbers differ in rounding. The rule runs in the recover stage, while the ba
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from patcomp.authoring import Coreai, aten
-from patcomp.ir.aten import AtenOp
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
+from patterns_catalog.sizes import unread
+from patterns_catalog.views import made_by
 
 
 @op_rule(
@@ -28,14 +26,13 @@ from patcomp.patterns import OpView, example, op_rule
 )  # fmt: skip
 def fold_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     "(x * w + b - mean) / sqrt(variance + eps) * gamma + beta is x * (w s) + (b - mean) s + beta, s = gamma / sqrt(...)"
-    op.expect(not op.used(1) and not op.used(2), "the saved statistics of batch norm")
+    op.expect(not op.used(1) and not op.used(2), "the saved statistics are used; export the model in eval mode")
     op.ignore("momentum", because="it only concerns training")
-    producer = op.input.ssa.owner
-    op.expect(isinstance(producer, Operation) and producer.name == "aten.convolution", "no convolution comes before")
-    assert isinstance(producer, AtenOp)
+    given = made_by(op.input, "convolution")
+    if given is None:
+        op.reject("the input of batch norm is not the result of a convolution")
     op.expect(len(list(op.input.ssa.uses)) == 1, "the convolution is also used elsewhere")
-    given: dict[str, Any] = dict(producer.arguments_by_name())
-    op.expect(not given["transposed"], "a transposed convolution, whose weights have the channels elsewhere")
+    op.expect(not given["transposed"], "a transposed convolution has its output channels on another axis")
     weight = _values(op, given["weight"], None)
     channels = weight.shape[0]
     mean = _values(op, op.running_mean, None)
@@ -44,8 +41,7 @@ def fold_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     folded = weight * factor.reshape(-1, *([1] * (weight.ndim - 1)))
     given["weight"], given["bias"] = (c.constant(values.astype(np.float32)) for values in (folded, shift))
     result = aten.convolution(op.result, **given)
-    unused = [c.broadcast_to(c.constant(0, t.element_type), list(t.static_shape)) for t in op.results[1:]]
-    return [result, *unused]
+    return [result, *(unread(c, type_) for type_ in op.results[1:])]
 
 
 def _values(op: OpView, value: Value | None, default: np.ndarray | None) -> np.ndarray:
@@ -54,6 +50,6 @@ def _values(op: OpView, value: Value | None, default: np.ndarray | None) -> np.n
         assert default is not None
         return default
     values = constant_values(value.ssa, Builder.current().blobs)
-    op.expect(values is not None and value.dtype == "f32", "weights that are computed, or of another type than float32")
-    assert values is not None
+    if values is None or value.dtype != "f32":
+        op.reject("the weights must be float32 constants")
     return values.astype(np.float64)
