@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,8 +17,15 @@ _LEFT = ("aten.__lshift__.Tensor", "aten.__lshift__.Scalar", "aten.bitwise_left_
 _RIGHT = tuple(name.replace("lshift", "rshift").replace("left", "right") for name in _LEFT)
 
 
-def _width(x: Tensor) -> int:
-    return torch.iinfo(x.dtype).bits
+def _shifted(x: Tensor, count: Tensor, by_power: Callable[[Tensor, int], Tensor], beyond: Tensor | int) -> Tensor:
+    """`x` shifted for each bit of `count`, and `beyond` if that is negative or reaches the width."""
+    width = torch.iinfo(x.dtype).bits
+    for bit in range((width - 1).bit_length()):
+        shifted = x
+        for power in _powers(bit):
+            shifted = by_power(shifted, power)
+        x = torch.where(count & (1 << bit) != 0, shifted, x)
+    return torch.where((count < 0) | (count >= width), beyond, x)
 
 
 def _powers(bit: int) -> list[int]:
@@ -30,13 +39,7 @@ def _powers(bit: int) -> list[int]:
 ])  # fmt: skip
 def left_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     "x * 2^n, n taken bit by bit; 0 where n is negative or beyond the width"
-    x, count = in_one_type(self, other)
-    for bit in range((_width(x) - 1).bit_length()):
-        shifted = x
-        for power in _powers(bit):
-            shifted = shifted * power
-        x = torch.where(count & (1 << bit) != 0, shifted, x)
-    return torch.where((count < 0) | (count >= _width(x)), 0, x)
+    return _shifted(*in_one_type(self, other), torch.mul, 0)
 
 
 @decomposition(*_RIGHT, examples=[
@@ -46,13 +49,7 @@ def left_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
 def right_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     "x / 2^n rounded down, n taken bit by bit; the sign alone where n is negative or beyond the width"
     x, count = in_one_type(self, other)
-    sign = (x < 0).to(x.dtype) * -1
-    for bit in range((_width(x) - 1).bit_length()):
-        shifted = x
-        for power in _powers(bit):
-            shifted = shifted.div(power, rounding_mode="floor")
-        x = torch.where(count & (1 << bit) != 0, shifted, x)
-    return torch.where((count < 0) | (count >= _width(x)), sign, x)
+    return _shifted(x, count, partial(torch.div, rounding_mode="floor"), (x < 0).to(x.dtype) * -1)
 
 
 @decomposition("aten.lcm", examples=[example("2x9xsi32", "9xsi32")])

@@ -11,6 +11,7 @@ so that constants stay small. What is left undivided, a prime factor, is limited
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -97,17 +98,11 @@ _UNCHECKED = dict.fromkeys(
 _UNCHECKED["infinities and zeros"] = "the order of sums decides what infinities of either sign give"
 
 
-def _scale(normalization: int, count: int) -> float:
-    """The factor of a normalization mode: none, by the root of the number of points, by the number."""
-    return (1.0, 1 / math.sqrt(count), 1 / count)[normalization]
-
-
-def _scaled(x: Tensor, scale: float) -> Tensor:
+def _normalized(x: Tensor, normalization: int, sizes: Iterable[int]) -> Tensor:
+    """`x` divided by nothing, by the root of the number of points or by that number, as the mode says."""
+    count = math.prod(sizes)
+    scale = (1.0, 1 / math.sqrt(count), 1 / count)[normalization]
     return x if scale == 1 else x * scale
-
-
-def _count(sizes: list[int]) -> int:
-    return math.prod(sizes)
 
 
 @decomposition("aten._fft_c2c", unspecified=_UNCHECKED, examples=[
@@ -119,8 +114,8 @@ def fft_of_complex(self: Tensor, dim: list[int], normalization: int, forward: bo
     pair = torch.real(self), torch.imag(self)
     for axis in dim:
         pair = _along(pair, axis, -1 if forward else 1)
-    scale = _scale(normalization, _count([self.shape[axis] for axis in dim]))
-    return torch.complex(_scaled(pair[0], scale), _scaled(pair[1], scale))
+    sizes = [self.shape[axis] for axis in dim]
+    return torch.complex(*(_normalized(part, normalization, sizes) for part in pair))
 
 
 @decomposition("aten._fft_r2c", unspecified=_UNCHECKED, examples=[
@@ -141,8 +136,8 @@ def fft_of_real(self: Tensor, dim: list[int], normalization: int, onesided: bool
     pair = pair[0].movedim(-1, last), pair[1].movedim(-1, last)
     for axis in reversed(others):
         pair = _along(pair, axis, -1)
-    scale = _scale(normalization, _count([self.shape[axis] for axis in dim]))
-    return torch.complex(_scaled(pair[0], scale), _scaled(pair[1], scale))
+    sizes = [self.shape[axis] for axis in dim]
+    return torch.complex(*(_normalized(part, normalization, sizes) for part in pair))
 
 
 @decomposition("aten._fft_c2r", unspecified=_UNCHECKED, examples=[
@@ -158,8 +153,7 @@ def fft_to_real(self: Tensor, dim: list[int], normalization: int, last_dim_size:
     size, kept = last_dim_size, last_dim_size // 2 + 1
     real, imag = (part.movedim(last, -1)[..., :kept] for part in pair)
     made = _signal(real, imag, size) if _fits(size) else _long_signal(real, imag, size)
-    scale = _scale(normalization, _count([size, *(self.shape[axis] for axis in others)]))
-    return _scaled(made.movedim(-1, last), scale)
+    return _normalized(made.movedim(-1, last), normalization, [size, *(self.shape[axis] for axis in others)])
 
 
 def _signal(real: Tensor, imag: Tensor, size: int) -> Tensor:

@@ -20,13 +20,13 @@ NOT_FINITE = dict.fromkeys(("infinities and zeros", "NaN"), "LAPACK's pivots and
 LARGEST = 32
 
 
-def check_size(*matrices: Tensor) -> None:
-    """Refuses what would be written out in too many ops.
+def check_size(matrix: Tensor) -> None:
+    """Refuse a matrix that would need too many unrolled steps.
 
     Raises:
-        Rejected: a matrix has more than `LARGEST` columns and rows.
+        Rejected: the matrix has more than `LARGEST` rows and columns.
     """
-    size = max(min(matrix.shape[-2:]) for matrix in matrices)
+    size = min(matrix.shape[-2:])
     if size > LARGEST:
         raise Rejected(f"the algorithm is unrolled, so a matrix of size {size} is too large; the limit is {LARGEST}")
 

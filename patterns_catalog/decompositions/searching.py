@@ -75,21 +75,16 @@ def _range_of(x: Tensor, given: Sequence[float] | None) -> tuple[Tensor, Tensor]
     return lowest - apart, highest + apart
 
 
-def _counts(position: Tensor, inside: Tensor, bins: int, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """How many elements, or how much weight, each bin has."""
-    amount = inside.to(torch.float32)
-    if weight is not None:
-        amount = torch.where(inside, weight.to(torch.float32), 0.0)
-    return torch.zeros(bins, device=position.device).scatter_add(0, position, amount).to(dtype)
-
-
 def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -> Tensor:
     """An element is in the last bin whose lower edge it reaches; the last upper edge is inside too."""
     bins = edges.size(0) - 1
     x = x.reshape(-1)
     inside = (x >= edges[0]) & (x <= edges[-1])
     position = (_insertion_points(edges, x, right=True) - 1).clamp(min=0, max=bins - 1)
-    counts = _counts(position, inside, bins, None if weight is None else weight.reshape(-1), x.dtype)
+    amount = inside.to(torch.float32)
+    if weight is not None:
+        amount = torch.where(inside, weight.reshape(-1).to(torch.float32), 0.0)
+    counts = torch.zeros(bins, device=x.device).scatter_add(0, position, amount).to(x.dtype)
     return counts / (counts.sum() * (edges[1:] - edges[:-1])) if density else counts
 
 
