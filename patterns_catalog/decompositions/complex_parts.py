@@ -1,7 +1,7 @@
 """Complex numbers as pairs of real ones: what the decompositions of complex ops are written with.
 
-Import takes a complex op apart into real ops between `view_as_real` and `complex`; where two of them meet, the
-normalize stage cancels both (`normalize/complex_parts.py`).
+The import decomposes a complex op into real ops between `view_as_real` and `complex`. The normalize stage cancels two
+of these that meet (`normalize/complex_parts.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions of complex numbers that are more than one of each part."""
+"""Reductions of complex numbers that do not reduce each part on its own."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ std = _spread("std")
 def var_mean(
     self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    "both apart"
+    "the variance and the mean"
     axes = list(range(self.dim())) if dim is None else dim
     spread_ = torch.ops.aten.var.correction(self, dim, correction=correction, keepdim=keepdim)
     return spread_, torch.mean(self, axes, keepdim=keepdim)

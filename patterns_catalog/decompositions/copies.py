@@ -1,4 +1,4 @@
-"""Views that are copies: values cannot be written to, so that a copy is the view itself."""
+"""Copies of views: values cannot be written to, so the copy is the view itself."""
 
 from __future__ import annotations
 

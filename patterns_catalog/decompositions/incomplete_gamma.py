@@ -1,6 +1,6 @@
 """The regularized incomplete gamma functions.
 
-Power series and continued fraction: M. Abramowitz, I. A. Stegun, Handbook of Mathematical Targets, 6.5.29 and
+Power series and continued fraction: M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions, 6.5.29 and
 6.5.31, each by as many terms as float32 needs where it is used. Where the parameter is above 20 and the argument is
 near it: N. M. Temme, The asymptotic expansion of the incomplete gamma functions, SIAM J. Math. Anal. 10, 1979.
 """

@@ -1,4 +1,4 @@
-"""Factors of matrices, written out column by column; the matrices are the last two dimensions.
+"""Factors of matrices, unrolled column by column; the matrices are the last two dimensions.
 
 G. H. Golub, C. F. Van Loan, Matrix Computations, 4th edition, algorithms 3.4.1, 4.2.1 and 5.2.1, with the signs and
 the layouts of LAPACK.
@@ -58,7 +58,7 @@ def row_numbers(matrix: Tensor) -> Tensor:
 
 
 def swapped(matrix: Tensor, step: int, place: Tensor) -> Tensor:
-    """With the rows `step` and `place` exchanged; `place` is of size 1x1."""
+    """The matrix with the rows `step` and `place` exchanged; `place` is of size 1x1."""
     rows = row_numbers(matrix)
     found = torch.where(rows == place, matrix, 0).sum(-2, keepdim=True, dtype=matrix.dtype)
     return torch.where(rows == step, found, torch.where(rows == place, matrix[..., step : step + 1, :], matrix))

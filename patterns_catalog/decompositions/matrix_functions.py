@@ -1,4 +1,4 @@
-"""Targets of square matrices."""
+"""Functions of square matrices."""
 
 from __future__ import annotations
 

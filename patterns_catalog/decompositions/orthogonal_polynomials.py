@@ -1,6 +1,6 @@
 """Orthogonal polynomials of degrees given as numbers or tensors.
 
-Recurrences and closed forms: M. Abramowitz, I. A. Stegun, Handbook of Mathematical Targets, 22.7 and 22.3. Degrees
+Recurrences and closed forms: M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions, 22.7 and 22.3. Degrees
 are rounded toward zero; the polynomials of negative ones are 0.
 """
 

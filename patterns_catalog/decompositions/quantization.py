@@ -12,7 +12,7 @@ _OP = "quantized_decomposed."
 
 @decomposition(f"{_OP}choose_qparams_per_token_asymmetric", examples=[example("2x3x4xf32", "si8")])
 def choose_parameters_per_token(input: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    "the scale and zero point by which the values of each row, and 0, take up eight bits"
+    "the scale and zero point that map the range of each row, extended to include 0, onto eight bits"
     return torch.ops.quantized_decomposed._choose_qparams_per_token_asymmetric_impl(input, dtype)
 
 

@@ -1,4 +1,4 @@
-"""The average pools that are no composites: of integers, and adaptive ones whose windows differ in size."""
+"""Average pools without a composite: those of integers, and adaptive ones with windows of different sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patterns_catalog.lowering.shapes import slice_axis
     example("1x2x4x5x3xsi64", [2, 2, 2], divisor_override=3, op="aten.avg_pool3d"),
 ])  # fmt: skip
 def integer_average_pool(op: OpView, c: Coreai) -> Value:
-    "the sums divided toward zero"
+    "the sum of each window, divided toward zero"
     x, arguments = op["self"], AveragePool.of(op)
     op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers needs a positive divisor_override")
     axes = len(arguments.kernel)

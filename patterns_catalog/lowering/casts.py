@@ -9,7 +9,7 @@ from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
 from patcomp.patterns.aspects import SPECIAL
 
-_BEYOND = dict.fromkeys((*SPECIAL, "element types"), "integers of floats that are outside their range")
+_BEYOND = dict.fromkeys((*SPECIAL, "element types"), "a cast of a float outside the range of the integer type")
 
 
 @lowering("aten._to_copy", unspecified=_BEYOND, examples=[

@@ -1,4 +1,4 @@
-"""Values combined at places that may repeat: what every scatter and accumulation comes down to."""
+"""Combine values at positions that may repeat; every scatter and accumulation uses this."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def combine(
 
 
 def _corner(c: Coreai, x: Value, sizes: Sequence[Size], shape: Shape) -> Value:
-    """The first elements of each axis; dynamic sizes may differ although the types do not tell."""
+    """The first elements of each axis. The types do not show whether two dynamic sizes are equal."""
     if list(x.shape) == list(sizes):
         return x
     return c.slice_(x, [0] * x.rank, list(sizes), [1] * x.rank, result_type=tensor(shape, x.element_type))
 
 
 class _Places(NamedTuple):
-    """A tensor, and where along an axis of it values arrive; all but the axis is as in `at`."""
+    """A tensor, and the positions `at` along one axis where values arrive; `at` is aligned with it along the others."""
 
     x: Value
     at: Value
@@ -110,7 +110,7 @@ def _combined(c: Coreai, places: _Places, source: Value, how: str, include_self:
 
 
 def _neutral(element: Attribute, how: str) -> float:
-    """What changes nothing when it is combined with a value."""
+    """The number that leaves any value as it is when both are combined."""
     if how in ("sum", "mean", "prod"):
         return int(how == "prod")
     if is_float(element):
@@ -122,7 +122,7 @@ def _neutral(element: Attribute, how: str) -> float:
 
 
 def _wide(x: Value) -> Attribute:
-    """The integers in which those of a tensor are combined: 32 bits at least."""
+    """The integer type, of at least 32 bits, in which the elements of a tensor are combined."""
     if x.dtype == "ui64":
         raise Rejected("scatters that add or multiply ui64 elements are not supported")
     return element_type("si64" if BIT_WIDTHS[x.dtype] == 64 else "si32")

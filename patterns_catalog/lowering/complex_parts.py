@@ -20,7 +20,7 @@ def complex_(op: OpView, c: Coreai) -> Value:
 
 @lowering("aten.real", examples=[example("2x3xcomplex<f32>"), example("2x3xf16")])
 def real(op: OpView, c: Coreai) -> Value:
-    "the real part; of real numbers, they themselves"
+    "the real part; real numbers stay"
     if op["self"].dtype != "complex<f32>":
         return op["self"]
     return c.real_part(op["self"])

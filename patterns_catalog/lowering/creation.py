@@ -1,4 +1,4 @@
-"""Tensors made from nothing: fills and ranges, all constants where the shape is known."""
+"""Fills and ranges, which are constants if the shape is static."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _filled(op: OpView, c: Coreai, value: Any, sizes: Sequence[Any]) -> Value:
 
 @lowering("aten.full", "aten.scalar_tensor", examples=[example([2, 3], 0.5), example([2], 3, dtype="si64")])
 def full(op: OpView, c: Coreai) -> Value:
-    "those without dimensions are constants since normalize, but for numbers that do not fit"
+    "one number in every element; normalize has made those without dimensions constants, if the number fits"
     op.ignore("dtype", because="the result type has it")
     if op.op_name == "aten.scalar_tensor":
         return _filled(op, c, op.s, ())

@@ -12,9 +12,9 @@ from patcomp.patterns import OpView, example, lowering
     example("2x9xf32", 4, -1, 1), example("9xf32", 5), example("5xf32[2,2]", 3), example("f32", 2, 0, 9),
 ])  # fmt: skip
 def histc(op: OpView, c: Coreai) -> Value:
-    """The bin of x is (x - low) * bins / (high - low); the upper edge is in the last one, all else outside in none.
+    """The bin of x is (x - low) * bins / (high - low); the last bin includes the upper edge. Values outside do not count.
 
-    Equal edges stand for the smallest and largest value, apart by 1 on both sides where those are equal too.
+    If both edges are equal, the smallest and largest value take their place, moved apart by 1 if those are equal, too.
     """
     x, bins = op["self"], op.bins
     element = x.element_type

@@ -1,6 +1,6 @@
 """Sums of integers, which wrap in PyTorch; the runtime's matrix products and scans abort when they overflow.
 
-So numbers are taken apart into digits, whose sums cannot overflow.
+So numbers are split into digits, whose sums cannot overflow.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from patterns_catalog.lowering.casts import wrap
 from patterns_catalog.lowering.shapes import slice_axis
 
 _TERMS = 1 << 15
-"""So many products of two digits have a sum that fits: digits have 8 bits in 32, or 24 bits in 64."""
+"""How many products of two digits can be summed: digits have 8 bits in 32, or 24 bits in 64."""
 
 _LONGEST = 1 << 23
-"""How long a dynamic dimension is taken to be at most."""
+"""The assumed maximum of a dynamic dimension."""
 
 
 def integer_product(c: Coreai, x: Value, y: Value) -> Value:

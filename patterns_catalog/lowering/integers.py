@@ -1,4 +1,4 @@
-"""Targets of integers that take as many steps as the numbers need."""
+"""Functions of integers whose number of steps depends on the numbers."""
 
 from __future__ import annotations
 

@@ -109,6 +109,8 @@ def byte_product(op: OpView, c: Coreai) -> Value:
     "a product of matrices of bytes, computed with 32 bits"
     x, y = (c.cast(matrix, "si32") for matrix in (op["self"], op.mat2))
     terms = x.shape[1]
-    op.expect(terms is not None and terms <= 1 << 15, "a product of byte matrices over a dimension that is not known, "
-              "or so long that its sums could overflow")  # fmt: skip
+    op.expect(
+        terms is not None and terms <= 1 << 15,
+        "a product of byte matrices needs a static inner dimension of at most 32768, so that no sum can overflow",
+    )
     return c.broadcasting_batch_matmul(x, y)

@@ -1,6 +1,6 @@
 """Positions of the largest and smallest values, and sorting.
 
-In PyTorch's orders NaN is larger than infinity, and of what is looked for the first NaN is found first.
+PyTorch sorts NaN after infinity; the first NaN is both the largest and the smallest value.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def sort(op: OpView, c: Coreai) -> list[Value]:
     example("2x9xf32", 3), example("2x9x2xf32", 4, 1, False), example("9xsi32[-99,99]", 9), example("f32", 1),
 ])  # fmt: skip
 def topk(op: OpView, c: Coreai) -> list[Value]:
-    "the first `k` of a stable sort; which of equals come first PyTorch leaves open"
+    "the first `k` of a stable sort; PyTorch does not specify which of equal values come first"
     op.ignore("sorted", because="any order will do where it is False")
     return _first_sorted(op, c, op["self"], op.largest, op.k)
 

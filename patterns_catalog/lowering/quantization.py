@@ -23,11 +23,11 @@ from patterns_catalog.lowering.reductions import reduce
 _OP = "quantized_decomposed."
 
 _RANGES = {"si8": (-128, 127), "ui8": (0, 255)}
-"""The elements of Core AI's own ops that are quantized to here: to floats PyTorch rounds, and Core AI does not."""
+"""The range of each element type that Core AI's own ops quantize to here; to floats, they do not round as PyTorch."""
 
 
 def _known(zero_point: Value | int | None) -> np.ndarray | None:
-    """The numbers of zero points; None of ones that are computed."""
+    """The values of zero points; None if they are computed."""
     if isinstance(zero_point, Value):
         return constant_values(zero_point.ssa, Builder.current().blobs)
     return np.array(zero_point or 0)
@@ -51,7 +51,7 @@ class _Parameters:
         return self.c.reshape(value, []) if self.axis is None and value.rank else value
 
     def _spread(self, value: Value) -> Value:
-        """One of the two shaped to broadcast with the tensor."""
+        """A scale or zero point, shaped to broadcast with the tensor."""
         if self.axis is None:
             return value
         return self.c.expand_dims(value, [dim for dim in range(self.x.rank) if dim != self.axis])
@@ -202,7 +202,7 @@ def dequantize_per_channel_group(op: OpView, c: Coreai) -> Value:
     example("2x3xf32", 0, 255, 2.0**-12, "ui8", op=f"{_OP}choose_qparams_symmetric.tensor"),
 ])  # fmt: skip
 def choose_parameters(op: OpView, c: Coreai) -> list[Value]:
-    "the scale and zero point by which the values between the smallest and the largest one, and 0, take up the limits"
+    "the scale and zero point that map the range of the values, extended to include 0, onto the limits"
     x, low, high = c.cast(op.input, "f32"), op.quant_min, op.quant_max
     least = c.broadcasting_minimum(reduce(c, c.reduce_min, x, None, False), 0.0)
     most = c.broadcasting_maximum(reduce(c, c.reduce_max, x, None, False), 0.0)

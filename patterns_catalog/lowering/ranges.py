@@ -1,4 +1,4 @@
-"""Writes at consecutive positions of one dimension: an update of a slice, where any positions need a scatter."""
+"""Writes at consecutive positions of one dimension, as an update of a slice instead of a scatter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def put_range(c: Coreai, x: Value, axis: int, index: Value, values: Value) -> Va
     """`x` with the slices at consecutive indices of an axis replaced, as one update.
 
     A position outside of `x` is an error of the run, as it is in eager PyTorch and in the runtime's scatters. (The
-    runtime's `slice_update` would write a part or nothing, without a word.)
+    runtime's `slice_update` would silently write a part or nothing.)
 
     Args:
         c: the authoring functions.

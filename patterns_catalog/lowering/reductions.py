@@ -28,7 +28,7 @@ def reduce(
 ) -> Value:
     """A `coreai` reduction with PyTorch's conventions: any rank, None for all dimensions, keepdim or not.
 
-    `of_nothing` is the result where there are no elements to reduce, for which the runtime gives garbage.
+    `of_nothing` is the result if there are no elements, for which the runtime returns arbitrary numbers.
     """
     if x.rank == 0:
         return c.reshape(function(c.reshape(x, [1]), [0]), [])

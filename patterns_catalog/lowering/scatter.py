@@ -85,7 +85,7 @@ def _consecutive(torch: Any, x: Any, start: Any, values: Any) -> Any:
 def index_put(op: OpView, c: Coreai) -> Value:
     """`x[i, :, j] = values`, or `+=`, with integer tensors or one mask; an update of a slice where `i` is a range.
 
-    Which of several values for one place stays PyTorch leaves open; here it is the last.
+    If several values go to one position, the last one stays; PyTorch does not specify which.
     """
     x, values = op["self"], op["values"]
     for name in ("unsafe", "check_bounds"):

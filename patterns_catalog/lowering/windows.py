@@ -1,4 +1,4 @@
-"""Windows and diagonals: reads at places that are counted, of sizes that may be open."""
+"""Windows and diagonals: reads at computed positions, also of dynamic dimensions."""
 
 from __future__ import annotations
 

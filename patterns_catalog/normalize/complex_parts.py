@@ -1,6 +1,6 @@
-"""Complex numbers put together and taken apart: what import leaves of complex arithmetic (`decompositions/complex_*`).
+"""Cancel conversions between complex numbers and their parts, which import leaves (`decompositions/complex_*`).
 
-Afterwards complex tensors are only at the borders of the program: its inputs are taken apart, its outputs put together.
+Afterwards only inputs and outputs of the program are complex.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What einsum puts around its product: axes of size 1, taken out again."""
+"""Remove the axes of size 1 that einsum puts around its product."""
 
 from __future__ import annotations
 

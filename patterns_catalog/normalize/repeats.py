@@ -1,4 +1,4 @@
-"""Tensors that hold every value twice: repeated as late as possible, computed once.
+"""Tensors that hold every value twice: computed once, and repeated as late as possible.
 
 Models compute the angles of rotary position embeddings for half of a head, repeat them, and take cosine and sine of
 both copies. After these rules the repetition comes last, so that it shows in the graph that both halves are equal.

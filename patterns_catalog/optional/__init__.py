@@ -1,1 +1,1 @@
-"""Catalogs for who asks for them: they are no part of the default rules."""
+"""Catalogs that users may add; the default rules do not include them."""
