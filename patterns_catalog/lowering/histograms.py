@@ -12,7 +12,7 @@ from patcomp.patterns import OpView, example, lowering
     example("2x9xf32", 4, -1, 1), example("9xf32", 5), example("5xf32[2,2]", 3), example("f32", 2, 0, 9),
 ])  # fmt: skip
 def histc(op: OpView, c: Coreai) -> Value:
-    """The bin of x is (x - low) * bins / (high - low); the last bin includes the upper edge. Values outside do not count.
+    """x is in bin (x - low) * bins / (high - low); the last bin includes the upper edge. Values outside do not count.
 
     If both edges are equal, the smallest and largest value take their place, moved apart by 1 if those are equal, too.
     """
