@@ -39,7 +39,8 @@ def _powers(bit: int) -> list[int]:
 ])  # fmt: skip
 def left_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
     "x * 2^n, n taken bit by bit; 0 where n is negative or beyond the width"
-    return _shifted(*in_one_type(self, other), torch.mul, 0)
+    x, count = in_one_type(self, other)
+    return _shifted(x, count, torch.mul, 0)
 
 
 @decomposition(*_RIGHT, examples=[

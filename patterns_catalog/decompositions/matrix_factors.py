@@ -31,7 +31,7 @@ def check_size(matrix: Tensor) -> None:
         raise Rejected(f"the algorithm is unrolled, so a matrix of size {size} is too large; the limit is {LARGEST}")
 
 
-def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+def concatenated(parts: Sequence[Tensor], dim: int) -> Tensor:
     """The parts that have elements, in one tensor."""
     filled = [part for part in parts if part.numel()]
     return torch.cat(filled, dim) if filled else parts[0]
@@ -126,7 +126,7 @@ def cholesky_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
         pivot = rest[..., :1, :1]
         failures.append(~(pivot > 0.0))
         column = rest[..., :, :1] / pivot.sqrt()
-        columns.append(joined([torch.zeros_like(matrix[..., :step, :1]), column], -2))
+        columns.append(concatenated([torch.zeros_like(matrix[..., :step, :1]), column], -2))
         below = column[..., 1:, :]
         rest = rest[..., 1:, 1:] - below * below.mT if below.numel() else below
     return torch.cat(columns, -1), first_failure(failures)
@@ -155,11 +155,11 @@ def householder(matrix: Tensor) -> tuple[Tensor, Tensor]:
         if right.shape[-1]:
             product = factor * (right + (vector * right_below).sum(-2, keepdim=True))
             right, right_below = right - product, right_below - vector * product
-        steps.append((joined([beta, right], -1) * scale, vector, factor))
+        steps.append((concatenated([beta, right], -1) * scale, vector, factor))
         rest = right_below
     packed = rest * scale if rest.numel() and len(steps) < matrix.shape[-2] else rest[..., :0, :]
     for row, vector, _ in reversed(steps):
-        packed = joined([row, joined([vector, packed], -1)], -2)
+        packed = concatenated([row, concatenated([vector, packed], -1)], -2)
     return packed, torch.cat([factor[..., 0] for *_, factor in steps], -1)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import BIT_WIDTHS, is_float
+from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.lowering.rounding import rounded_down, without_fraction
 
 _FLOATS = example("2x9xf32[-9,9]", "9xf32[0.5,3]")
@@ -76,9 +77,8 @@ def rounded_division(op: OpView, c: Coreai) -> Value:
     floors = op.rounding_mode == "floor"
     if not is_float(x.element_type):
         return _integer_quotient(c, x, y, c.broadcasting_floor_divide if floors else c.broadcasting_divide)
-    element = x.element_type
-    if BIT_WIDTHS[x.dtype] < 32:  # as PyTorch does; a rounded quotient can be the next integer already
-        x, y = c.cast(x, "f32"), c.cast(y, "f32")
+    element, wide = x.element_type, compute_type(x)  # in half precision, a rounded quotient can be the next integer
+    x, y = c.cast(x, wide), c.cast(y, wide)
     return c.cast(_floor_divided(c, x, y) if floors else without_fraction(c, c.broadcasting_divide(x, y)), element)
 
 
