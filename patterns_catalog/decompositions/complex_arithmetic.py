@@ -13,7 +13,6 @@ from patcomp.patterns import Rejected, Rule, decomposition, example
 from patterns_catalog.decompositions.complex_parts import (
     Number,
     complex_function,
-    function_of_parts,
     function_of_truth,
     joined,
     nonzero,
@@ -128,7 +127,9 @@ def sgn(self: Tensor) -> Tensor:
 
 FUNCTIONS = [
     complex_function("reciprocal", "1 / z", lambda z: torch.full((), 1.0, dtype=z.dtype.to_real()) / z, example(_Z)),
-    function_of_parts("neg", "both parts negated", lambda a, b: (-a, -b), example(_Z)),
+    complex_function(
+        "neg", "both parts negated", lambda z: torch.complex(-torch.real(z), -torch.imag(z)), example(_Z)
+    ),
     complex_function("angle", "atan2(b, a)", lambda z: torch.atan2(torch.imag(z), torch.real(z)), example(_Z)),
     complex_function(
         "addcmul", "self + value * tensor1 * tensor2",

@@ -38,6 +38,11 @@ def _turned_back(z: Tensor) -> Tensor:
     return torch.complex(b, -a)
 
 
+def _exp(z: Tensor) -> Tensor:
+    a, b = _both(z)
+    return torch.polar(torch.exp(a), b)
+
+
 def _expm1(a: Tensor, b: Tensor) -> Parts:
     half = torch.sin(b / 2)
     return torch.expm1(a) * torch.cos(b) - 2 * half * half, torch.exp(a) * torch.sin(b)
@@ -96,7 +101,7 @@ def _atanh(a: Tensor, b: Tensor) -> Parts:
 
 
 FUNCTIONS = [
-    complex_function("exp", "exp a (cos b + i sin b)", lambda z: torch.polar(torch.exp(torch.real(z)), torch.imag(z))),
+    complex_function("exp", "exp a (cos b + i sin b)", _exp),
     complex_function("exp2", "exp(z ln 2)", lambda z: torch.exp(z * math.log(2))),
     function_of_parts("expm1", "expm1 a cos b - 2 sin² b/2 + i exp a sin b", _expm1),
     complex_function("log", "log |z| + i angle z", lambda z: torch.complex(torch.log(z.abs()), z.angle())),
