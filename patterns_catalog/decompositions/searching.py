@@ -81,9 +81,8 @@ def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -
     x = x.reshape(-1)
     inside = (x >= edges[0]) & (x <= edges[-1])
     position = (_insertion_points(edges, x, right=True) - 1).clamp(min=0, max=bins - 1)
-    amount = inside.to(torch.float32)
-    if weight is not None:
-        amount = torch.where(inside, weight.reshape(-1).to(torch.float32), 0.0)
+    wide = torch.float32
+    amount = inside.to(wide) if weight is None else torch.where(inside, weight.reshape(-1).to(wide), 0.0)
     counts = torch.zeros(bins, device=x.device).scatter_add(0, position, amount).to(x.dtype)
     return counts / (counts.sum() * (edges[1:] - edges[:-1])) if density else counts
 
