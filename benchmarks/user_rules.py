@@ -18,7 +18,7 @@ from typing import Any
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.authoring import AtenSource, Coreai, Targets
 from patcomp.ir.composite import composite
-from patcomp.patterns import Attr, Const, FunctionTable, Rewrite, Rule, RuleSet, rule
+from patcomp.patterns import Attr, Capture, Const, FunctionTable, Rewrite, Rule, RuleSet, rule
 
 TABLE = FunctionTable("user rules")
 UNARY = ("sigmoid", "tanh", "erf", "exp", "relu", "sin", "cos", "sqrt", "rsqrt", "abs")
@@ -34,7 +34,7 @@ def made_up(c: Coreai, x: Any) -> Any:
 def activation(number: int, function: str) -> Rule:
     """x * f(x * factor + offset)"""
 
-    def declared(a: AtenSource, c: Targets, x: Any, offset: Const) -> Rewrite:
+    def declared(a: AtenSource, c: Targets, x: Capture, offset: Const) -> Rewrite:
         inner = getattr(a, function)(x * (1.5 + number) + offset)
         return Rewrite(x * inner, to=c.made_up(x))
 
@@ -44,7 +44,7 @@ def activation(number: int, function: str) -> Rule:
 def norm(number: int, function: str) -> Rule:
     """x * rsqrt(f(mean(x ** power)) + eps) * w"""
 
-    def declared(a: AtenSource, c: Targets, x: Any, w: Any, eps: Const, axis: Attr) -> Rewrite:
+    def declared(a: AtenSource, c: Targets, x: Capture, w: Capture, eps: Const, axis: Attr) -> Rewrite:
         mean = a.op("mean.dim", a.pow(x, 3.0 + number), dim=[axis], keepdim=True, dtype=None)
         return Rewrite(x * a.rsqrt(getattr(a, function)(mean) + eps) * w, to=c.made_up(x), where=[w.rank == 1])
 
@@ -54,7 +54,7 @@ def norm(number: int, function: str) -> Rule:
 def gate(number: int, function: str) -> Rule:
     """f(view(x @ w) * factor) * view(x @ v)"""
 
-    def declared(a: AtenSource, c: Targets, x: Any, w: Any, v: Any, size: Attr) -> Rewrite:
+    def declared(a: AtenSource, c: Targets, x: Capture, w: Capture, v: Capture, size: Attr) -> Rewrite:
         gated = getattr(a, function)(a.view(a.mm(x, w), size) * (0.5 + number))
         return Rewrite(gated * a.view(a.mm(x, v), size), to=c.made_up(x))
 
@@ -64,7 +64,7 @@ def gate(number: int, function: str) -> Rule:
 def residual(number: int, function: str) -> Rule:
     """x + f(y) * factor"""
 
-    def declared(a: AtenSource, c: Targets, x: Any, y: Any) -> Rewrite:
+    def declared(a: AtenSource, c: Targets, x: Capture, y: Capture) -> Rewrite:
         return Rewrite(x + getattr(a, function)(y) * (0.1 + number), to=c.made_up(x))
 
     return rule(name=f"residual {number} of {function}", target=TABLE)(declared)

@@ -68,6 +68,34 @@ def test_a_suspicious_catalog(
     assert "3 rules, 7 findings" in out
 
 
+CIRCLE = """
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.patterns import Rewrite, rule
+
+
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+def to_cosh(a, c, x):
+    "sinh(x) -> cosh(x)"
+    return Rewrite(a.sinh(x), to=c.cosh(x))
+
+
+@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+def to_sinh(a, c, x):
+    "cosh(x) -> sinh(x)"
+    return Rewrite(a.cosh(x), to=c.sinh(x))
+"""
+
+
+def test_rules_that_rewrite_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "circle.py").write_text(CIRCLE)
+    code, out = lint("--catalog", str(tmp_path / "circle.py"), monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    assert "each rule rewrites what the one before it built: to_cosh -> to_sinh -> to_cosh" in " ".join(out.split())
+    assert out.count("│ cycle") == 2
+
+
 def test_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "suspicious.py").write_text(SUSPICIOUS)
     (tmp_path / "model.py").write_text(

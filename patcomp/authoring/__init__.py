@@ -1,10 +1,10 @@
-"""The namespaces that rules are written with, as types: what an editor completes and mypy checks.
+"""The types of the namespaces that rules get. An editor completes them, and mypy checks them.
 
     @lowering("aten.cumsum", examples=[example("2x3xf32", 1)])
     def cumsum(op: OpView, c: Coreai) -> Value: ...
 
     @rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
-    def recovered_rms_norm(a: AtenSource, c: Composites, x: Any, w: Any, eps: Const) -> Rewrite: ...
+    def recovered_rms_norm(a: AtenSource, c: Composites, x: Capture, w: Capture, eps: Const) -> Rewrite: ...
 
 | type | what its attributes are | where |
 |---|---|---|
@@ -15,8 +15,8 @@
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 
-The signatures are in the `.pyi`
-files beside this one; `python -m patcomp.commands.stubs` makes them from the dialects and the catalog.
+The signatures are in the `.pyi` files beside this one. `python -m patcomp.commands.stubs` generates them from the
+dialects and the catalog.
 """
 
 from types import ModuleType

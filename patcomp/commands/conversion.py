@@ -35,9 +35,7 @@ def convert(
     ] = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     train: Train = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what is at the asset's path, whatever it is.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""

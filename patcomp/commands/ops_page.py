@@ -1,4 +1,4 @@
-"""The page of supported ops: the ops that the catalog takes, with measurements on PyTorch's operator samples."""
+"""The page of supported ops: the ops that the catalog converts, with measurements on PyTorch's operator samples."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def opt(
     print_after_all: Annotated[
         bool, typer.Option("--print-after-all", help="Print the IR after each stage to standard error.")
     ] = False,
-    timing: Annotated[bool, typer.Option("--timing", help="Print the seconds of each to standard error.")] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Print each stage's seconds to standard error.")] = False,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print what each stage changes, as a diff, instead of the program.")
     ] = False,

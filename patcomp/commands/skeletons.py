@@ -6,12 +6,10 @@ KINDS = ("composite", "lowering", "rewrite")
 
 _COMPOSITE = '''"""The composite {name}: its body, and the rule that finds it in models."""
 
-from typing import Any
-
 from patcomp.authoring import AtenSource, Coreai, Targets
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Const, Rewrite, composites, rule
+from patcomp.patterns import Attr, Capture, Const, Rewrite, composites, rule
 
 
 @composites.define
@@ -23,7 +21,7 @@ def {name}(c: Coreai, x: Value, scale: Value, *, eps: float) -> Value:
 
 
 @rule(name="{name}", example={{"x": "2x3x8xf32", "scale": "8xf32", "eps": 0.5, "axis": 2}})  # TODO: types and values
-def recovered_{name}(a: AtenSource, c: Targets, x: Any, scale: Any, eps: Const, axis: Attr) -> Rewrite:
+def recovered_{name}(a: AtenSource, c: Targets, x: Capture, scale: Capture, eps: Const, axis: Attr) -> Rewrite:
     "x / (x.abs().mean(-1, keepdim=True) + eps) * scale"
     size = a.op("mean.dim", a.abs(x), dim=[axis], keepdim=True, dtype=None)  # TODO: the ATen ops, as models write it
     return Rewrite(
@@ -59,17 +57,15 @@ def {name}(op: OpView, c: Coreai) -> Value:
 
 _REWRITE = '''"""The rule {name}: ops of a model that a simpler one replaces."""
 
-from typing import Any
-
 from patcomp.authoring import AtenSource, AtenTarget
 from patcomp.ir.namespaces import aten_namespace
-from patcomp.patterns import Rewrite, rule
+from patcomp.patterns import Capture, Rewrite, rule
 
 
 @rule(stage="normalize", target=aten_namespace, example={{"x": "2x3xf32"}})  # TODO: a type for each capture
-def {name}(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
+def {name}(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "-(-x) -> x"  # TODO: the algebra
-    return Rewrite(-(-x), to=x)  # TODO: the pattern, and what takes its place; where=[...] if it has conditions
+    return Rewrite(-(-x), to=x)  # TODO: the pattern and its replacement; where=[...] if it has conditions
 '''
 
 

@@ -25,7 +25,7 @@ FOLDER = Path(patcomp.authoring.__file__).parent
 COMMAND = "python -m patcomp.commands.stubs"
 
 Parameter = tuple[str, str, bool]
-"""Name and type of a parameter, and whether it has a default."""
+"""The name and the type of a parameter, and whether it has a default."""
 
 _HEAD = f"""# Made by `{COMMAND}`; do not edit.
 # mypy: disable-error-code="overload-cannot-match, overload-overlap"
@@ -106,7 +106,7 @@ def stubs() -> dict[str, str]:
 
 
 def _stub(name: str, forms: str, members: Iterable[str]) -> str:
-    """A file with one class; `forms` says what the names of types in its signatures stand for."""
+    """A file with one class; `forms` defines the names of types in its signatures."""
     return f"{_HEAD}{forms}\nclass {name}:\n{_indented(members)}\n"
 
 
@@ -138,7 +138,7 @@ _BY_NAME: list[Parameter] = [("name", "str", False), ("*arguments", "Any", False
 
 
 def _source(ops: Mapping[str, list[OpSpec]]) -> list[str]:
-    """The ops as patterns, where every argument has to be mentioned; attributes of composites are keywords."""
+    """The ops as patterns. A pattern mentions every argument; attributes of composites are keywords."""
     members = [_function("op", _BY_NAME, "OpNode"), _function("escaping", [("node", "Any", False)], "Any")]
     for name, specs in ops.items():
         forms = [([(a.name, _form(a), False) for a in spec.arguments], spec.composite) for spec in specs]
@@ -154,7 +154,7 @@ def _with_composites(ops: Mapping[str, list[OpSpec]]) -> dict[str, list[OpSpec]]
 
 
 def _target(ops: Mapping[str, list[OpSpec]], keywords: Sequence[Parameter] = ()) -> list[str]:
-    """The ops as they are described for a later match."""
+    """The ops as descriptions that are built when a rule matches."""
     members = [_function("op", _BY_NAME, "TargetCall")]
     for name, specs in ops.items():
         members.append(_overloaded(_function(name, _parameters(spec), "TargetCall", keywords) for spec in specs))
@@ -162,7 +162,7 @@ def _target(ops: Mapping[str, list[OpSpec]], keywords: Sequence[Parameter] = ())
 
 
 def _parameters(spec: OpSpec) -> list[Parameter]:
-    """The arguments of an op; in Python those after one with a default have one too."""
+    """The parameters of an op. All parameters after one with a default have a default, as Python requires."""
     schema = aten.schema_of(spec.name)
     made: list[Parameter] = []
     for argument in spec.arguments:
@@ -191,7 +191,7 @@ _PRIVATE = re.compile(
     "_(adaptive|cdist|conj|embedding_bag|fake_quantize|fft|fused_rms|grouped|index_put|int_mm|linalg|log_softmax|native_batch"
     "|neg_view|pdist|safe_softmax|scaled|softmax|to_copy|trilinear|unique|unsafe|upsample|weight_norm)"
 )
-"""The private operators that are in exported programs."""
+"""The private operators that occur in exported programs."""
 _FOREIGN = re.compile("cudnn|fbgemm|mkldnn|miopen|nested|quantized|sparse")
 """Operators of other devices and layouts."""
 
@@ -218,7 +218,7 @@ def _aten_specs() -> dict[str, list[OpSpec]]:
 
 
 def _aten_builders() -> list[str]:
-    """`build`, and a function for each op, in which overloads that have names are attributes."""
+    """`build`, and a function for each op; named overloads are attributes of the function."""
     named: list[Parameter] = [("name", "str", False)]
     rest: Parameter = ("**arguments", "Any", False)
     one = _function("build", [*named, ("result_type", "Type", False), rest], "Value")
@@ -288,7 +288,7 @@ def _property_form(declared: PropertySlot) -> str:
 
 
 def _declared() -> list[Composite]:
-    """The composites of the catalog by name, in whatever order its modules were imported."""
+    """The composites of the catalog in the order of their names."""
     made = (item for item in composites if isinstance(item, Composite))
     of_catalog = (item for item in made if item.body.__module__.startswith("patterns_catalog."))
     return sorted(of_catalog, key=lambda item: item.name)
@@ -299,7 +299,8 @@ def _composites() -> list[str]:
 
 
 def _composite(made: Composite) -> str:
-    """The parameters of a composite's body after the namespace; attributes may be computed on a match."""
+    """A function with the parameters of a composite's body, without the namespace. Attributes may be computed on a
+    match."""
     parameters: list[Parameter] = []
     keywords: list[Parameter] = []
     for parameter in list(inspect.signature(made.body).parameters.values())[1:]:
@@ -320,7 +321,7 @@ def _attribute(declared: str) -> str:
 
 
 def main() -> None:
-    """Writes the stubs."""
+    """Write the stubs."""
     for name, text in stubs().items():
         (FOLDER / name).write_text(text)
 

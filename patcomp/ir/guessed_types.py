@@ -73,7 +73,7 @@ def _cut_or_joined(name: str, shape: Shape, arguments: Mapping[str, Any]) -> lis
         return None
     axis = dim % len(shape)
     before, size, after = shape[:axis], shape[axis], shape[axis + 1 :]
-    if name == "aten.cat":
+    if name == "aten.cat" and all(part.rank == len(shape) for part in arguments["tensors"]):
         return [(*before, sum(part.shape[axis] or 0 for part in arguments["tensors"]), *after)]
     if name == "aten.slice.Tensor" and size is not None:
         kept = range(size)[arguments["start"] : arguments["end"] : arguments["step"]]

@@ -22,6 +22,7 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import OPS
 from patcomp.ir.guessed_types import guess_types
+from patcomp.ir.infer import InferenceError
 from patcomp.ir.region import RegionOp
 from patcomp.ir.rows import Row
 from patcomp.ir.types import ELEMENT_TYPES, element_name, tensor
@@ -130,12 +131,19 @@ class DialectInterface(ABC):
         """An op at the active insertion point with guessed result types, for the generated tests of a rule."""
 
     def create_any(self, spec: OpSpec, arguments: Mapping[str, Any], results: int) -> Operation:
-        """Create an op, or the call of a composite, with guessed result types."""
+        """Create an op, or the call of a composite, with guessed result types.
+
+        Raises:
+            InferenceError: the body of the composite fails on operands of these types.
+        """
         if spec.composite is None:
             return self.create(spec, arguments, results)
         inputs = [arguments[name] for name in spec.composite.inputs]
         keywords = {name: value for name, value in arguments.items() if name not in spec.composite.inputs}
-        made = spec.composite(*inputs, **keywords)
+        try:
+            made = spec.composite(*inputs, **keywords)
+        except (AssertionError, IndexError, TypeError, ValueError) as error:
+            raise InferenceError(f"{spec.name} has no such operands: {error}") from error
         return (made[0] if isinstance(made, list) else made).ssa.owner
 
     def constant(self, literal: Any, like: SSAValue | None, argument: ArgumentSpec | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""`apply`: what a rule builds for an op, or why it leaves the op alone. Every stage applies every rule by it."""
+"""`apply` builds a rule's replacement for an op, or returns a refusal. Every stage calls it for every rule."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ from patcomp.patterns.targets import TargetCall, TargetResult
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule leaves an op alone."""
+    """Why a rule does not apply to an op."""
 
     reason: str = ""
-    """What a function says; empty where it gives no reason, or where a pattern does not match."""
+    """The reason that a function gives; empty if it gives none, or if a pattern does not match."""
     failure: Failure | None = None
-    """Where the match came to its end, if that is traced."""
+    """The point at which the match failed, if it was traced."""
     exhausted: bool = False
-    """Whether the match was given up, because the pattern has too many orders to try."""
+    """Whether the match ran out of fuel, because the pattern has too many operand orders to try."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a rule built, in front of the op."""
+    """The values that a rule built in front of the op."""
 
     values: Sequence[Value]
     replaced: Sequence[SSAValue]
-    """The values that they take the place of, one for one."""
+    """The values that `values` replace, one for one."""
     matched: Sequence[Operation]
     """The ops that the rewrite stands for, the root first."""
 
 
 @dataclass(frozen=True)
 class Rebuilding:
-    """How an op looks in the graph that the lower stage builds; the other stages rewrite in place."""
+    """An op's arguments and types in the graph that the lower stage builds. The other stages rewrite in place."""
 
     arguments: Mapping[str, Any]
     types: Sequence[Attribute]
-    """Those of the results. What a rule builds may know more of its shape."""
+    """The types of the results. The values that a rule builds may have more static dimensions."""
 
 
 class BrokenRuleError(RuleError):
-    """A condition or function of a rule raised, or a rule built what it must not; `problem` says which and where."""
+    """A condition or the function of a rule raised an exception, or the rule built an invalid replacement. `problem`
+    names the rule and the place."""
 
     def __init__(self, problem: Problem):
         super().__init__(str(problem))
@@ -75,21 +76,21 @@ def apply(
     assumed: Collection[str] = (),
     trace: bool = False,
 ) -> Replacement | Refusal:
-    """Builds what a rule puts in the place of an op; of a refusal nothing is left.
+    """Build a rule's replacement for an op. If the rule refuses the op, its new ops are removed.
 
     Args:
         rule: the rule.
-        op: the op, one of the names in `rule.ops`.
-        builder: where new ops go; its location becomes the rule's.
-        target: what functions build with, their second parameter.
-        rebuilding: how the op looks where it is not rewritten in place.
-        fuel: steps that a match may take.
+        op: the op; its name is in `rule.ops`.
+        builder: inserts the new ops; its location becomes the rule's.
+        target: the second parameter of functions, with which they build ops.
+        rebuilding: the op's arguments and types if it is not rewritten in place.
+        fuel: the number of steps that a match may take.
         assumed: the names of the assumptions that hold.
-        trace: whether a refusal says where the match came to its end.
+        trace: whether a refusal has the point at which the match failed.
 
     Raises:
-        BrokenRuleError: a condition or the function raised; or the rule left an argument unread, built an invalid op,
-            or gave another number of values, or values of other types, than it replaces.
+        BrokenRuleError: a condition or the function raised an exception; or the rule left an argument unread, built an
+            invalid op, or returned another number of values, or values of other types, than it replaces.
     """
     kept = len(builder.created)
     made: Replacement | Refusal = _NO_MATCH
@@ -99,7 +100,7 @@ def apply(
         else:
             made = _instantiate(rule, op, builder, Matcher(rule.graph, op, fuel=fuel, trace=trace, assumed=assumed))
     except (Rejected, OverflowError, RuntimeRefusalError) as refusal:
-        # numbers that do not fit, and what the runtime cannot run, are no defects of the rule
+        # a number that does not fit its type, or an op that the runtime cannot run, is no defect of the rule
         made = Refusal(str(refusal))
     except DynamicSizeError as error:
         made = Refusal(f"{rule.name} needs sizes that are known before the program runs ({error})")
@@ -120,10 +121,10 @@ def _told(error: Exception, op: Operation) -> str:
 def _call(
     rule: Rule, op: Operation, builder: Builder, target: Any, rebuilding: Rebuilding | None
 ) -> Replacement | Refusal:
-    """The replacement that a function gives."""
+    """The replacement that a rule's function builds."""
     assert rule.function is not None
     if target is None:
-        raise RuleError("it has a function: run needs target=, what the function builds with")
+        raise RuleError("it has a function: give run target=, the namespace with which the function builds")
     arguments = rebuilding.arguments if rebuilding else op.arguments_by_name()  # type: ignore[attr-defined]
     view = OpView(op, arguments, rebuilding.types if rebuilding else None)
     builder.location = lambda: fused(rule.name, view.matched)
@@ -147,7 +148,7 @@ def _call(
 
 
 def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) -> Replacement | Refusal:
-    """The replacement that a target describes, where the pattern matches."""
+    """The replacement that a rule's target describes, if the pattern matches."""
     match = matcher.run()
     if match is None:
         if matcher.exhausted or matcher.failure:
@@ -172,7 +173,7 @@ def _check_types(values: Sequence[Value], types: Sequence[Attribute], op: Operat
 
 
 def mismatch(value: object, wanted: Attribute) -> str:
-    """Why something cannot stand for a result of a type; empty where it can."""
+    """Why a result of a type cannot be replaced by something; empty if it can."""
     assert isinstance(wanted, TensorType)
     if not isinstance(value, Value):
         native = type(value).__module__.startswith("coreai.")
@@ -189,7 +190,7 @@ def mismatch(value: object, wanted: Attribute) -> str:
 
 
 class _Instantiation:
-    """Builds the target of a match; a part that is used twice is built once."""
+    """Builds the target of a match, each part once."""
 
     def __init__(self, match: Match):
         self.match = match
@@ -207,7 +208,7 @@ class _Instantiation:
         return values
 
     def value(self, part: Any, types: Sequence[Any] | None = None) -> Any:
-        """A part of the target as a value, or the attribute that it stands for."""
+        """The value or attribute of a part of the target."""
         if isinstance(part, TargetCall):
             if id(part) not in self.built:
                 arguments = [self.value(item) for item in part.arguments]

@@ -1,9 +1,9 @@
-"""In what a program that tests make may differ from a rule's example, and what of that a rule leaves open.
+"""The aspects in which a generated test program may differ from a rule's example. A rule can leave an aspect open:
 
     @op_rule("recover", "aten.native_batch_norm", unspecified={"infinities and zeros": "eager folds its weights"})
 
-PyTorch does not say what becomes of everything: its kernels differ in what infinities give, and some operators of its
-own do not check their arguments. A rule says so where it is declared, with the reason; such programs are not compared.
+Some results are not specified by PyTorch: its kernels differ in their results for infinities, and some operators do not
+check their arguments. The declaration of a rule gives the reason, and such programs are not compared.
 """
 
 from __future__ import annotations
@@ -18,30 +18,33 @@ SPECIAL = {
     "NaN": (math.nan,),
     "halves": (0.5, -0.5, 1.5, -1.5, 2.5, -2.5),
 }
-"""Special values, by the aspect in which a program with them differs from the example."""
+"""The special values of each aspect that is about values."""
 
-VARIED = (*SPECIAL, "axes", "options", "broadcasts", "ranks", "sizes", "element types")
-"""The aspects that a rule can leave open; its examples and the programs drawn of its pattern are always compared."""
+RANKS = "ranks"
+"""The aspect of programs with tensors of other ranks and lists of other lengths."""
+
+VARIED = (*SPECIAL, "axes", "options", "broadcasts", RANKS, "sizes", "element types")
+"""The aspects that a rule can leave open. Its examples and the programs drawn from its pattern are always compared."""
 
 
 class FurtherResults(str):
-    """A reason that concerns all results but the first: the first one is compared."""
+    """A reason that concerns all results except the first one, which is compared."""
 
 
 Unspecified = Mapping[str, str]
-"""The reason why a rule leaves an aspect open, by the aspect."""
+"""The aspects that a rule leaves open, each with the reason."""
 
 
 def is_left_open(unspecified: Unspecified, aspect: str) -> bool:
-    """Whether nothing that differs from an example in an aspect is compared."""
+    """Whether the programs of an aspect are not compared at all."""
     return aspect in unspecified and not isinstance(unspecified[aspect], FurtherResults)
 
 
 def check_unspecified(unspecified: Unspecified) -> None:
-    """Checks what a declaration leaves open.
+    """Check the aspects that a declaration leaves open.
 
     Raises:
-        RuleError: there is no such aspect, or no reason.
+        RuleError: an aspect does not exist, or has no reason.
     """
     for aspect, reason in unspecified.items():
         if aspect not in VARIED:

@@ -1,4 +1,4 @@
-"""Sets of rules: gathered from Python modules, filtered, composed."""
+"""Sets of rules: collect them from Python modules, filter and combine them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RuleSet:
 
     @cached_property
     def index(self) -> Index:
-        """The index of these rules, made once and kept with the states it has seen."""
+        """The index of these rules. It is built once, and keeps the states that it has computed."""
         return Index(self)
 
     def __iter__(self) -> Iterator[Rule]:
@@ -47,7 +47,7 @@ class RuleSet:
         """The rule of a name.
 
         Raises:
-            UnknownNameError: there is none; it is a `KeyError`.
+            UnknownNameError: there is no such rule. The error is also a `KeyError`.
         """
         try:
             return self._rules[name]
@@ -68,7 +68,7 @@ class RuleSet:
         return RuleSet(rule for rule in self if keep(rule))
 
     def without(self, *names: str) -> RuleSet:
-        """All rules but the named ones.
+        """All rules except the named ones.
 
         Raises:
             KeyError: a name is not in the set.
@@ -78,7 +78,7 @@ class RuleSet:
         return self.filter(lambda rule: rule.name not in names)
 
     def preceded_by(self, other: Iterable[Rule], *, override: bool = False) -> RuleSet:
-        """These rules with others in front: among equals in priority and size, the others are tried first.
+        """These rules with others in front: of rules with equal priority and size, the others are tried first.
 
         Args:
             other: rules, a `RuleSet` for instance.
@@ -103,7 +103,7 @@ class RuleSet:
         return [rule for rule in self if rule.is_declarative]
 
     def decompositions(self, *, of_complex: bool = False) -> dict[str, Rule]:
-        """The decompositions by op, of any call or `of_complex` ones; of several for one op, the first."""
+        """The decompositions by op, either those for complex numbers or the others. If an op has several, the first."""
         found: dict[str, Rule] = {}
         for rule in self:
             if rule.stage is Stage.IMPORT and rule.of_complex == of_complex:

@@ -1,4 +1,4 @@
-"""The decorators that make rules of functions, and the checks that a rule passes when it is declared.
+"""The decorators that declare rules, and the checks of a declaration.
 
 @rule(example={"x": "2x8xf32", "w": "8xf32", "eps": 1e-5})
 def rms_norm(a, c, x, w, eps: Const): ...           # a pattern and a target
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, overload
 
 from patcomp.errors import RuleError
@@ -30,7 +31,7 @@ from patcomp.patterns.targets import TargetBuilder, TargetNamespace, composites,
 
 
 class Rewrite:
-    """What the function of a declarative rule returns.
+    """The result of the function of a declarative rule.
 
     Args:
         source: the root of the pattern.
@@ -45,7 +46,7 @@ class Rewrite:
 
 @contextmanager
 def _declaring(name: str, place: str) -> Iterator[None]:
-    """Puts the rule into what is wrong with its declaration."""
+    """Add the rule to the message of an error in its declaration."""
     try:
         yield
     except RuleError as error:
@@ -84,20 +85,20 @@ def rule(
     name: str | None = None,
     unspecified: Unspecified | None = None,
 ) -> Any:
-    """Declares a rule that replaces what a pattern matches by a target; the decorated name becomes a `Rule`.
+    """Declare a rule that replaces the ops that a pattern matches by a target. The decorated name becomes a `Rule`.
 
     Args:
         stage: `normalize`, `recover`, `lower` or `optimize`.
         source: the dialect of the first parameter.
-        target: what the second parameter builds from.
+        target: the dialect or table of the second parameter.
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
         priority: rules of higher priority are tried first, whatever their size.
-        name: the rule's name, when it is not the function's.
+        name: the rule's name; by default the function's.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
 
     Raises:
-        RuleError: the declaration cannot mean anything: no such stage runs rules, an argument is not mentioned, a
-            capture is not bound, an op does not exist.
+        RuleError: the declaration is wrong: no such stage runs rules, an argument is not mentioned, a capture is not
+            bound, or an op does not exist.
     """
 
     def declare(function: Callable[..., Rewrite]) -> Rule:
@@ -132,10 +133,10 @@ def rule(
 
 
 def _check_target(pattern: Pattern, target: Any) -> None:
-    """Checks that a target uses only what the pattern binds.
+    """Check that a target uses only values and attributes of the pattern.
 
     Raises:
-        RuleError: it uses something else.
+        RuleError: the target uses something else.
     """
     for part in target_parts(target):
         if isinstance(part, Expression):
@@ -157,16 +158,16 @@ def op_rule(
     priority: int = 0,
     unspecified: Unspecified | None = None,
 ) -> Callable[[RuleFunction], Rule]:
-    """Declares a rule whose function builds what takes the place of one op; the decorated name becomes a `Rule`.
+    """Declare a rule whose function builds the replacement of one op. The decorated name becomes a `Rule`.
 
     Args:
         stage: `normalize`, `recover`, `lower` or `optimize`.
         ops: names of ops in the source dialect, `"aten.addmm"`.
-        examples: what the generated tests run the rule on.
-        name: the rule's name, where it is not the function's (rules made by a function of the catalog).
-        size: how many ops the rule matches at least. The examples of one that matches several are programs.
-        pattern: what an op looks like where the rule can apply; the index tests that for all rules at once, as it does
-            for declarative ones, while a rule without a pattern is tried at each of its ops.
+        examples: the arguments on which the generated tests run the rule.
+        name: the rule's name; by default the function's.
+        size: the least number of ops that the rule matches. The examples of a rule for several ops are programs.
+        pattern: the ops around the op. The function is called only where the index finds the pattern's ops; without a
+            pattern, it is called at each op of the given names.
         priority: rules of higher priority are tried first, whatever their size.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
 
@@ -179,68 +180,49 @@ def op_rule(
         spelled = name or (f"normalize {plain}" if stage == Stage.NORMALIZE else plain)
         with _declaring(spelled, place):
             served = Stage.of_rewrites(stage)
-            _check_ops(ops)
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
-            check_unspecified(unspecified or {})
-        return Rule(
-            spelled,
-            served,
-            ops,
-            pattern.pattern if pattern is not None else None,
-            function=function,
-            examples=tuple(examples),
-            unspecified=unspecified or {},
-            doc=(function.__doc__ or "").strip(),
-            source=place,
-            priority=priority,
-            size=size,
+        matched = pattern.pattern if pattern is not None else None
+        return _of_function(
+            function, spelled, served, ops, examples, unspecified, pattern=matched, priority=priority, size=size
         )
 
     return declare
 
 
-def _check_ops(ops: Sequence[Any]) -> None:
-    """Checks that a rule names the ops it starts from.
+def _of_function(
+    function: Callable[..., Any],
+    name: str,
+    stage: Stage,
+    ops: tuple[str, ...],
+    examples: Iterable[Example],
+    unspecified: Unspecified | None,
+    doc: str | None = None,
+    **parts: Any,
+) -> Rule:
+    """The rule that a function is declared as.
 
     Raises:
-        RuleError: it names none, or something else.
+        RuleError: it names no ops to start from, or `unspecified` names no aspect or gives no reason.
     """
-    if not ops or not all(isinstance(op, str) for op in ops):
-        raise RuleError(f'it names no ops to start from, such as "aten.relu"; it has {list(ops)}')
+    place = place_of(function)
+    with _declaring(name, place):
+        if not ops or not all(isinstance(op, str) for op in ops):
+            raise RuleError(f'it names no ops to start from, such as "aten.relu"; it has {list(ops)}')
+        check_unspecified(unspecified or {})
+    doc = (doc or function.__doc__ or "").strip()
+    return Rule(
+        name, stage, ops, function=function, examples=tuple(examples), unspecified=unspecified or {}, doc=doc,
+        source=place, **parts,
+    )  # fmt: skip
 
 
-def lowering(
-    *ops: str,
-    examples: Iterable[Example] = (),
-    name: str | None = None,
-    priority: int = 0,
-    unspecified: Unspecified | None = None,
-) -> Callable[[RuleFunction], Rule]:
-    """A rule of the lower stage with a function; see `op_rule`."""
-    return op_rule(Stage.LOWER, *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
-
-
-def normalization(
-    *ops: str,
-    examples: Iterable[Example] = (),
-    name: str | None = None,
-    priority: int = 0,
-    unspecified: Unspecified | None = None,
-) -> Callable[[RuleFunction], Rule]:
-    """A rule of the normalize stage with a function; see `op_rule`."""
-    return op_rule(Stage.NORMALIZE, *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
-
-
-def optimization(
-    *ops: str,
-    examples: Iterable[Example] = (),
-    name: str | None = None,
-    priority: int = 0,
-    unspecified: Unspecified | None = None,
-) -> Callable[[RuleFunction], Rule]:
-    """A rule of the optimize stage with a function; see `op_rule`."""
-    return op_rule(Stage.OPTIMIZE, *ops, examples=examples, name=name, priority=priority, unspecified=unspecified)
+lowering = partial(op_rule, Stage.LOWER)
+"""A rule of the lower stage with a function; see `op_rule`."""
+normalization = partial(op_rule, Stage.NORMALIZE)
+"""A rule of the normalize stage with a function; see `op_rule`."""
+optimization = partial(op_rule, Stage.OPTIMIZE)
+"""A rule of the optimize stage with a function; see `op_rule`."""
 
 
 # ---- decompositions ---------------------------------------------------------------------------------
@@ -254,19 +236,19 @@ def decomposition(
     of_complex: bool = False,
     unspecified: Unspecified | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
-    """Declares how ops are decomposed on import; the decorated name becomes a `Rule`.
+    """Declare how ops are decomposed on import. The decorated name becomes a `Rule`.
 
-    The function has the op's own signature and is traced with the shapes and types of the node at hand, so it may
-    branch on shapes, dtypes and options, but not on values. It may raise `Rejected` with a reason. Decompositions are
-    for ops that are sums of others; what the target dialect can say better is a lowering.
+    The function has the op's own signature. It is traced with the shapes and types of each node, so it may branch on
+    shapes, dtypes and options, but not on values. It may raise `Rejected` with a reason. An op that the target dialect
+    can express directly needs a lowering instead.
 
     Args:
         ops: names such as `"aten.addbmm"`, all with the function's signature.
-        examples: what the generated tests run it on.
-        name: the rule's name, where it is not the function's.
+        examples: the arguments on which the generated tests run it.
+        name: the rule's name; by default `decompose` and the function's.
         doc: the sentence of a function that has none.
-        of_complex: whether it takes only calls with complex tensors or numbers. Such decompositions go before all
-            lowerings, because the target has no complex arithmetic.
+        of_complex: whether the decomposition is only for calls with complex tensors or numbers. Such decompositions
+            come before all lowerings, because the target has no complex arithmetic.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
 
     Raises:
@@ -275,20 +257,6 @@ def decomposition(
 
     def declare(function: Callable[..., Any]) -> Rule:
         spelled = name or f"decompose {'complex ' * of_complex}{function.__name__.strip('_')}"
-        place = place_of(function)
-        with _declaring(spelled, place):
-            _check_ops(ops)
-            check_unspecified(unspecified or {})
-        return Rule(
-            spelled,
-            Stage.IMPORT,
-            ops,
-            function=function,
-            examples=tuple(examples),
-            unspecified=unspecified or {},
-            doc=(doc or function.__doc__ or "").strip(),
-            source=place,
-            of_complex=of_complex,
-        )
+        return _of_function(function, spelled, Stage.IMPORT, ops, examples, unspecified, doc, of_complex=of_complex)
 
     return declare

@@ -1,17 +1,19 @@
-"""Running rules over a module until none applies.
+"""Run rules over a module until no rule applies.
 
-Users are visited before producers, so that the largest construct is found first; at one op the rules
-are tried by priority, then size, then declared order. Ops that a rewrite made, and the users of what it
-replaced, are visited at once; full sweeps repeat until one changes nothing.
+Users are visited before producers, so that the largest construct is found first. At one op the rules are tried by
+priority, then size, then declared order. After a rewrite, its new ops and the users of the replaced values are visited
+at once. Sweeps over the whole module repeat until a sweep changes nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import networkx as nx
 
 from patcomp.errors import StageError
 from patcomp.ir.builder import Builder
@@ -30,6 +32,17 @@ _SKIPPED = "the rule was skipped there, and the conversion went on without it; t
 Scope = Operation | Block | Region
 
 
+class EndlessRewritesError(StageError):
+    """The rules of a stage rewrite without end; `cycles` lists the rules that rewrite each other's results."""
+
+    def __init__(self, message: str, cycles: Sequence[Sequence[str]]):
+        circles = "; ".join(" -> ".join([*cycle, cycle[0]]) for cycle in cycles)
+        super().__init__(
+            f"{message}; each rule rewrites what the one before it built: {circles}" if circles else message
+        )
+        self.cycles = cycles
+
+
 def run(
     scope: Scope,
     rules: RuleSet | Index,
@@ -42,23 +55,24 @@ def run(
     strict: bool = True,
     assumed: Collection[str] = (),
 ) -> Statistics:
-    """Applies rules everywhere inside a scope until none applies.
+    """Apply rules everywhere inside a scope until no rule applies.
 
     Args:
         scope: an op (a module or a graph), whose regions are rewritten, a region or a block.
-        rules: the rules, or an `Index` of them that is used for several runs.
-        blobs: the weights of the module, for new large constants.
-        target: what procedural rules build with, their second parameter.
-        fuel: steps that one attempt of a declarative rule may take.
-        max_rewrites: rewrites after which the run is given up; by default 1000 and 20 for each op.
-        max_sweeps: sweeps after which it is given up.
+        rules: the rules, or their `Index`, which several runs can share.
+        blobs: the weights of the module, to which new large constants are added.
+        target: the second parameter of procedural rules, with which they build ops.
+        fuel: the number of steps that one attempt of a declarative rule may take.
+        max_rewrites: the number of rewrites after which the run fails; by default 1000, and 20 for each op.
+        max_sweeps: the number of sweeps after which the run fails.
         strict: whether a broken rule ends the run. Otherwise the rule is skipped at that op, and
             `Statistics.failures` has what was wrong the first time.
         assumed: the names of the assumptions that hold.
 
     Raises:
-        StageError: the rules do not come to an end; the message names those that keep rewriting.
-        BrokenRuleError: if `strict`: a condition or the function of a rule raised, or a rule built what it must not.
+        EndlessRewritesError: the rules do not come to an end; the message names those that keep rewriting.
+        BrokenRuleError: if `strict`: a condition or the function of a rule raised an exception, or a rule built an
+            invalid replacement.
     """
     driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed)
     limit = max_rewrites
@@ -73,7 +87,8 @@ def run(
 
 
 def ops_inside(scope: Scope) -> Iterator[Operation]:
-    """The ops inside a scope in order, regions after the op that has them; an op itself is not included."""
+    """The ops inside a scope in order, those of regions after the op that has the regions. If the scope is an op, it is
+    not included."""
     ops = iter(scope.walk())
     if isinstance(scope, Operation):
         next(ops)
@@ -89,9 +104,13 @@ class _Driver:
         self.statistics = Statistics()
         self.states = index.sweep()
         self.limit = 0
+        self.made_by: dict[Operation, str] = {}
+        """The rule that built each op."""
+        self.feeds: deque[tuple[str, str]] = deque(maxlen=100)
+        """Of the last rewrites, the rule that built a matched op and the rule that matched it."""
 
     def sweep(self, ops: Sequence[Operation], limit: int) -> bool:
-        """Visits all ops once, last ones first; whether anything was rewritten."""
+        """Visit all ops once, the last ones first. Return whether a rule rewrote anything."""
         self.limit = limit
         before = len(self.statistics.records)
         self.states = self.index.sweep()
@@ -103,16 +122,17 @@ class _Driver:
         self.statistics.sweeps += 1
         return len(self.statistics.records) > before
 
-    def endless(self, what: str) -> StageError:
+    def endless(self, what: str) -> EndlessRewritesError:
         """The error that names the rules that keep rewriting."""
         last = self.statistics.records[-100:]
         counts = Counter(record.rule for record in last)
         names = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
         places = ", ".join(dict.fromkeys(record.place for record in last[-2:]))
-        return StageError(f"{what}; of the last {len(last)} rewrites: {names}; the last ones at {places}")
+        message = f"{what}; of the last {len(last)} rewrites: {names}; the last ones at {places}"
+        return EndlessRewritesError(message, _cycles(self.feeds))
 
     def _settle(self, op: Operation, rules: Sequence[Rule]) -> None:
-        """Rewrites an op, then what the rewrite made and whatever uses it, until nothing more applies."""
+        """Rewrite an op, then the ops that the rewrite built and their users, until no rule applies to them."""
         pending = [(op, rules)]
         while pending:
             op, rules = pending.pop()
@@ -132,7 +152,7 @@ class _Driver:
             pending.extend((user, self.states.visit(user)) for user in users if user not in created)
 
     def _first(self, op: Operation, rules: Sequence[Rule]) -> tuple[list[Operation], list[SSAValue]] | None:
-        """Applies the first rule that takes the op; the ops it made and the values it put in place."""
+        """Apply the first rule that matches the op. Return the new ops and the values that replace the old ones."""
         block = op.parent
         assert block is not None
         builder = Builder(block, before=op, blobs=self.blobs)
@@ -146,7 +166,7 @@ class _Driver:
         return None
 
     def _replacement(self, rule: Rule, op: Operation, builder: Builder) -> Replacement | None:
-        """What a rule builds for an op; None, and nothing built, where it leaves the op alone or is skipped.
+        """The replacement that a rule builds for an op; None if it refuses the op or is skipped, with no ops left.
 
         Raises:
             BrokenRuleError: the rule is broken, and the run is strict.
@@ -160,7 +180,7 @@ class _Driver:
             return None
         if isinstance(made, Refusal):
             if made.exhausted:
-                self.statistics.exhausted[rule.name] = self.statistics.exhausted.get(rule.name, 0) + 1
+                self.statistics.exhausted[rule.name] += 1
             return None
         further = [value for value in made.replaced if value.owner is not op]
         if further and not _move_users(op, further, builder):
@@ -169,7 +189,7 @@ class _Driver:
         return made
 
     def _note_overlaps(self, rule: Rule, op: Operation, others: Sequence[Rule]) -> None:
-        """Notes the declarative rules of the same rank whose patterns match at an op that a rule took."""
+        """Record the declarative rules of the same priority and size that match at an op that another rule rewrites."""
         for other in others if rule.is_declarative else ():
             if (other.priority, other.size) != (rule.priority, rule.size):
                 break
@@ -187,6 +207,8 @@ class _Driver:
     ) -> tuple[list[Operation], list[SSAValue]]:
         new = [value.ssa for value in replacement.values]
         created = set(builder.created)
+        self.made_by.update(dict.fromkeys(created, rule.name))
+        self.feeds.extend((self.made_by[op], rule.name) for op in replacement.matched if op in self.made_by)
         for was, now in zip(replacement.replaced, new, strict=True):
             if was.name_hint is not None and isinstance(now, OpResult) and now.op in created:
                 set_name(now, was.name_hint)
@@ -196,7 +218,7 @@ class _Driver:
         return list(builder.created), new
 
     def _erase_dead(self, matched: Sequence[Operation]) -> None:
-        """Erases the matched ops that nothing uses any more, and their constants."""
+        """Erase the matched ops without uses, and their constants."""
         remaining = dict.fromkeys(matched)
         while dead := [op for op in remaining if not any(result.first_use for result in op.results)]:
             for op in dead:
@@ -204,6 +226,7 @@ class _Driver:
                 below = [operand.op for operand in op.operands if isinstance(operand, OpResult)]
                 for inner in op.walk():
                     self.states.forget(inner)
+                self.made_by.pop(op, None)
                 op.detach()
                 op.erase()
                 for producer in below:
@@ -213,8 +236,16 @@ class _Driver:
                         producer.erase()
 
 
+def _cycles(feeds: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """The shortest circles of rules that feed each other, at most three; each begins with the first name."""
+    found = [list(cycle) for cycle in nx.simple_cycles(nx.DiGraph(feeds), length_bound=6)]
+    turned = [cycle[cycle.index(min(cycle)) :] + cycle[: cycle.index(min(cycle))] for cycle in found]
+    return sorted(turned, key=lambda cycle: (len(cycle), cycle))[:3]
+
+
 def _move_users(root: Operation, values: Sequence[SSAValue], builder: Builder) -> bool:
-    """Moves what depends on values behind the ops that were made before `root`; whether none of those depends on it."""
+    """Move the ops that depend on values behind the new ops in front of `root`. Return False, and move nothing, if a
+    new op depends on the values itself."""
     block = root.parent
     assert block is not None
     replaced, made = set(values), set(builder.created)

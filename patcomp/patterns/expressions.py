@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from patcomp.errors import RuleError
+from patcomp.ir.value import Value
 
 
 class Bindings(Protocol):
-    """What expressions read of a match (`patterns.match.Match`)."""
+    """The part of a match (`patterns.match.Match`) that expressions read."""
 
     @property
     def tags(self) -> Mapping[str, Any]: ...
@@ -30,18 +31,45 @@ class Undefined(Exception):  # noqa: N818  (not an error: the condition cannot h
     """An expression has no value on a match: a dynamic dimension, a rank too small, an unbound capture."""
 
 
+_OPERATORS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = {
+    "==": (4, operator.eq),
+    "!=": (4, operator.ne),
+    "<": (4, operator.lt),
+    "<=": (4, operator.le),
+    ">": (4, operator.gt),
+    ">=": (4, operator.ge),
+    "+": (6, operator.add),
+    "-": (6, operator.sub),
+    "*": (7, operator.mul),
+    "/": (7, operator.truediv),
+    "//": (7, operator.floordiv),
+    "%": (7, operator.mod),
+    "**": (8, operator.pow),
+}
+"""How tightly each operator binds, and its function."""
+
+
+def _binary(symbol: str, *, reflected: bool = False) -> Callable[[Any, object], Expression]:
+    """The method of a Python operator; the reflected one has the expression on the right."""
+
+    def build(self: Any, other: object) -> Expression:
+        return Binary(symbol, other, self) if reflected else Binary(symbol, self, other)
+
+    return build
+
+
 class Expression:
     """Base of all expressions. Operators build larger ones; nothing is evaluated when a rule is declared."""
 
     precedence = 9
     is_shape = False
-    """Whether the value is a shape, in which None is a dimension that nothing is known about."""
+    """Whether the value is a shape. None in a shape is a dynamic dimension."""
 
     def evaluate(self, match: Bindings) -> Any:
         """The value on a match.
 
         Raises:
-            Undefined: it has none.
+            Undefined: it has no value.
         """
         raise NotImplementedError
 
@@ -74,64 +102,29 @@ class Expression:
         return id(self)
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return Binary("==", operator.eq, 4, self, other)
+        return Binary("==", self, other)
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return Binary("!=", operator.ne, 4, self, other)
+        return Binary("!=", self, other)
 
-    def __lt__(self, other: object) -> Expression:
-        return Binary("<", operator.lt, 4, self, other)
-
-    def __le__(self, other: object) -> Expression:
-        return Binary("<=", operator.le, 4, self, other)
-
-    def __gt__(self, other: object) -> Expression:
-        return Binary(">", operator.gt, 4, self, other)
-
-    def __ge__(self, other: object) -> Expression:
-        return Binary(">=", operator.ge, 4, self, other)
-
-    def __add__(self, other: object) -> Expression:
-        return Binary("+", operator.add, 6, self, other)
-
-    def __radd__(self, other: object) -> Expression:
-        return Binary("+", operator.add, 6, other, self)
-
-    def __sub__(self, other: object) -> Expression:
-        return Binary("-", operator.sub, 6, self, other)
-
-    def __rsub__(self, other: object) -> Expression:
-        return Binary("-", operator.sub, 6, other, self)
-
-    def __mul__(self, other: object) -> Expression:
-        return Binary("*", operator.mul, 7, self, other)
-
-    def __rmul__(self, other: object) -> Expression:
-        return Binary("*", operator.mul, 7, other, self)
-
-    def __truediv__(self, other: object) -> Expression:
-        return Binary("/", operator.truediv, 7, self, other)
-
-    def __rtruediv__(self, other: object) -> Expression:
-        return Binary("/", operator.truediv, 7, other, self)
-
-    def __floordiv__(self, other: object) -> Expression:
-        return Binary("//", operator.floordiv, 7, self, other)
-
-    def __rfloordiv__(self, other: object) -> Expression:
-        return Binary("//", operator.floordiv, 7, other, self)
-
-    def __mod__(self, other: object) -> Expression:
-        return Binary("%", operator.mod, 7, self, other)
-
-    def __rmod__(self, other: object) -> Expression:
-        return Binary("%", operator.mod, 7, other, self)
-
-    def __pow__(self, other: object) -> Expression:
-        return Binary("**", operator.pow, 8, self, other)
-
-    def __rpow__(self, other: object) -> Expression:
-        return Binary("**", operator.pow, 8, other, self)
+    __lt__ = _binary("<")
+    __le__ = _binary("<=")
+    __gt__ = _binary(">")
+    __ge__ = _binary(">=")
+    __add__ = _binary("+")
+    __radd__ = _binary("+", reflected=True)
+    __sub__ = _binary("-")
+    __rsub__ = _binary("-", reflected=True)
+    __mul__ = _binary("*")
+    __rmul__ = _binary("*", reflected=True)
+    __truediv__ = _binary("/")
+    __rtruediv__ = _binary("/", reflected=True)
+    __floordiv__ = _binary("//")
+    __rfloordiv__ = _binary("//", reflected=True)
+    __mod__ = _binary("%")
+    __rmod__ = _binary("%", reflected=True)
+    __pow__ = _binary("**")
+    __rpow__ = _binary("**", reflected=True)
 
     def __neg__(self) -> Expression:
         return Unary("-", operator.neg, 8, self)
@@ -176,29 +169,6 @@ class Literal(Expression):
         return iter(())
 
 
-class _Sequence(Expression):
-    """A list or tuple with expressions in it."""
-
-    def __init__(self, items: Iterable[Any], kind: type):
-        self.items, self.kind = [lift(item) for item in items], kind
-
-    def evaluate(self, match: Bindings) -> Any:
-        return self.kind(item.evaluate(match) for item in self.items)
-
-    @property
-    def text(self) -> str:
-        inside = ", ".join(item.text for item in self.items)
-        return f"[{inside}]" if self.kind is list else f"({inside}{',' if len(self.items) == 1 else ''})"
-
-    def leaves(self) -> Iterator[Expression]:
-        for item in self.items:
-            yield from item.leaves()
-
-    def captured(self) -> Iterator[Any]:
-        for item in self.items:
-            yield from item.captured()
-
-
 def lift(value: Any) -> Expression:
     """A value as an expression."""
     if isinstance(value, Expression):
@@ -223,16 +193,41 @@ class _Compound(Expression):
         for part in self.parts:
             yield from part.captured()
 
+    def _check_numbers(self, *values: Any) -> None:
+        """Checks that the values of the parts are no `None` (an argument left out) and no SSA values (dynamic sizes).
+
+        Raises:
+            Undefined: one is.
+        """
+        for part, value in zip(self.parts, values, strict=True):
+            if value is None or isinstance(value, Value):
+                raise Undefined(f"`{self.text}` has no value, {part.text} is {value!r}")
+
     def _quoted(self, part: Expression, minimum: int) -> str:
         return part.text if part.precedence >= minimum else f"({part.text})"
 
 
-class Binary(_Compound):
-    """`a <operator> b`, where neither side may be undefined."""
+class _Sequence(_Compound):
+    """A list or tuple with expressions in it."""
 
-    def __init__(self, symbol: str, function: Callable[[Any, Any], Any], precedence: int, left: Any, right: Any):
-        self.symbol, self.function, self.precedence = symbol, function, precedence
-        self.parts = (lift(left), lift(right))
+    def __init__(self, items: Iterable[Any], kind: type):
+        self.parts, self.kind = tuple(lift(item) for item in items), kind
+
+    def evaluate(self, match: Bindings) -> Any:
+        return self.kind(item.evaluate(match) for item in self.parts)
+
+    @property
+    def text(self) -> str:
+        inside = ", ".join(item.text for item in self.parts)
+        return f"[{inside}]" if self.kind is list else f"({inside}{',' if len(self.parts) == 1 else ''})"
+
+
+class Binary(_Compound):
+    """`a <operator> b`. It is undefined if a side is undefined."""
+
+    def __init__(self, symbol: str, left: Any, right: Any):
+        self.symbol, self.parts = symbol, (lift(left), lift(right))
+        self.precedence, self.function = _OPERATORS[symbol]
 
     def evaluate(self, match: Bindings) -> Any:
         left, right = (part.evaluate(match) for part in self.parts)
@@ -244,9 +239,11 @@ class Binary(_Compound):
                 tuple(side) if isinstance(side, list | tuple) or getattr(side, "ndim", 0) == 1 else side
                 for side in (left, right)
             )
+        else:
+            self._check_numbers(left, right)
         try:
             return self.function(left, right)
-        except (TypeError, ZeroDivisionError) as error:
+        except ZeroDivisionError as error:
             raise Undefined(f"`{self.text}` has no value ({error})") from None
 
     @property
@@ -263,10 +260,10 @@ class Unary(_Compound):
         self.parts = (lift(part),)
 
     def evaluate(self, match: Bindings) -> Any:
-        try:
-            return self.function(self.parts[0].evaluate(match))
-        except TypeError as error:
-            raise Undefined(f"`{self.text}` has no value ({error})") from None
+        value = self.parts[0].evaluate(match)
+        if self.function is operator.neg:
+            self._check_numbers(value)
+        return self.function(value)
 
     @property
     def text(self) -> str:
@@ -274,7 +271,7 @@ class Unary(_Compound):
 
 
 class Both(_Compound):
-    """`a & b`, the second evaluated only when the first holds."""
+    """`a & b`. The second condition is evaluated only if the first one holds."""
 
     precedence = 3
 
@@ -290,7 +287,7 @@ class Both(_Compound):
 
 
 class Either(_Compound):
-    """`a | b`; a side without a value counts as false, unless both have none."""
+    """`a | b`. A side that is undefined counts as false; if both are, the whole is undefined."""
 
     precedence = 2
 
@@ -342,9 +339,10 @@ class Item(_Compound):
     def evaluate(self, match: Bindings) -> Any:
         whole = self.parts[0].evaluate(match)
         index = self.index if isinstance(self.index, slice) else self.parts[1].evaluate(match)
+        self._check_numbers(whole, *([] if isinstance(index, slice) else [index]))
         try:
             item = whole[index]
-        except (IndexError, TypeError):
+        except IndexError:
             raise Undefined(f"`{self.text}` does not exist, {self.parts[0].text} is {whole!r}") from None
         if item is None and self.parts[0].is_shape:
             raise Undefined(f"`{self.text}` is dynamic")
@@ -377,7 +375,7 @@ class FunctionCall(_Compound):
 
 
 class Property(Expression):
-    """A property of a matched value: `x.rank`, `eps.value`."""
+    """A property of a matched value, such as `x.rank` or `eps.value`."""
 
     def __init__(self, node: Any, name: str, read: Callable[[Any], Any]):
         self.node, self.name, self.read = node, name, read
@@ -387,10 +385,7 @@ class Property(Expression):
         value = match.value_of(self.node)
         if value is None:
             raise Undefined(f"{self.node} is not part of the alternative that matched")
-        try:
-            return self.read(value)
-        except TypeError as error:
-            raise Undefined(f"`{self.text}` has no value: {error}") from None
+        return self.read(value)
 
     @property
     def text(self) -> str:

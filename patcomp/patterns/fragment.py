@@ -1,4 +1,4 @@
-"""A pattern that procedural rules ask for at a value.
+"""Fragments: patterns that procedural rules match at a value.
 
     @fragment
     def scaled(a, x, factor: Const):
@@ -7,7 +7,7 @@
 
     match = scaled.match(value)     # None, or a Match: match["x"], match["factor"]
 
-A construct that repeats any number of times, such as an unrolled loop, is no pattern, but its steps are.
+A construct that repeats any number of times, such as an unrolled loop, is no pattern, but each step can be a fragment.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from patcomp.patterns.targets import composites
 
 
 class Fragment:
-    """A pattern to be matched at values."""
+    """A pattern to match at values."""
 
     def __init__(self, pattern: Pattern):
         self.pattern = pattern
 
     def match(self, value: Value) -> Match | None:
-        """How the pattern makes up a value, or None. Uses of the value itself do not matter."""
+        """The match of the pattern that produces a value, or None. The value may have any uses."""
         if not isinstance(value.ssa, OpResult):
             return None
         match = Matcher(self.pattern, value.ssa.op).run()
@@ -40,11 +40,11 @@ class Fragment:
 
 
 def fragment(function: Callable[..., Any], *, source: DialectInterface = aten_namespace) -> Fragment:
-    """Declares a fragment: a function of the source namespace and the captures that returns a pattern and a list of
+    """Declare a fragment: a function of the source namespace and the captures returns a pattern and a list of
     conditions.
 
     Raises:
-        RuleError: the declaration cannot mean anything.
+        RuleError: the declaration is wrong.
     """
     namespace = SourceNamespace(source, composites.spec)
     try:

@@ -1,14 +1,16 @@
-"""Which rules can match at an op: a bottom-up tree automaton, made on demand over all rules at once.
+"""Find the rules that can match at an op, with one bottom-up tree automaton for all rules. It is built on demand.
 
-The state of an op is the set of pattern nodes, of all rules, that match at it as far as op names,
-literals and operands tell. It depends only on the op's name, the properties that some rule tests, and
-the states of its operands, so a table remembers it: one lookup an op, however many rules there are.
-States over-approximate: captures that must be equal, uses and conditions are left to the matcher.
+The state of an op is the set of the pattern nodes, of all rules, whose op names, literals and operands match there. It
+depends only on the op's name, on the properties that some rule tests, and on the states of the operands. A table
+remembers it, so each op needs one lookup, however many rules there are. A state may contain nodes that do not match:
+the matcher checks equal captures, uses and conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,22 +23,90 @@ from patcomp.patterns.match import orders, same_literal
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 
-WILD = ("wild",)
-"""The test that everything passes. Tests are nested tuples, so that equal ones of two rules are one."""
+
+class _Test(ABC):
+    """What an argument of an op must be. Equal tests of two rules are one."""
+
+    @abstractmethod
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        """Whether an argument is as the test says, as far as the states of the ops tell."""
+
+
+@dataclass(frozen=True)
+class _Anything(_Test):
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class _Result(_Test):
+    """One result of an op in whose state a test is."""
+
+    test: int
+    index: int
+
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        return isinstance(actual, Value) and _result_index(actual) == self.index and self.test in sweep.tests(actual)
+
+
+@dataclass(frozen=True)
+class _Constant(_Test):
+    """A constant in whose state a test is."""
+
+    test: int
+
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        return isinstance(actual, Value) and self.test in sweep.tests(actual)
+
+
+@dataclass(frozen=True)
+class _Either(_Test):
+    tests: tuple[_Test, ...]
+
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        return any(test.passes(actual, sweep) for test in self.tests)
+
+
+@dataclass(frozen=True)
+class _Items(_Test):
+    """A list with a test for each item."""
+
+    tests: tuple[_Test, ...]
+
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        return (
+            isinstance(actual, list | tuple)
+            and len(actual) == len(self.tests)
+            and all(test.passes(item, sweep) for test, item in zip(self.tests, actual, strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class _Literal(_Test):
+    """A Python value. `True`, `1` and `1.0` are different literals, so literals are compared by their text."""
+
+    text: str
+    value: Any = field(compare=False)
+
+    def passes(self, actual: Any, sweep: Sweep) -> bool:
+        return same_literal(self.value, actual)
+
+
+_ANYTHING = _Anything()
 
 
 @dataclass(frozen=True, eq=False)
 class _OpTest:
-    """A pattern node as the automaton sees it."""
+    """A pattern node of the automaton."""
 
     number: int
     node: OpNode
-    arguments: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, _Test], ...]
 
 
 @dataclass(frozen=True)
 class _State:
-    """The set of tests that hold at an op, and the rules to try there."""
+    """The tests that hold at an op, and the rules to try there."""
 
     number: int
     tests: frozenset[int]
@@ -45,35 +115,34 @@ class _State:
 
 @dataclass
 class _Plan:
-    """What the state of an op of one name depends on."""
+    """The tests of the ops of one name, and what their states depend on."""
 
     tests: list[_OpTest] = field(default_factory=list)
     tested: dict[str, None] = field(default_factory=dict)
-    """Properties whose value some rule tests."""
+    """The properties whose value some rule tests."""
     structural: dict[str, None] = field(default_factory=dict)
-    """Other properties in which operands may stand: only how many counts."""
+    """Other properties that may contain operands. A state depends only on the number of these operands."""
     rules: list[Rule] = field(default_factory=list)
-    """Rules that take every op of the name."""
+    """The rules that can start from every op of the name."""
     dialect: DialectInterface | None = None
 
 
 class Index:
-    """The automaton of a set of rules. Its tables grow with the states that occur, once for each."""
+    """The automaton of a set of rules. A state is computed when it first occurs."""
 
     def __init__(self, rules: Iterable[Rule]):
         self._plans: dict[str, _Plan] = {}
-        self._tests: dict[int, tuple[PatternNode, Any]] = {}
+        self._tests: dict[int, tuple[PatternNode, _Test]] = {}
         self._op_tests: dict[Any, int] = {}
-        self._constant_tests: dict[Any, int] = {}
-        self._literals: dict[Any, Any] = {}
+        self._constant_tests: dict[_Literal, int] = {}
         self._accepts: dict[int, list[Rule]] = {}
         self._order: dict[int, tuple[int, int, int]] = {}
-        self._numbers = 0
+        self._numbers = itertools.count(1)
         for position, rule in enumerate(rule for rule in rules if rule.stage is not Stage.IMPORT):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
             pattern = rule.pattern
-            for test in self._alternatives(self._test(pattern.root, pattern.dialect)) if pattern else ():
-                self._accepts.setdefault(test[1], []).append(rule)
+            for test in _roots(self._test(pattern.root, pattern.dialect)) if pattern else ():
+                self._accepts.setdefault(test.test, []).append(rule)
             for name in rule.ops if pattern is None else ():
                 self._plans.setdefault(name, _Plan()).rules.append(rule)
         self._states: dict[tuple[frozenset[int], str], _State] = {}
@@ -84,7 +153,7 @@ class Index:
 
     # ---- rules to tests --------------------------------------------------------------------------
 
-    def _test(self, pattern: Any, dialect: DialectInterface) -> Any:
+    def _test(self, pattern: Any, dialect: DialectInterface) -> _Test:
         if not isinstance(pattern, OpNode | AnyOf):
             return self._new_test(pattern, dialect)
         # nodes are shared: a pattern with many alternatives has far more paths than nodes
@@ -92,39 +161,32 @@ class Index:
             self._tests[id(pattern)] = (pattern, self._new_test(pattern, dialect))
         return self._tests[id(pattern)][1]
 
-    def _new_test(self, pattern: Any, dialect: DialectInterface) -> Any:
+    def _new_test(self, pattern: Any, dialect: DialectInterface) -> _Test:
         if isinstance(pattern, OpNode | ResultNode):
             node, index = (pattern, 0) if isinstance(pattern, OpNode) else (pattern.node, pattern.index)
-            return ("op", self._op_test(node, dialect), index)
+            return _Result(self._op_test(node, dialect), index)
         if isinstance(pattern, AnyOf):
             tests = tuple(dict.fromkeys(self._test(alternative, dialect) for alternative in pattern.alternatives))
-            return WILD if WILD in tests else tests[0] if len(tests) == 1 else ("or", tests)
+            return _ANYTHING if _ANYTHING in tests else tests[0] if len(tests) == 1 else _Either(tests)
         if isinstance(pattern, Const | Number):
-            literal = pattern.literal if isinstance(pattern, Number) else ANY
-            key = (type(literal).__name__, repr(literal))
-            self._literals[key] = literal
-            return ("constant", self._constant_tests.setdefault(key, self._next(key, self._constant_tests)))
+            literal = _literal(pattern.literal if isinstance(pattern, Number) else ANY)
+            if literal not in self._constant_tests:
+                self._constant_tests[literal] = next(self._numbers)
+            return _Constant(self._constant_tests[literal])
         if isinstance(pattern, list):
-            return ("list", tuple(self._test(item, dialect) for item in pattern))
+            return _Items(tuple(self._test(item, dialect) for item in pattern))
         if pattern is ANY or pattern is LAST or isinstance(pattern, PatternNode | Attr):
-            return WILD
-        key = (type(pattern).__name__, repr(pattern))
-        self._literals[key] = pattern
-        return ("literal", key)
-
-    def _next(self, key: Any, table: Mapping[Any, int]) -> int:
-        if key not in table:
-            self._numbers += 1
-        return self._numbers
+            return _ANYTHING
+        return _literal(pattern)
 
     def _op_test(self, node: OpNode, dialect: DialectInterface) -> int:
         arguments = tuple(
-            (name, WILD if node.spec.argument(name).kind == "element type" else self._test(pattern, dialect))
+            (name, _ANYTHING if node.spec.argument(name).kind == "element type" else self._test(pattern, dialect))
             for name, pattern in node.arguments.items()
         )
         key = (dialect.name, node.spec.name, arguments)
         if key not in self._op_tests:
-            self._op_tests[key] = self._next(key, self._op_tests)
+            self._op_tests[key] = next(self._numbers)
             plan = self._plans.setdefault(node.spec.op_name, _Plan())
             plan.dialect = dialect
             plan.tests.append(_OpTest(self._op_tests[key], node, arguments))
@@ -134,29 +196,22 @@ class Index:
             tested = dict(node.spec.commutes_when)
             for name, test in arguments:
                 kind = node.spec.argument(name).kind
-                if kind in ("attribute", "mixed") and (test != WILD or name in tested):
+                if kind in ("attribute", "mixed") and (test != _ANYTHING or name in tested):
                     plan.tested[name] = None
             for argument in node.spec.arguments:
                 if argument.kind in ("mixed", "values") or (argument.optional and argument.kind == "value"):
                     plan.structural[argument.name] = None
         return self._op_tests[key]
 
-    def _alternatives(self, test: Any) -> Iterable[Any]:
-        if test[0] == "or":
-            for inner in test[1]:
-                yield from self._alternatives(inner)
-        else:
-            yield test
-
     @property
     def transitions(self) -> int:
-        """How many entries the table has: it grows with the variety of ops, not with their number."""
+        """The number of entries of the table, which grows with the variety of ops, not with their number."""
         return len(self._by_key)
 
     # ---- states ----------------------------------------------------------------------------------
 
     def sweep(self) -> Sweep:
-        """A table of the states of ops, for as long as the ops live."""
+        """An empty table of the states of ops. It must not outlive the ops."""
         return Sweep(self)
 
     def _state(self, tests: frozenset[int], name: str) -> _State:
@@ -178,11 +233,11 @@ class Index:
         if state is None:
             value = op.results[0]
             if constant_values(value) is None:
-                return self._none  # a weight: no rule looks at its values
+                return self._none  # no rule reads the values of a weight
             tests = frozenset(
                 number
-                for key, number in self._constant_tests.items()
-                if self._literals[key] is ANY or constant_equals(value, self._literals[key])
+                for literal, number in self._constant_tests.items()
+                if literal.value is ANY or constant_equals(value, literal.value)
             )
             state = self._by_constant[attribute] = self._state(tests, op.name)
         return state
@@ -191,7 +246,7 @@ class Index:
         """The state of an op, by trying every test of its name."""
         if plan.dialect is None:
             return self._state(frozenset(), op.name)
-        # ops of one name have one description, but for the calls of composites
+        # ops of one name have one description, except for the calls of composites
         specs = {id(spec): spec for spec in (test.node.spec for test in plan.tests)}
         arguments = {key: plan.dialect.arguments_of(op, spec) for key, spec in specs.items() if spec.describes(op)}
         held = frozenset(
@@ -203,27 +258,22 @@ class Index:
 
     def _holds(self, test: _OpTest, arguments: Mapping[str, Any], sweep: Sweep) -> bool:
         return any(
-            all(self._passes(inner, arguments[order.get(name, name)], sweep) for name, inner in test.arguments)
+            all(inner.passes(arguments[order.get(name, name)], sweep) for name, inner in test.arguments)
             for order in orders(test.node.spec, arguments)
         )
 
-    def _passes(self, test: Any, actual: Any, sweep: Sweep) -> bool:
-        kind = test[0]
-        if kind == "wild":
-            return True
-        if kind == "op":
-            return isinstance(actual, Value) and _result_index(actual) == test[2] and test[1] in sweep.tests(actual)
-        if kind == "constant":
-            return isinstance(actual, Value) and test[1] in sweep.tests(actual)
-        if kind == "or":
-            return any(self._passes(inner, actual, sweep) for inner in test[1])
-        if kind == "list":
-            return (
-                isinstance(actual, list | tuple)
-                and len(actual) == len(test[1])
-                and all(self._passes(*pair, sweep) for pair in zip(test[1], actual, strict=True))
-            )
-        return same_literal(self._literals[test[1]], actual)
+
+def _literal(value: Any) -> _Literal:
+    return _Literal(f"{type(value).__name__} {value!r}", value)
+
+
+def _roots(test: _Test) -> Iterator[_Result]:
+    """The tests of the ops that a pattern can start from."""
+    if isinstance(test, _Either):
+        for inner in test.tests:
+            yield from _roots(inner)
+    elif isinstance(test, _Result):
+        yield test
 
 
 def _result_index(value: Value) -> int:
@@ -241,12 +291,13 @@ class Sweep:
         self._constants: dict[int, tuple[Attribute, _State]] = {}
 
     def tests(self, value: Value) -> frozenset[int]:
-        """The tests that hold at the op that makes a value."""
+        """The tests that hold at the op that produces a value."""
         state = self._below(value.ssa.op) if isinstance(value.ssa, OpResult) else None
         return state.tests if state is not None else frozenset()
 
     def _below(self, op: Operation) -> _State | None:
-        """The state of the op that makes an operand; a constant gets its own when a rule first looks at a user."""
+        """The state of the op that produces an operand. The state of a constant is computed here, when a user needs
+        it."""
         state = self._states.get(id(op))
         if state is None and is_constant(op) and self._index._constant_tests:
             state = self._states[id(op)] = self._constant(op)
@@ -257,13 +308,14 @@ class Sweep:
         self._states.pop(id(op), None)
 
     def visit(self, op: Operation) -> tuple[Rule, ...]:
-        """Computes the state of an op whose operands have theirs; the rules to try there, best first."""
+        """Compute the state of an op; the states of its operands are known. Return the rules to try there, best
+        first."""
         index = self._index
         plan = index._plans.get(op.name)
         if plan is None:
             return ()
         if not plan.tests:
-            # no rule looks below this op: its procedural rules are all there is to know
+            # no pattern contains this op, so that only procedural rules can start from it
             state = self._states[id(op)] = index._state(frozenset(), op.name)
             return state.rules
         states = self._states

@@ -8,13 +8,14 @@ value twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import ArgumentSpec, DialectInterface, OpSpec, composite_spec
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns.expressions import Expression, Property
+from patcomp.patterns.expressions import Expression, Property, Undefined
 
 
 class _Any:
@@ -25,7 +26,7 @@ class _Any:
 
 
 ANY = _Any()
-"""Stands for an argument that the rule does not care about."""
+"""Matches any argument."""
 
 
 class _Last(_Any):
@@ -36,7 +37,16 @@ class _Last(_Any):
 
 
 LAST = _Last()
-"""Stands for an axis: the last one of the op's result, counted from either end."""
+"""Matches the last axis of the op's result, counted from either end."""
+
+
+def _binary(symbol: str, *, reflected: bool = False) -> Callable[[Any, Any], OpNode]:
+    """The method of a Python operator; the reflected one has the node on the right."""
+
+    def build(self: PatternNode, other: Any) -> OpNode:
+        return self._sugar(symbol, *((other, self) if reflected else (self, other)))
+
+    return build
 
 
 class PatternNode:
@@ -50,38 +60,17 @@ class PatternNode:
             raise RuleError(f"operator {operator} on {self}: no namespace is known here; name the op instead")
         return source.apply_operator(operator, arguments)
 
-    def __add__(self, other: Any) -> OpNode:
-        return self._sugar("+", self, other)
-
-    def __radd__(self, other: Any) -> OpNode:
-        return self._sugar("+", other, self)
-
-    def __sub__(self, other: Any) -> OpNode:
-        return self._sugar("-", self, other)
-
-    def __rsub__(self, other: Any) -> OpNode:
-        return self._sugar("-", other, self)
-
-    def __mul__(self, other: Any) -> OpNode:
-        return self._sugar("*", self, other)
-
-    def __rmul__(self, other: Any) -> OpNode:
-        return self._sugar("*", other, self)
-
-    def __truediv__(self, other: Any) -> OpNode:
-        return self._sugar("/", self, other)
-
-    def __rtruediv__(self, other: Any) -> OpNode:
-        return self._sugar("/", other, self)
-
-    def __matmul__(self, other: Any) -> OpNode:
-        return self._sugar("@", self, other)
-
-    def __pow__(self, other: Any) -> OpNode:
-        return self._sugar("**", self, other)
-
-    def __rpow__(self, other: Any) -> OpNode:
-        return self._sugar("**", other, self)
+    __add__ = _binary("+")
+    __radd__ = _binary("+", reflected=True)
+    __sub__ = _binary("-")
+    __rsub__ = _binary("-", reflected=True)
+    __mul__ = _binary("*")
+    __rmul__ = _binary("*", reflected=True)
+    __truediv__ = _binary("/")
+    __rtruediv__ = _binary("/", reflected=True)
+    __matmul__ = _binary("@")
+    __pow__ = _binary("**")
+    __rpow__ = _binary("**", reflected=True)
 
     def __neg__(self) -> OpNode:
         return self._sugar("neg", self)
@@ -113,7 +102,7 @@ class PatternNode:
 
 
 class Capture(PatternNode):
-    """A parameter of a rule without annotation: any SSA value."""
+    """A parameter annotated `Capture`, or without annotation: any SSA value."""
 
     def __init__(self, name: str, source: SourceNamespace | None = None):
         self.name, self.source = name, source
@@ -128,25 +117,24 @@ class Const(Capture):
     @property
     def value(self) -> Expression:
         """The number that every element equals."""
-        return Property(self, "value", _uniform)
+        return Property(self, "value", self._uniform)
 
     @property
     def values(self) -> Expression:
         """The values as a numpy array."""
         return Property(self, "values", lambda value: value.constant)
 
-
-def _uniform(value: Any) -> Any:
-    array = value.constant
-    if array.size == 0 or not bool((array == array[(0,) * array.ndim]).all()):
-        raise TypeError("the constant is not one number")
-    number = array[(0,) * array.ndim]
-    # the shortest decimal that rounds to the same f32, so that the 1e-5 of a model reads 1e-05 again
-    return float(str(number)) if array.dtype.kind == "f" else number.item()
+    def _uniform(self, value: Any) -> Any:
+        array = value.constant
+        if array.size == 0 or not bool((array == array[(0,) * array.ndim]).all()):
+            raise Undefined(f"`{self.name}.value` has no value: the constant is not one number")
+        number = array[(0,) * array.ndim]
+        # the shortest decimal that rounds to the same f32, so that the 1e-5 of a model reads 1e-05 again
+        return float(str(number)) if array.dtype.kind == "f" else number.item()
 
 
 class Attr(Expression):
-    """A parameter annotated `Attr`: the value of an argument that is not a tensor, or a part of its list."""
+    """A parameter annotated `Attr`: the value of an argument that is no tensor, or an item of its list."""
 
     def __init__(self, name: str):
         self.name = name
@@ -163,8 +151,8 @@ class Attr(Expression):
 
 
 class Number(PatternNode):
-    """A literal where a tensor stands: a constant whose every element equals the number (or whose elements are
-    those of the list)."""
+    """A literal in the place of a tensor: a constant whose elements all equal the number, or equal the list's
+    elements."""
 
     def __init__(self, literal: Any):
         self.literal = literal
@@ -174,14 +162,14 @@ class Number(PatternNode):
 
 
 class AnyValue(PatternNode):
-    """`ANY` where a tensor stands."""
+    """`ANY` in the place of a tensor."""
 
     def __str__(self) -> str:
         return "ANY"
 
 
 class OpNode(PatternNode):
-    """An op of the source dialect, every argument of it mentioned."""
+    """An op of the source dialect with all its arguments."""
 
     def __init__(self, source: SourceNamespace, spec: OpSpec, arguments: Mapping[str, Any]):
         self.source, self.spec, self.arguments = source, spec, dict(arguments)
@@ -206,7 +194,7 @@ class OpNode(PatternNode):
 
 
 class ResultNode(PatternNode):
-    """One result of an op with several."""
+    """One result of an op with several results."""
 
     def __init__(self, node: OpNode, index: int):
         self.node, self.index, self.source = node, index, node.source
@@ -225,12 +213,12 @@ class AnyOf(PatternNode):
         )
 
     def __str__(self) -> str:
-        # the tag is the short name: patterns with many alternatives have texts of many pages
+        # the text of a pattern with many alternatives would have many pages
         return self.tag if self.tag is not None else f"any_of({', '.join(map(shown, self.alternatives))})"
 
 
 def shown(value: Any) -> str:
-    """An argument as messages show it."""
+    """The text of an argument in messages."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
     return str(value) if isinstance(value, PatternNode | Expression) else repr(value)
@@ -241,8 +229,8 @@ def any_of(*alternatives: Any, tag: str | None = None, tags: Sequence[Any] = ())
 
     Args:
         alternatives: pattern nodes, captures or numbers.
-        tag: name under which conditions and the target read the choice, `tag("name")`.
-        tags: what the choice reads as, one for each alternative; by default its position.
+        tag: the name by which conditions and the target read the choice: `tag("name")`.
+        tags: the value of `tag("name")` for each alternative; by default its position.
 
     Raises:
         RuleError: fewer than two alternatives, or another number of tags.
@@ -312,9 +300,9 @@ class SourceNamespace:
 
     Args:
         dialect: the source dialect.
-        composites: the composites by name. One stands for its calls that earlier rules have recovered, with its
-            inputs, attributes and options by name. Where the dialect has an op of the same name that takes
-            the arguments as they are given, that op is meant; `a.op("composite.NAME", ...)` names the composite.
+        composites: the composites by name. A composite matches its calls that earlier rules have recovered; its
+            arguments are inputs, attributes and options. If the dialect has an op of the same name that takes the given
+            arguments, the name means that op; `a.op("composite.NAME", ...)` always means the composite.
     """
 
     def __init__(self, dialect: DialectInterface, composites: Callable[[str], Any] = lambda name: None):
@@ -342,15 +330,12 @@ class SourceNamespace:
         """The op of an exact name: `a.op("mean.dim", x, dim=[-1], keepdim=True, dtype=None)`.
 
         Raises:
-            RuleError: there is none, or an argument is wrong or not mentioned.
+            RuleError: there is no such op, or an argument is wrong or not mentioned.
         """
         recovered = self._recovered(name.removeprefix("composite.")) if name.startswith("composite.") else []
         spec = recovered[0] if recovered else self._dialect.spec(name)
         if spec is None:
             raise RuleError(f"{self._dialect.name} has no op {name!r}")
-        complaint = _mismatch(spec, positional, keywords)
-        if complaint:
-            raise RuleError(complaint)
         return self._node(spec, positional, keywords)
 
     def _recovered(self, name: str) -> list[OpSpec]:
@@ -359,7 +344,7 @@ class SourceNamespace:
         return [composite_spec(found)] if isinstance(found, Composite) else []
 
     def escaping(self, node: Any) -> Any:
-        """The node, whose value may also be used outside the match; its op then stays."""
+        """The node, and allow uses of its value outside the match. Its op stays if there are such uses."""
         for op in op_nodes(node):
             op.escapes = True
         return node
@@ -376,13 +361,13 @@ class SourceNamespace:
         return self.op(sugar[0], *arguments, **sugar[1])
 
     def _node(self, spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> OpNode:
-        named = dict(zip((argument.name for argument in spec.arguments), positional, strict=False)) | dict(keywords)
+        named = _named(spec, positional, keywords)
         arguments = {a.name: _as_argument(named[a.name], spec.name, a) for a in spec.arguments}
         return OpNode(self, spec, arguments)
 
 
 def op_nodes(node: Any) -> Iterator[OpNode]:
-    """The op nodes that a value stands for: itself, or those of its alternatives."""
+    """The op nodes of a value: the node itself, or those of its alternatives."""
     if isinstance(node, ResultNode):
         yield node.node
     elif isinstance(node, OpNode):
@@ -392,56 +377,73 @@ def op_nodes(node: Any) -> Iterator[OpNode]:
             yield from op_nodes(alternative)
 
 
-def _mismatch(spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str | None:
-    """Why a call does not fit an op, None when it does."""
+class _Misfit(IntEnum):
+    """How far a call is from an op. Of several overloads, the message is about the nearest."""
+
+    FORM = 0
+    """An argument is of another type."""
+    LEFT_OUT = 1
+    """An argument is not mentioned."""
+    NAMES = 2
+    """The arguments are those of another op."""
+
+
+class _MisfitError(RuleError):
+    def __init__(self, misfit: _Misfit, message: str):
+        super().__init__(message)
+        self.misfit = misfit
+
+
+def _named(spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name.
+
+    Raises:
+        RuleError: they are not the op's.
+    """
     names = [argument.name for argument in spec.arguments]
     inputs = len(names) if spec.composite is None else len(spec.composite.inputs)
+    wrong = ""
     if len(positional) > inputs:
+        wrong = f"{spec.name} takes {len(names)} arguments ({', '.join(names)}), got {len(positional)}"
         if inputs < len(names):
-            return f"{spec.name} takes {inputs} inputs, got {len(positional)}; its attributes are keywords"
-        return f"{spec.name} takes {len(names)} arguments ({', '.join(names)}), got {len(positional)}"
-    unknown = [name for name in keywords if name not in names]
-    if unknown:
-        return f"{spec.name} has no argument {', '.join(unknown)}; it has {', '.join(names)}"
-    twice = [name for name in names[: len(positional)] if name in keywords]
-    if twice:
-        return f"{spec.name}: {', '.join(twice)} is given twice"
-    absent = [name for name in names[len(positional) :] if name not in keywords]
-    if absent:
-        return f"{spec.name} does not mention {', '.join(absent)}; give a literal, a capture or ANY"
-    return None
+            wrong = f"{spec.name} takes {inputs} inputs, got {len(positional)}; its attributes are keywords"
+    elif unknown := [name for name in keywords if name not in names]:
+        wrong = f"{spec.name} has no argument {', '.join(unknown)}; it has {', '.join(names)}"
+    elif twice := [name for name in names[: len(positional)] if name in keywords]:
+        wrong = f"{spec.name}: {', '.join(twice)} is given twice"
+    if wrong:
+        raise _MisfitError(_Misfit.NAMES, wrong)
+    if absent := [name for name in names[len(positional) :] if name not in keywords]:
+        message = f"{spec.name} does not mention {', '.join(absent)}; give a literal, a capture or ANY"
+        raise _MisfitError(_Misfit.LEFT_OUT, message)
+    return dict(zip(names, positional, strict=False)) | dict(keywords)
 
 
 def _choose(name: str, specs: Sequence[OpSpec], positional: Sequence[Any], keywords: Mapping[str, Any]) -> OpSpec:
-    """The overload that a call means: the first one that takes the arguments as they are given.
+    """The overload that a call means: the first one that takes the given arguments.
 
     Raises:
-        RuleError: none does.
+        RuleError: no overload takes them.
     """
-    complaints: list[tuple[int, str]] = []
+    complaints: list[tuple[_Misfit, str]] = []
     for spec in specs:
-        complaint = _mismatch(spec, positional, keywords)
-        if complaint is None:
-            named = dict(zip((argument.name for argument in spec.arguments), positional, strict=False)) | dict(keywords)
-            try:
-                for argument in spec.arguments:
-                    _as_argument(named[argument.name], spec.name, argument)
-                    _check_form(named[argument.name], spec.name, argument)
-            except RuleError as error:
-                complaint = str(error)
-                complaints.append((0, complaint))
-            else:
-                return spec
+        try:
+            named = _named(spec, positional, keywords)
+            for argument in spec.arguments:
+                _as_argument(named[argument.name], spec.name, argument)
+                _check_form(named[argument.name], spec.name, argument)
+        except RuleError as error:
+            complaints.append((error.misfit if isinstance(error, _MisfitError) else _Misfit.FORM, str(error)))
         else:
-            complaints.append((1 if "does not mention" in complaint else 2, complaint))
-    best = min(rank for rank, _ in complaints)
-    listed = list(dict.fromkeys(text for rank, text in complaints if rank == best))
+            return spec
+    nearest = min(misfit for misfit, _ in complaints)
+    listed = list(dict.fromkeys(text for misfit, text in complaints if misfit is nearest))
     more = f' (or {len(listed) - 1} other overloads; a.op("name.overload", ...) picks one)' if len(listed) > 1 else ""
     raise RuleError(f"{name}: {listed[0]}{more}")
 
 
 def _check_form(given: Any, op: str, argument: ArgumentSpec) -> None:
-    """Rejects a literal that cannot be of the declared type, where overloads differ in nothing else."""
+    """Refuse a literal that is not of the declared type, because some overloads differ only in types."""
     declared = argument.type
     if argument.kind in ("value", "values") or not isinstance(given, list | tuple | bool | int | float | str):
         return

@@ -1,15 +1,15 @@
-"""Matching one pattern at one op: backtracking over operand orders and alternatives, with fuel.
+"""Match one pattern at one op: backtracking over operand orders and alternatives, with a limited number of steps.
 
-Goals `(pattern, actual value)` are solved one after another. Choice points (an `any_of`, the two orders
-of a commutative op) recurse with the rest of the goals, so that a late failure reconsiders them. The
-escape check and the conditions are the last goals, inside the search: when they fail for one choice,
-the next one is tried.
+The matcher solves goals `(pattern, actual value)` one after another. At a choice (an `any_of`, or the two orders of a
+commutative op) it recurses with the remaining goals, so that a late failure tries the next choice. The check of uses
+outside the match and the conditions are the last goals of the search: if they fail, the next choice is tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from patcomp.errors import RuleError
@@ -34,40 +34,49 @@ from patcomp.patterns.language import (
 from patcomp.patterns.pattern import Pattern
 
 FUEL = 20_000
-"""Steps that one attempt may take; 15 mutually ambiguous commutative ops would take 2**15 orders."""
+"""The number of steps that one attempt may take; 15 ambiguous commutative ops have 2**15 orders."""
+
+
+class Phase(IntEnum):
+    """What the search does, in order."""
+
+    STRUCTURE = 0
+    USES = 1
+    """It checks that no inner value is used outside the match."""
+    CONDITIONS = 2
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The deepest point that an attempt reached."""
+    """The deepest point that an attempt reached, and why it failed there."""
 
     matched: int
-    """Ops matched before it."""
-    phase: int
-    """0 in the structure, 1 at the escape check, 2 at the conditions."""
+    """The number of ops that were matched before."""
+    phase: Phase
     bound: int
-    """Values bound before it, which tell how far an attempt got among those with as many ops."""
+    """The number of values that were bound before. Of two attempts with equally many ops, the one with more is
+    deeper."""
     op: Operation | None
     reason: str
 
     @property
-    def depth(self) -> tuple[int, int, int]:
-        """By which the deepest failure is chosen."""
+    def depth(self) -> tuple[int, Phase, int]:
+        """The key by which the deepest failure is chosen."""
         return self.matched, self.phase, self.bound
 
 
 class Match:
-    """What a pattern stands for at one place. `match["x"]` is the value of the capture `x`."""
+    """The values and ops that a pattern matched. `match["x"]` is the value of the capture `x`."""
 
     def __init__(self, pattern: Pattern, root: Operation, assumed: Collection[str] = ()):
         self.pattern, self.root, self.assumed = pattern, root, assumed
         self.values: dict[int, SSAValue] = {}
-        """Value of each capture and alternative, by the identity of its node."""
+        """The value of each capture and alternative, by the identity of its node."""
         self.attributes: dict[int, Any] = {}
         self.nodes: dict[int, Operation] = {}
-        """Op of each op node, by the identity of its node."""
+        """The op of each op node, by the identity of its node."""
         self.ops: dict[Operation, OpNode] = {}
-        """The matched ops, root first, each with a node that it matches."""
+        """The matched ops, the root first, each with a node that matched it."""
         self.choices: dict[int, int] = {}
         """Which alternative each `any_of` took, by the identity of its node."""
         self.tags: dict[str, Any] = {}
@@ -77,7 +86,7 @@ class Match:
         return self.attribute_of(node) if isinstance(node, Attr) else self.value_of(node)
 
     def value_of(self, node: Any) -> Value | None:
-        """The value that a pattern node stands for, None when its alternative was not taken."""
+        """The value that a pattern node matched; None if its alternative was not taken."""
         if isinstance(node, ResultNode):
             op = self.nodes.get(id(node.node))
             return None if op is None else Value(op.results[node.index])
@@ -90,7 +99,7 @@ class Match:
         return None if value is None else Value(value)
 
     def attribute_of(self, attribute: Attr) -> Any:
-        """The Python value that an attribute capture stands for.
+        """The Python value that an attribute capture matched.
 
         Raises:
             Undefined: its alternative was not taken.
@@ -101,20 +110,20 @@ class Match:
 
     @property
     def replaced(self) -> list[SSAValue]:
-        """The results that the pattern stands for: one of the root's, or all of them."""
+        """The results that the rule replaces: one result of the root, or all of them."""
         index = _root_index(self.pattern.root, self)
         return list(self.root.results) if index is None else [self.root.results[index]]
 
 
 def _root_index(node: Any, match: Match) -> int | None:
-    """Which result of the root a pattern stands for, None for all of them."""
+    """The index of the root's result that a pattern matches; None for all results."""
     if isinstance(node, AnyOf):
         return _root_index(node.alternatives[match.choices[id(node)]], match)
     return node.index if isinstance(node, ResultNode) else None
 
 
 Goals = tuple[Any, Any, Any] | None
-"""A linked list: pattern, what it must match, the goals after it."""
+"""A linked list of goals: a pattern, the value that it must match, and the later goals."""
 
 
 class Matcher:
@@ -137,24 +146,15 @@ class Matcher:
         self._trail: list[tuple[dict[Any, Any], Any]] = []
 
     def run(self) -> Match | None:
-        """The first match, None when there is none (then `failure` says where the deepest try ended, if traced,
-        and `exhausted` whether the fuel ran out)."""
+        """The first match, or None. If there is none, `exhausted` says whether the fuel ran out, and `failure` has the
+        deepest point if the attempt is traced."""
         return self.match if self._root(self.pattern.root) else None
 
     # ---- search ----------------------------------------------------------------------------------
 
     def _root(self, node: Any) -> bool:
         if isinstance(node, AnyOf):
-            for index, alternative in enumerate(node.alternatives):
-                mark = len(self._trail)
-                self._bind(self.match.choices, id(node), index)
-                self._tag(node, index)
-                if self._root(alternative):
-                    return True
-                self._undo(mark)
-                if self.exhausted:
-                    return False
-            return False
+            return self._alternatives(node, self._root)
         if isinstance(node, ResultNode):
             count = len(self.root.results)
             if node.index >= count:
@@ -181,7 +181,7 @@ class Matcher:
         return self._finish()
 
     def _owner(self, actual: Any, index: int, node: OpNode) -> Operation | None:
-        """The op that makes a value, when it can be the node's."""
+        """The op that produces a value, if a node can match the op."""
         value = actual.ssa if isinstance(actual, Value) else None
         if not isinstance(value, OpResult):
             self._fail(None, lambda: f"an operand is {_described(actual)}, not {node.spec.name}")
@@ -225,7 +225,7 @@ class Matcher:
     def _arguments(
         self, node: OpNode, op: Operation, actuals: Mapping[str, Any], order: Mapping[str, str]
     ) -> list[tuple[Any, Any]] | None:
-        """Matches the arguments that are no tensors; returns the ones that are, None when one fails."""
+        """Match the arguments that are no tensors. Return the remaining goals; None if an argument does not match."""
         pending: list[tuple[Any, Any]] = []
         for name, pattern in node.arguments.items():
             if not self._argument(pattern, actuals[order.get(name, name)], op, name, pending):
@@ -249,12 +249,21 @@ class Matcher:
         if bound is not None:
             same = bound is actual.ssa
             return self._solve(goals) if same else self._fail(None, lambda: "a shared value is two different ones")
+        mark = len(self._trail)
+        self._bind(self.match.values, id(node), actual.ssa)
+        if self._alternatives(node, lambda alternative: self._solve((alternative, actual, goals))):
+            return True
+        self._undo(mark)
+        return False
+
+    def _alternatives(self, node: AnyOf, matches: Callable[[Any], bool]) -> bool:
+        """Whether an alternative matches; the first one that does is bound."""
         for index, alternative in enumerate(node.alternatives):
             mark = len(self._trail)
-            self._bind(self.match.values, id(node), actual.ssa)
             self._bind(self.match.choices, id(node), index)
-            self._tag(node, index)
-            if self._solve((alternative, actual, goals)):
+            if node.tag is not None:
+                self._bind(self.match.tags, node.tag, node.tags[index])
+            if matches(alternative):
                 return True
             self._undo(mark)
             if self.exhausted:
@@ -262,7 +271,7 @@ class Matcher:
         return False
 
     def _leaf(self, pattern: Any, actual: Any, op: Operation | None = None, name: str = "") -> bool:
-        """Matches what has no choices: captures, literals, lists of them."""
+        """Match a capture, a literal or a list of literals, which have no choices."""
         if pattern is ANY:
             return True
         if pattern is LAST:
@@ -306,7 +315,7 @@ class Matcher:
 
     def _nothing_escapes(self) -> bool:
         match = self.match
-        # a captured value stays alive as an input of the target, so its other uses do no harm
+        # a captured value remains as an input of the target, so it may have other uses
         captured = {match.values.get(id(capture)) for capture in self.pattern.captures.values()}
         index = _root_index(self.pattern.root, match)
         for op, node in match.ops.items():
@@ -324,7 +333,7 @@ class Matcher:
             if user not in self.match.ops:
                 owner = result.owner
                 assert isinstance(owner, Operation)
-                return self._fail(owner, _used_by(user), 1)
+                return self._fail(owner, _used_by(user), Phase.USES)
         return True
 
     def _holds(self, condition: Expression) -> bool:
@@ -333,8 +342,10 @@ class Matcher:
                 return True
         except Undefined as undefined:
             reason = str(undefined)
-            return self._fail(self.root, lambda: f"condition `{condition.text}` cannot hold: {reason}", 2)
-        return self._fail(self.root, lambda: f"condition {quoted(condition, self.match)} is false", 2)
+            return self._fail(
+                self.root, lambda: f"condition `{condition.text}` cannot hold: {reason}", Phase.CONDITIONS
+            )
+        return self._fail(self.root, lambda: f"condition {quoted(condition, self.match)} is false", Phase.CONDITIONS)
 
     # ---- bindings and failures -------------------------------------------------------------------
 
@@ -342,10 +353,6 @@ class Matcher:
         if key not in table:
             self._trail.append((table, key))
         table[key] = value
-
-    def _tag(self, node: AnyOf, index: int) -> None:
-        if node.tag is not None:
-            self._bind(self.match.tags, node.tag, node.tags[index])
 
     def _undo(self, mark: int) -> None:
         while len(self._trail) > mark:
@@ -356,7 +363,7 @@ class Matcher:
         what = f"argument {name}" if name else "an operand"
         return self._fail(op, lambda: f"{what} is {_described(actual)}, not {_described(pattern)}")
 
-    def _fail(self, op: Operation | None, reason: Callable[[], str], phase: int = 0) -> bool:
+    def _fail(self, op: Operation | None, reason: Callable[[], str], phase: Phase = Phase.STRUCTURE) -> bool:
         if self.trace:
             depth = (len(self.match.ops), phase, len(self.match.values))
             if self.failure is None or depth > self.failure.depth:
@@ -365,7 +372,7 @@ class Matcher:
 
 
 def orders(spec: OpSpec, actuals: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    """The orders of an op's arguments to try: as given, and swapped where it commutes."""
+    """The orders of an op's arguments to try: as given, and swapped if the op commutes."""
     if spec.commutative is None or not commutes(spec, actuals):
         return ({},)
     first, second = spec.commutative
@@ -391,7 +398,7 @@ def _is_last(axis: Any, op: Operation | None) -> bool:
 
 
 def same_literal(literal: Any, actual: Any) -> bool:
-    """Whether an argument is what a literal says: lists by element, `True` is not `1`, `1` is `1.0`."""
+    """Whether an argument equals a literal. Lists are compared by element; `True` is not `1`, but `1` is `1.0`."""
     if isinstance(literal, list | tuple):
         return (
             isinstance(actual, list | tuple)
@@ -412,7 +419,7 @@ def _used_by(user: Operation) -> Callable[[], str]:
 
 
 def quoted(condition: Expression, match: Match) -> str:
-    """A false condition with the values that it read: `` `w.rank == 1` (w.rank is 2) ``."""
+    """The text of a false condition and the values that it read: `` `w.rank == 1` (w.rank is 2) ``."""
     if isinstance(condition, Both):
         for part in condition.parts:
             if not part.evaluate(match):

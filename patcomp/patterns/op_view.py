@@ -1,4 +1,4 @@
-"""What a procedural rule reads an op through, and the examples of rules.
+"""`OpView`, through which a procedural rule reads its op, and the examples of rules.
 
     @lowering("aten.addmm", examples=[example("3xf32", "2x4xf32", "4x3xf32", beta=0.5)])
     def addmm(op, c):
@@ -6,9 +6,9 @@
         product = c.broadcasting_batch_matmul(op.mat1, op.mat2)
         ...
 
-The function reads the op's arguments from `op` and builds the replacement with the second parameter, the authoring
-functions of the target dialect. An argument that it neither reads nor declares ignored makes the rewrite an error: that
-is how a compiler comes to be silently wrong.
+The function reads the op's arguments from `op`. It builds the replacement with the second parameter, the authoring
+functions of the target dialect. It must read each argument or declare it ignored; otherwise the rewrite is an error,
+because an overlooked argument makes a compiler silently wrong.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from patcomp.ir.xdsl import Attribute, Operation
 
 @dataclass(frozen=True)
 class Example:
-    """Arguments on which the generated tests run a rule: those of its op, or the captures of its pattern by name.
+    """The arguments on which the generated tests run a rule: those of its op, or the captures of its pattern by name.
 
-    Tensors are written as types, `"2x3xf32"`, with a range of values where it matters, `"4xsi64[0,3]"`
-    (ends included); all else is a Python value.
+    A tensor is written as its type, `"2x3xf32"`, with a range of values if it matters, `"4xsi64[0,3]"` (both ends
+    included). Every other argument is a Python value.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     op: str | None = None
-    """The op to run, where the rule takes several; the first one otherwise."""
+    """The op to run; by default the first op of the rule."""
     program: Callable[..., Any] | None = None
-    """A function of the module `torch` and the tensors, to run in place of one op where a rule takes several."""
+    """For a rule that matches several ops: a function of the module `torch` and the tensors, to run instead of one
+    op."""
 
 
 def example(*args: Any, op: str | None = None, program: Callable[..., Any] | None = None, **kwargs: Any) -> Example:
@@ -43,17 +44,17 @@ def example(*args: Any, op: str | None = None, program: Callable[..., Any] | Non
 
 
 class Rejected(Exception):  # noqa: N818  (not an error: the rule does not apply, and says why)
-    """Raised by `op.reject`: the rule does not take this op."""
+    """Raised by `op.reject`: the rule refuses this op."""
 
 
 class OpView:
-    """An op as a procedural rule sees it: arguments by schema name, each read recorded.
+    """The op of a procedural rule: its arguments by schema name. The view records which arguments are read.
 
-    Attributes that are not arguments: `results` (the `ValueType` of each result), `result` (the only or
-    first one), `name` of the op is `op_name`, and `operation`, the op itself.
+    The other attributes are `results` (the `ValueType` of each result), `result` (the only or first one), `op_name` and
+    `operation`, the op itself.
 
-    A rule that matches more than its op names the other ops with `cover`, and the results of theirs that
-    it replaces with `replace`. Only the stages that rewrite in place (all but lower) can have such rules.
+    A rule that matches more than one op declares the other ops with `cover`, and their results that it replaces with
+    `replace`. The lower stage, which does not rewrite in place, cannot have such rules.
     """
 
     def __init__(
@@ -65,19 +66,19 @@ class OpView:
         types = result_types if result_types is not None else [result.type for result in operation.results]
         self.results = [ValueType(type_) for type_ in types]
         self.matched = [operation]
-        """The ops that the rewrite stands for: locations are fused from theirs, and dead ones are erased."""
+        """The ops that the rewrite replaces. New ops get their locations, and those without uses are erased."""
         self.replaced: list[tuple[Value, Value]] = []
-        """Results of other ops, and what takes their place."""
+        """The replaced results of other ops, each with its new value."""
 
     def cover(self, *operations: Operation) -> None:
-        """Declares further ops that the rewrite stands for, before anything is built."""
+        """Declare further ops that the rewrite replaces. Call this before building."""
         self.matched += [op for op in operations if op not in self.matched]
 
     def replace(self, old: Value, new: Value) -> None:
-        """Declares that a value of another op is replaced, besides the results of this one.
+        """Declare that the rewrite also replaces a value of another op.
 
-        Its users may stand before what was built; the driver moves them behind it. Where something of what was
-        built depends on the old value, the rewrite does not happen.
+        The driver moves users of the old value behind the new ops. If a new op depends on the old value, the rewrite
+        does not happen.
         """
         self.replaced.append((old, new))
 
@@ -85,7 +86,7 @@ class OpView:
         return self[name]
 
     def __getitem__(self, name: str) -> Any:
-        """The argument of a name, also where the name collides with a method of `OpView`."""
+        """The argument of a name, even if a method of the view has the same name."""
         try:
             value = self._arguments[name]
         except KeyError:
@@ -102,17 +103,17 @@ class OpView:
         return self.results[0]
 
     def ignore(self, *names: str, because: str) -> None:
-        """Declares arguments that cannot change the result, with the reason."""
+        """Declare arguments that cannot change the result, with the reason."""
         assert because
         self._unread.difference_update(names)
 
     def expect(self, condition: bool, reason: str) -> None:
-        """Rejects the op unless the condition holds."""
+        """Reject the op unless the condition holds."""
         if not condition:
             self.reject(reason)
 
     def reject(self, reason: str) -> NoReturn:
-        """Says that the rule does not take this op, and why, in words a user can act on."""
+        """Refuse this op. The reason tells the user what to change."""
         raise Rejected(reason)
 
     @property

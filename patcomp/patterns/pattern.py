@@ -1,4 +1,4 @@
-"""`Pattern`: what the ops of a match must look like, without anything about what is done with the match."""
+"""`Pattern`: the ops that a match consists of, and the conditions. What a rule builds is not part of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from patcomp.patterns.language import (
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A graph of ops to be matched, and the conditions under which it matches."""
+    """A graph of ops to match, and conditions."""
 
     dialect: DialectInterface
     """The dialect of its ops."""
@@ -40,10 +40,10 @@ class Pattern:
     def declared(
         cls, dialect: DialectInterface, root: Any, captures: Mapping[str, Any], conditions: Any = ()
     ) -> Pattern:
-        """A pattern out of what a declaration gives, checked.
+        """The pattern of a declaration, after checks.
 
         Raises:
-            RuleError: the declaration cannot mean anything.
+            RuleError: the declaration is wrong.
         """
         listed = conditions if isinstance(conditions, list | tuple) else (conditions,)
         for condition in listed:
@@ -60,7 +60,7 @@ class Pattern:
 
     @cached_property
     def size(self) -> int:
-        """How many ops the largest alternative matches."""
+        """The number of ops that the largest alternative matches."""
         return len(largest(self.root))
 
     @cached_property
@@ -69,10 +69,10 @@ class Pattern:
         return tuple(dict.fromkeys(node.spec.op_name for node in op_nodes(self.root)))
 
     def check_expression(self, expression: Expression, place: str) -> None:
-        """Checks that an expression reads only what the pattern binds.
+        """Check that an expression reads only values and attributes of the pattern.
 
         Raises:
-            RuleError: it reads something else.
+            RuleError: the expression reads something else.
         """
         for node in expression.captured():
             if not self.binds(node):
@@ -126,7 +126,7 @@ def pattern_nodes(node: Any, parts: Callable[[Any], Iterable[Any]] = children) -
     """Every pattern node and attribute capture below a node, itself included, each once.
 
     Args:
-        parts: what counts as directly below a node.
+        parts: returns the nodes directly below a node.
     """
     seen: set[int] = set()
     stack = [node]
@@ -163,14 +163,14 @@ _KINDS: dict[Any, type] = {
     **{key: kind for kind in (Capture, Const, Attr) for key in (kind, kind.__name__)},
     "Any": Capture,
 }
-"""What each annotation means; annotations are text in a module that postpones their evaluation."""
+"""The kind of capture for each annotation. In modules that postpone their evaluation, annotations are text."""
 
 
 def captures_of(function: Callable[..., Any], source: SourceNamespace, namespaces: int) -> dict[str, Any]:
     """The captures of a declaration by name: the parameters of its function after the namespaces.
 
     Raises:
-        RuleError: there are too few parameters, or one is annotated with something else than a kind of capture.
+        RuleError: there are too few parameters, or an annotation is no kind of capture.
     """
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) < namespaces:
@@ -180,7 +180,7 @@ def captures_of(function: Callable[..., Any], source: SourceNamespace, namespace
         annotation = parameter.annotation
         kind = _KINDS.get(annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation)
         if kind is None:
-            raise RuleError(f"{parameter.name} is annotated {annotation!r}; captures are plain, Const or Attr")
+            raise RuleError(f"{parameter.name} is annotated {annotation!r}; a capture is Capture, Const or Attr")
         captures[parameter.name] = Attr(parameter.name) if kind is Attr else kind(parameter.name, source)
     return captures
 

@@ -1,4 +1,4 @@
-"""`Rule`: what a rule matches, what it builds, and what its author says about it."""
+"""`Rule`: what a rule matches, what it builds, its examples and its description."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ RuleFunction = Callable[[OpView, Any], Value | Sequence[Value] | None]
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A rule of a stage. It has a target, or a function that builds the replacement of one op."""
+    """A rule of a stage. It has either a target or a function that builds the replacement of one op."""
 
     name: str
     stage: Stage
     ops: tuple[str, ...]
-    """The names of the ops that it starts from."""
+    """The names of the ops that the rule starts from."""
     pattern: Pattern | None = None
-    """What is around the op. A target replaces what the pattern matches; a function is tried where the index finds the
-    pattern's ops and literals."""
+    """The ops around the start. A target replaces the ops that the pattern matches; a function is tried at the ops
+    where the index finds the pattern's ops and literals."""
     target: Any = None
-    """What takes the place of a match: a call of a target namespace, a capture, or a list of them."""
+    """The replacement of a match: a call of a target namespace, a capture, or a list of them."""
     function: Callable[..., Any] | None = None
-    """A `RuleFunction`, of a rule without a target. A decomposition takes the arguments of its op as PyTorch does,
-    and is traced."""
+    """The `RuleFunction` of a rule without a target. The function of a decomposition takes the arguments of the PyTorch
+    op, and is traced."""
     examples: tuple[Example, ...] = ()
     unspecified: Unspecified = field(default_factory=dict)
-    """What the rule leaves open, by aspect, with the reason."""
+    """The aspects that the rule leaves open, each with the reason."""
     doc: str = ""
     source: str = ""
     """File and line of the declaration."""
     priority: int = 0
     """Rules of higher priority are tried first, whatever their size."""
     size: int = 1
-    """How many ops the rule matches at most, by which the driver ranks it."""
+    """The largest number of ops that the rule matches. The driver tries larger rules first."""
     of_complex: bool = False
     """Whether a rule of the import stage takes only calls with complex tensors or numbers."""
 
@@ -52,7 +52,7 @@ class Rule:
 
     @property
     def is_declarative(self) -> bool:
-        """Whether the rule has a pattern and a target, so that nothing but its conditions is code."""
+        """Whether the rule has a pattern and a target, so that only its conditions are code."""
         return self.function is None
 
     @property
@@ -63,14 +63,14 @@ class Rule:
 
     @property
     def example(self) -> Mapping[str, Any] | None:
-        """What the example of a declarative rule gives for each capture."""
+        """The example's type, number or attribute for each capture of a declarative rule."""
         return self.examples[0].kwargs if self.examples else None
 
     def check_targets(self) -> None:
-        """Checks that every op of the target exists, once all tables are filled.
+        """Check that every op of the target exists. All tables must be filled before.
 
         Raises:
-            RuleError: one does not.
+            RuleError: an op does not exist.
         """
         for call in self.target_calls():
             if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):

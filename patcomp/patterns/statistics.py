@@ -1,7 +1,8 @@
-"""What the rules of a stage did: tries, rewrites and seconds of each."""
+"""The work of the rules of a stage: tries, rewrites and seconds of each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from patcomp.errors import Problem
@@ -50,21 +51,21 @@ class Statistics:
     rules: dict[str, RuleStatistics] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
-    exhausted: dict[str, int] = field(default_factory=dict)
-    """How often the search of a rule was cut short because it had too many orders to try."""
+    exhausted: Counter[str] = field(default_factory=Counter)
+    """How often the search of a rule ran out of fuel."""
     failures: dict[str, Problem] = field(default_factory=dict)
-    """What was wrong the first time with each rule that was skipped because it is broken."""
+    """The first problem of each rule that was skipped because it is broken."""
     sweeps: int = 0
 
     def record(self, rule: str, rewrote: bool, seconds: float) -> None:
-        """Adds one try of a rule."""
+        """Add one try of a rule."""
         entry = self.rules.setdefault(rule, RuleStatistics())
         entry.tries += 1
         entry.rewrites += rewrote
         entry.seconds += seconds
 
     def add(self, other: Statistics) -> None:
-        """Adds the work of another run."""
+        """Add the work of another run."""
         for name, entry in other.rules.items():
             mine = self.rules.setdefault(name, RuleStatistics())
             mine.tries += entry.tries
@@ -72,8 +73,7 @@ class Statistics:
             mine.seconds += entry.seconds
         self.records.extend(other.records)
         self.overlaps.extend(other.overlaps)
-        for name, count in other.exhausted.items():
-            self.exhausted[name] = self.exhausted.get(name, 0) + count
+        self.exhausted.update(other.exhausted)
         self.failures = other.failures | self.failures
         self.sweeps += other.sweeps
 

@@ -1,4 +1,5 @@
-"""The target side of a rule: descriptions of ops, built when the rule matches, and what they are built from."""
+"""The targets of rules: descriptions of ops that are built when the rule matches, and the tables of what can be
+built."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from patcomp.patterns.language import shown
 
 
 class TargetBuilder(Protocol):
-    """What can build the target of a rule: a dialect, or a table of composites."""
+    """Builds the targets of rules: a dialect, or a table of functions or composites."""
 
     name: str
 
@@ -40,7 +41,7 @@ class TargetCall:
 
 
 class TargetResult:
-    """One result of a target op with several."""
+    """One result of a target op with several results."""
 
     def __init__(self, call: TargetCall, index: int):
         self.call, self.index = call, index
@@ -92,13 +93,13 @@ class FunctionTable:
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-        """Adds a function under its own name, or another; usable as a decorator.
+        """Add a function under its own name, or another. This method can be a decorator.
 
-        A function that is defined again, by a notebook's cell or a reloaded module, takes the place of the one
-        before; rules declared earlier keep that one.
+        A function that is defined again, by a notebook's cell or a reloaded module, replaces the earlier one; rules
+        that were declared before keep the earlier one.
 
         Raises:
-            RuleError: the name is taken by another function.
+            RuleError: another function has the name.
         """
         spelled = name or getattr(function, "name", None) or function.__name__
         known = self._functions.get(spelled)
@@ -108,7 +109,7 @@ class FunctionTable:
         return function
 
     def of(self, name: str) -> FunctionTable:
-        """A table with the function that has a name now alone; this one, if there is none yet."""
+        """A table with only the function that has this name now; the table itself if no function has the name yet."""
         if name not in self._functions:
             return self
         table = FunctionTable(self.name)
@@ -134,13 +135,13 @@ class FunctionTable:
 
 
 class CompositeTable(FunctionTable):
-    """A target made of composites, which the Core AI compiler knows by name."""
+    """A table of composites, which the Core AI compiler knows by name."""
 
     def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
         """Adds a composite.
 
         Raises:
-            RuleError: the name is taken by another composite, or the function is none.
+            RuleError: another composite has the name, or the function is no composite.
         """
         if not isinstance(function, Composite):
             raise RuleError(
@@ -151,11 +152,11 @@ class CompositeTable(FunctionTable):
 
 
 def _origin(function: Any) -> tuple[str, str]:
-    """Where a function or a composite is defined: its file, or the notebook or script that runs, and its name."""
+    """The file of a function or composite (`__main__` in a notebook or script), and its qualified name."""
     function = getattr(function, "body", function)
     module = function.__module__
     return module if module == "__main__" else function.__code__.co_filename, function.__qualname__
 
 
 composites = CompositeTable("composites")
-"""The table that rules build from when they name no other target; the catalog fills it."""
+"""The default target of rules; the catalog fills it."""

@@ -1,5 +1,5 @@
-"""Catalogs of users: modules, packages and sets of rules, those that installed packages bring along, and how they
-are put in front of patcomp's own rules."""
+"""Catalogs of users: modules, packages and sets of rules, also those of installed packages. Their rules go in front of
+patcomp's own rules."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ GROUP = "patcomp.catalogs"
 """The entry point group of packaging metadata in which a package names its catalogs."""
 
 Catalog = ModuleType | RuleSet
-"""A module of rules, a package, of which all modules count, or a set of rules."""
+"""A module of rules, a package with all its modules, or a set of rules."""
 
 
 def rules_of(catalog: Catalog) -> RuleSet:
     """The rules of a catalog.
 
     Raises:
-        TypeError: it is no catalog.
-        RuleError: two rules of it have one name, or a target op does not exist.
+        TypeError: the argument is no catalog.
+        RuleError: two of its rules have one name, or a target op does not exist.
     """
     if isinstance(catalog, RuleSet):
         catalog.check()
@@ -42,8 +42,8 @@ def rules_of_each(catalogs: Iterable[Catalog]) -> list[RuleSet]:
     """The rules of several catalogs.
 
     Raises:
-        TypeError: it is no list of catalogs, but one of them, for instance.
-        RuleError: as `rules_of`.
+        TypeError: the argument is no list of catalogs, but a single catalog, for instance.
+        RuleError: see `rules_of`.
     """
     if catalogs is None or isinstance(catalogs, str | ModuleType | RuleSet):
         raise TypeError(f"catalog takes a list of modules, packages and RuleSets, got {catalogs!r}")
@@ -54,7 +54,7 @@ def installed_rules() -> RuleSet:
     """The rules of the catalogs that installed packages declare, ordered by package and entry point.
 
     Raises:
-        RuleError: one cannot be loaded, or two rules have one name; the message names the package.
+        RuleError: a catalog cannot be loaded, or two rules have one name; the message names the package.
     """
     found = {(_package(point), point.name, point.value): point for point in entry_points(group=GROUP)}
     return RuleSet(rule for key in sorted(found) for rule in _loaded(found[key]))
@@ -76,16 +76,16 @@ def _loaded(point: EntryPoint) -> RuleSet:
 
 
 def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] = ()) -> RuleSet:
-    """patcomp's own rules with those of users in front of them, the same set for the same rules.
+    """patcomp's own rules with those of users in front of them. Equal arguments return the same set.
 
     Args:
-        own: patcomp's rules. A user's rule with the name of one of them takes its place.
-        catalogs: users' rules, those to be tried first in front.
-        without: names of rules to leave out, of any of them.
+        own: patcomp's rules. A user's rule replaces the rule of the same name.
+        catalogs: users' rules; the first catalog is tried first.
+        without: the names of rules to leave out.
 
     Raises:
-        RuleError: two users' rules have one name, or one has the name of a rule of patcomp's that does something else.
-        ValueError: there is no rule of a name in `without`.
+        RuleError: two users' rules have one name, or a user's rule has the name of a rule of patcomp with another
+        purpose. ValueError: a name in `without` is not the name of a rule.
     """
     if isinstance(without, str):
         raise TypeError(f"without takes a list of names, got the string {without!r}")
@@ -93,27 +93,13 @@ def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] =
     for rule in users:
         if rule.name in own:
             _check_replacement(rule, own[rule.name])
-    return _in_front(_Same(own), _Same(users), tuple(without))
-
-
-class _Same:
-    """A set of rules, equal to another one with the very same rules."""
-
-    def __init__(self, rules: RuleSet):
-        self.rules = rules
-        self.identities = tuple(map(id, rules))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.identities == other.identities
-
-    def __hash__(self) -> int:
-        return hash(self.identities)
+    return _in_front(tuple(own), tuple(users), tuple(without))
 
 
 @lru_cache(maxsize=16)
-def _in_front(own: _Same, users: _Same, without: tuple[str, ...]) -> RuleSet:
-    """Remembered with the indexes that its stages make, which cost more than a small conversion."""
-    rules = own.rules.preceded_by(users.rules, override=True)
+def _in_front(own: tuple[Rule, ...], users: tuple[Rule, ...], without: tuple[str, ...]) -> RuleSet:
+    """The combined rules. The result is cached, because the indexes of its stages cost more than a small conversion."""
+    rules = RuleSet(own).preceded_by(users, override=True)
     for name in without:
         try:
             rules[name]
@@ -123,10 +109,10 @@ def _in_front(own: _Same, users: _Same, without: tuple[str, ...]) -> RuleSet:
 
 
 def _check_replacement(rule: Rule, own: Rule) -> None:
-    """A rule that takes the place of one of patcomp's does the same job; else the name is a coincidence.
+    """Check that a rule can replace patcomp's rule of the same name. If not, the equal name is probably an accident.
 
     Raises:
-        RuleError: it does another one.
+        RuleError: the rule has another stage, or lacks an op.
     """
     reason = ""
     if rule.stage != own.stage:

@@ -1,4 +1,4 @@
-"""What `patcomp rule test` converts as a whole: examples that are programs of several ops, and decompositions."""
+"""Tests that convert a whole program: examples that are programs of several ops, and decompositions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from patcomp.proof.trials import InvalidRewriteError, Runner, agrees, failure_te
 from patcomp.proof.variations import OpDrawing
 
 _OF_EACH_ASPECT = 1
-"""How many calls are exported of those that differ from an example in the same way; export takes most of the time."""
+"""How many calls are exported for each aspect; export takes most of the time."""
 
 
 def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None = None) -> list[Check]:
@@ -33,7 +33,7 @@ def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
 
     Args:
         rule: a rule of the catalog.
-        catalog: what `TorchConverter` takes.
+        catalog: the catalogs, as `TorchConverter` takes them.
         runtime: runs converted decompositions on the Core AI runtime too.
     """
     if rule.stage is Stage.IMPORT:
@@ -70,10 +70,11 @@ class _Calling(torch.nn.Module):
 
 
 def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None) -> Check:
-    """The check that a decomposition is right as a converted program too."""
+    """The check that a converted program with the decomposition computes the right numbers."""
     check, seen = Check("converted"), Counter[str]()
     for drawing in op_drawings(rule):
-        if is_left_open(rule.unspecified, drawing.aspect) or seen[drawing.aspect] == _OF_EACH_ASPECT:
+        is_open = not drawing.compared or is_left_open(rule.unspecified, drawing.aspect)
+        if is_open or seen[drawing.aspect] == _OF_EACH_ASPECT:
             continue
         call = called(drawing)
         if call is None:
@@ -91,7 +92,7 @@ def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
 
 
 def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleType]) -> AIProgram | None:
-    """The converted program of a call; None where it is refused, which an example must not be."""
+    """The converted program of a call; None if the conversion refuses it, which is an error for an example."""
     is_example = drawing.aspect == "the example"
     try:
         exported = torch.export.export(_Calling(drawing), tuple(call.inputs.values()), strict=False)
@@ -114,7 +115,7 @@ def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, r
     """Compares a converted program with eager PyTorch.
 
     Raises:
-        WrongRuleError: a result is another.
+        WrongRuleError: a result differs.
     """
     inputs: dict[str, Any] = {}
     arguments = program.module.graph("main").regions[0].block.args
@@ -123,7 +124,7 @@ def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, r
         try:
             inputs[name] = prepare_input(value, argument.type, name)
         except EvaluationError:
-            return  # a number that does not fit 32 bits
+            return  # a number does not fit 32 bits
     runs: list[Runner] = [lambda _, given: program.run(given)]
     for run in [*runs, runtime] if runtime is not None else runs:
         outputs = run(program.module, inputs)

@@ -1,9 +1,9 @@
 """Draws programs of a rule's source: other sizes, element types, numbers, axes and alternatives than the example's.
 
-Whoever draws passes a function that chooses among options, the simplest of which stands first: `random.Random`'s
-`choice`, or one that asks a library for property-based tests. Sizes of an example are related (8 may be 2 x 4, or
-twice 4), so they change together: by a map of prime factors, which keeps products, or by one factor, which keeps
-sums. What the rule does not match after all is drawn in vain; the one who draws finds out.
+The caller passes a function that chooses among options, with the simplest option first: the `choice` of a
+`random.Random`, or a function of a library for property-based tests. The sizes of an example are related (8 may be
+2 x 4, or twice 4), so they change together: a map of prime factors keeps products, and one factor for all keeps sums.
+The rule may not match a drawn program; the caller skips it then.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule
-from patcomp.patterns.example_types import TENSOR_TYPE, limits_of
+from patcomp.patterns.aspects import RANKS
+from patcomp.patterns.example_types import ExampleType, limits_of
 from patcomp.patterns.language import ANY, Attr, Const, OpNode, PatternNode
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import children
+from patcomp.proof.ranks import with_other_ranks
 from patcomp.proof.selftest import Sample, Variant, chosen_nodes, sample
 
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
 
 FLOATS = ("f32", "f16", "bf16")
-AXES = ("dim", "dims", "axis", "permutation")
+AXES = ("dim", "dims", "axis", "axes", "permutation")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
 _LARGEST = 4096
-"""Sizes that maps make; what is larger already, the end of an open slice, stays."""
+"""The largest number that counts as a size. A larger one is the end of an open slice, and stays."""
 
 ASPECTS = ((), ("elements",), ("numbers",), ("sizes",), ("axes",), ("sizes", "elements", "numbers"))
-"""What differs from the example at a time: with everything else a wrong axis seldom leaves a program that runs."""
+"""The sets of aspects in which a program may differ from the example. Axes change alone: with other changes, most
+programs with a wrong axis are invalid."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,14 @@ class Drawing:
     aspect: str = "the example"
     """What differs from the rule's own example."""
     special: Sequence[float] = ()
-    """Values that the inputs have besides random ones, but for those with a range of values."""
+    """Values that replace some of the random numbers of the inputs; an input with a range of values has none."""
 
     def sample(self) -> Sample:
         """The graph, with guessed result types."""
         return sample(replace(self.rule, examples=(Example((), self.example),)), self.variant, self.ignored)
 
     def range_of(self, capture: str) -> tuple[float, float] | None:
-        """The least and the greatest value of a tensor, where its type says so: `"3xsi64[0,2]"`."""
+        """The least and the greatest value of a tensor whose type has a range: `"3xsi64[0,2]"`."""
         return limits_of(self.example[capture])
 
     def __str__(self) -> str:
@@ -68,7 +71,7 @@ def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | 
     """A program of one variant of a rule's source, which the rule need not match.
 
     Args:
-        aspects: what differs from the example, of those in `ASPECTS`; by default that is drawn as well.
+        aspects: the aspects that differ from the example, one of `ASPECTS`; by default one is drawn.
 
     Raises:
         RuleError: the rule has no example.
@@ -76,8 +79,7 @@ def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | 
     if rule.example is None:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
     differing = choose(ASPECTS) if aspects is None else aspects
-    nodes = [node for node in chosen_nodes(rule.graph.root, variant.choices) if isinstance(node, OpNode)]
-    axes = {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
+    nodes, axes = _ops_and_axes(rule, variant)
     example = dict(rule.example)
     if "sizes" in differing:
         resize = resizing(list(sizes_in(example, axes)), choose)
@@ -100,10 +102,28 @@ def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | 
     return Drawing(rule, variant, example, _ignored(nodes, choose), ", ".join(differing) or "the example")
 
 
-def smaller(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The example with one of its sizes made smaller wherever it stands, the largest sizes first.
+def other_ranks(drawing: Drawing) -> Iterator[Drawing]:
+    """The same program with tensors of other ranks and lists of other lengths; the caller skips the invalid ones."""
+    captures, (_, axes) = drawing.rule.graph.captures, _ops_and_axes(drawing.rule, drawing.variant)
+    words = {
+        name for name, value in drawing.example.items() if isinstance(value, str) and isinstance(captures[name], Attr)
+    }
+    varied = {name: value for name, value in drawing.example.items() if name not in words}
+    for changed in with_other_ranks(varied, axes):
+        yield replace(drawing, example={**drawing.example, **changed}, aspect=RANKS)
 
-    None where an index is below something else than a size: kernels that do not check it would read beyond.
+
+def _ops_and_axes(rule: Rule, variant: Variant) -> tuple[list[OpNode], set[str]]:
+    """The op nodes of a variant, and the names of the captures that are axes in it."""
+    nodes = [node for node in chosen_nodes(rule.graph.root, variant.choices) if isinstance(node, OpNode)]
+    return nodes, {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
+
+
+def smaller(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The example with one of its sizes made smaller wherever it occurs, the largest sizes first.
+
+    An example with an index whose limit is not a size is not made smaller: kernels that do not check indices would read
+    beyond a tensor.
     """
     sizes = {1, *sizes_in(example, set(AXES))}
     if any(int(most) + 1 not in sizes for value in example.values() for most in _INDICES.findall(str(value))):
@@ -138,8 +158,8 @@ def _attributes(argument: Any) -> Iterator[Attr | Const]:
 def sizes_in(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
     """The sizes in an example."""
     for name, value in example.items():
-        if isinstance(value, str) and (match := TENSOR_TYPE.fullmatch(value)):
-            yield from (int(size) for size in match["dims"].split("x") if size)
+        if type_ := ExampleType.parsed(value):
+            yield from type_.sizes
         elif isinstance(value, list):
             for item in value:
                 yield from sizes_in({name: item}, axes)
@@ -177,17 +197,11 @@ def _prime_factors(number: int) -> Iterator[int]:
 
 def resized(value: Any, resize: Callable[[int], int]) -> Any:
     """A type, a size or a list of sizes with every size mapped."""
-    if isinstance(value, str):
-        match = TENSOR_TYPE.fullmatch(value)
-        if match is None:
-            return value
-        dims = "x".join(str(_resize(int(size), resize)) for size in match["dims"].split("x") if size)
-        text = f"{dims}x{match['element']}" if dims else match["element"]
-        if match["low"] is None:
-            return text
-        is_index = match["element"].startswith(("si", "ui")) and match["low"] == "0" and match["high"].isdigit()
-        high = _resize(int(match["high"]) + 1, resize) - 1 if is_index else match["high"]
-        return f"{text}[{match['low']},{high}]"
+    if type_ := ExampleType.parsed(value):
+        type_ = replace(type_, sizes=tuple(_resize(size, resize) for size in type_.sizes))
+        if type_.is_integer and type_.limits and type_.limits[0] == "0" and type_.limits[1].isdigit():  # indices
+            type_ = replace(type_, limits=("0", str(_resize(int(type_.limits[1]) + 1, resize) - 1)))
+        return str(type_)
     if isinstance(value, list):
         return [resized(item, resize) for item in value]
     return _resize(value, resize)
@@ -202,14 +216,12 @@ def _resize(value: Any, resize: Callable[[int], int]) -> Any:
 
 def of_element(text: str, element: str) -> str:
     """A type of floats with another element type."""
-    match = TENSOR_TYPE.fullmatch(text)
-    if match is None or match["element"] not in FLOATS:
-        return text
-    return text[: match.start("element")] + element + text[match.end("element") :]
+    type_ = ExampleType.parsed(text)
+    return str(replace(type_, element=element)) if type_ and type_.element in FLOATS else text
 
 
 def _number(value: Any, choose: Choose) -> Any:
-    """Another number of the same sign, which no tolerance overlooks; the other bool; anything else as it is."""
+    """Another number of the same sign, far enough for every tolerance, or another bool; other values stay."""
     if isinstance(value, bool):
         return choose((value, not value))
     if type(value) is not float:
@@ -228,7 +240,7 @@ def _axes(value: Any, choose: Choose) -> Any:
 
 
 def _ignored(nodes: Sequence[OpNode], choose: Choose) -> dict[tuple[int, str], Any]:
-    """Values for the arguments of which the rule says `ANY`, but for tensors."""
+    """Values for the arguments, other than tensors, that the rule gives as `ANY`."""
     drawn: dict[tuple[int, str], Any] = {}
     elements = choose(((None, "f32"), ("f32",), ("si64",), (None, "f32", "f16", "bf16", "si64")))
     for node in nodes:

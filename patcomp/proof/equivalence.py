@@ -2,9 +2,9 @@
 
     check_equivalence(rule, default_rules())
 
-draws programs of the rule's source (`proof.drawing`), applies the rule alone, compiles what it gives with the
-rest of the catalog, and compares with what eager PyTorch computes for the untouched source. PyTorch is imported
-when a check is made.
+draws programs of the rule's source (`proof.drawing`) and applies the rule alone. It compiles the result with the rest
+of the catalog, and compares the numbers with those of the untouched source in eager PyTorch. PyTorch is imported when a
+check is made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import SSAValue, dead_code, set_name
 from patcomp.patterns import Rule, RuleSet, run
 from patcomp.patterns.language import AnyOf, ResultNode
-from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw
+from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw, other_ranks
 from patcomp.proof.selftest import Variant, variants
 from patcomp.proof.trials import (
     InvalidRewriteError,
@@ -50,24 +50,27 @@ __all__ = [
 ]
 
 _ATTEMPTS = 16
-"""How many programs are drawn for each that the rule should match."""
+"""How many programs are drawn, at most, until the rule matches one."""
 
 
 def check_equivalence(
     rule: Rule, catalog: RuleSet, *, draws: int = 40, seed: int = 0, runtime: Runner | None = None
 ) -> int:
-    """Compares a rule with what it replaces on drawn programs; gives back on how many.
+    """Compare a rule with the ops that it replaces, on drawn programs.
 
     Args:
         catalog: the rules that lower the programs; `rule` need not be one of them.
-        draws: the number of programs. Half are those of the example, in alternatives and operand orders that are
-            spread over all; in the others something differs from the example.
-        seed: another one draws other programs.
+        draws: the number of programs. Half of them are the example, in alternatives and operand orders spread over all;
+            the others differ from the example in an aspect.
+        seed: another seed draws other programs.
         runtime: runs compiled programs on the Core AI runtime too.
+
+    Returns:
+        The number of compared programs.
 
     Raises:
         WrongRuleError: the rule is wrong.
-        RuleError: it has no example, or matches no program that runs.
+        RuleError: the rule has no example, or matches no valid program.
     """
     matched = 0
     for trial in drawn_trials(rule, catalog, random.Random(seed).choice, draws):
@@ -82,8 +85,8 @@ def check_equivalence(
 
 
 def drawn_trials(rule: Rule, catalog: RuleSet, choose: Choose, draws: int) -> Iterator[Trial]:
-    """Programs that a rule matches, half of them those of the example in alternatives and operand orders that are
-    spread over all; in the others something differs from the example."""
+    """Programs that a rule matches. Half of them are the example, in alternatives and operand orders spread over all;
+    the others differ from the example in an aspect."""
     known, plain = variants(rule), (draws + 1) // 2
     for index in range(draws):
         if index < plain:
@@ -95,13 +98,35 @@ def drawn_trials(rule: Rule, catalog: RuleSet, choose: Choose, draws: int) -> It
             yield trial
 
 
+def rank_trials(rule: Rule, catalog: RuleSet, choose: Choose, count: int) -> Iterator[Trial]:
+    """Programs that a rule matches, with other ranks and lengths of lists than the example's.
+
+    Args:
+        count: how many variants of the rule are varied.
+
+    Raises:
+        InvalidRewriteError: a condition or the target fails on another rank or length.
+    """
+    known = variants(rule)
+    for part in range(min(count, len(known))):
+        plain = find_trial(rule, catalog, choose, known[part :: min(count, len(known))], ())
+        if plain is None:
+            continue
+        assert isinstance(plain.drawing, Drawing)
+        for drawing in other_ranks(plain.drawing):
+            trial = attempt(drawing, catalog)
+            if trial is not None:
+                yield trial
+
+
 def find_trial(
     rule: Rule, catalog: RuleSet, choose: Choose, known: Sequence[Variant], aspects: Sequence[str]
 ) -> Trial | None:
     """A program of some variant of a rule that PyTorch runs and that the rule matches, None if none was drawn.
 
     Args:
-        aspects: what differs from the example (`drawing.ASPECTS`), and the sizes where a variant needs others.
+        aspects: the aspects that differ from the example (`drawing.ASPECTS`). If no program is found, sizes differ,
+            too, because some variants need other sizes.
     """
     for number in range(_ATTEMPTS):
         differing = aspects if number < _ATTEMPTS // 2 else (*aspects, "sizes")
@@ -112,8 +137,8 @@ def find_trial(
 
 
 def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
-    """A drawn program before and after its rule; None where PyTorch or the catalog refuses the program, or the rule
-    does not match it.
+    """A drawn program before and after its rule; None if PyTorch or the catalog refuses the program, or the rule does
+    not match it.
 
     Args:
         drawing: the program.
@@ -121,7 +146,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
         seed: for the inputs.
 
     Raises:
-        InvalidRewriteError: the rule fails, or made an invalid program.
+        InvalidRewriteError: the rule raises an exception, or its result is an invalid program.
     """
     from patcomp.ir.evaluate import evaluate
     from patcomp.ir.evaluate.eager import random_tensor, run_eagerly, with_special_values

@@ -1,4 +1,4 @@
-"""All the tests that follow from a rule's declaration and examples, run; the first counterexample of each kind.
+"""Run all tests that follow from a rule's declaration and examples, and keep the first counterexample of each kind.
 
 for check in examine(rule, default_rules()):
     print(check.name, check.runs, check.failure)
@@ -7,16 +7,16 @@ for check in examine(rule, default_rules()):
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir import aten, coreai
 from patcomp.patterns import Rule, RuleSet, Stage
-from patcomp.patterns.aspects import SPECIAL, is_left_open
+from patcomp.patterns.aspects import RANKS, SPECIAL, is_left_open
 from patcomp.proof.drawing import draw, smaller
-from patcomp.proof.equivalence import attempt, drawn_trials
+from patcomp.proof.equivalence import attempt, drawn_trials, rank_trials
 from patcomp.proof.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
 from patcomp.proof.selftest import self_tests, variants
 from patcomp.proof.trials import Runner, Trial, WrongRuleError
@@ -25,27 +25,30 @@ from patcomp.questions.ops import why_not
 from patcomp.questions.reach import check_reach
 
 DRAWS = 40
-"""How many programs are drawn of a declarative rule."""
+"""How many programs are drawn for a declarative rule."""
+
+_RANKS = 3
+"""In how many variants the ranks and lengths of a declarative rule are varied."""
 
 _SPECIAL = 4
-"""In how many alternatives a declarative rule is run on special values."""
+"""In how many variants a declarative rule is run on special values."""
 
 
 @dataclass
 class Check:
-    """What became of one kind of tests."""
+    """The outcome of one kind of tests."""
 
     name: str
     runs: int = 0
     """The programs that passed."""
     failure: Exception | None = None
-    """The first that did not; a `WrongRuleError` has the counterexample."""
+    """The error of the first program that failed; a `WrongRuleError` has the counterexample."""
     unspecified: str = ""
-    """Why none of these are compared, where the rule says so, or, of `FurtherResults`, their first result alone."""
+    """The rule's reason why nothing is compared, or only the first result if it is a `FurtherResults`."""
 
 
 def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None) -> list[Check]:
-    """Tests a rule in every way that its declaration and its examples imply.
+    """Test a rule in every way that its declaration and its examples imply.
 
     Args:
         rule: any rule; it need not be part of the catalog.
@@ -72,7 +75,7 @@ def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None) -> list
 
 
 Test = tuple[str, Callable[[], int]]
-"""The name of its kind, and what runs it and says how many programs passed."""
+"""The name of a test's kind, and the function that runs the test and returns how many programs passed."""
 
 
 def _declared(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
@@ -82,18 +85,19 @@ def _declared(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[
     def compare(drawing: Any) -> int:
         return _compared(attempt(drawing, catalog), catalog, runtime)
 
-    def numbers() -> int:
-        count = 0
+    def passed(trials: Iterable[Trial]) -> int:
         try:
-            for trial in drawn_trials(rule, catalog, random.Random(0).choice, DRAWS):
-                count += _compared(trial, catalog, runtime)
+            return sum(_compared(trial, catalog, runtime) for trial in trials)
         except WrongRuleError as error:
             raise _shrunk(error, compare) from None
-        if not count:
-            raise RuleError(f"rule {rule.name} ({rule.source}) matches no program that runs of its example")
-        return count
+
+    def numbers() -> int:
+        if count := passed(drawn_trials(rule, catalog, random.Random(0).choice, DRAWS)):
+            return count
+        raise RuleError(f"rule {rule.name} ({rule.source}) matches no program that runs of its example")
 
     yield "numbers, on drawn programs", numbers
+    yield RANKS, lambda: passed(rank_trials(rule, catalog, random.Random(0).choice, _RANKS))
     known = variants(rule)
     for aspect, special in SPECIAL.items():
         for variant in known[:: -(-len(known) // _SPECIAL)]:
@@ -116,7 +120,7 @@ def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Tes
 
 
 def _reason(rule: Rule, drawing: OpDrawing) -> str:
-    """Why a rule does not take a call."""
+    """Why a rule refuses a call."""
     source = source_of_op(drawing)
     if source is None:
         return "PyTorch refuses it, too"
@@ -124,7 +128,7 @@ def _reason(rule: Rule, drawing: OpDrawing) -> str:
 
 
 def _compared(trial: Trial | None, catalog: RuleSet, runtime: Runner | None) -> int:
-    """1 when a program gives the right numbers, 0 when there is none."""
+    """1 if a program computes the right numbers, 0 if there is no program."""
     if trial is None:
         return 0
     trial.check(catalog)
@@ -144,7 +148,7 @@ def _shrinking(compare: Callable[[Any], int], drawing: Any) -> Callable[[], int]
 
 
 def _shrunk(error: WrongRuleError, compare: Callable[[Any], int]) -> WrongRuleError:
-    """The same mistake on the smallest program on which it shows."""
+    """The same mistake on the smallest program that shows it."""
     drawing: Any = error.drawing
     for example in smaller(drawing.example):
         try:

@@ -1,4 +1,5 @@
-"""What is suspicious about a catalog: rules that nobody can test, that another one hides, or that nothing fires."""
+"""Find suspicious rules: rules without a test, rules that another rule hides, rules that no program fires, and rules
+that rewrite each other's results without end."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ import random
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from patcomp.errors import PatcompError
+from patcomp.errors import PatcompError, StageError
 from patcomp.ir.module import IRModule
 from patcomp.patterns import Rule, RuleSet, Stage, run
+from patcomp.patterns.driver import EndlessRewritesError
 from patcomp.proof.equivalence import find_trial
 from patcomp.proof.op_equivalence import op_drawings, source_of_op
 from patcomp.proof.selftest import variants
+from patcomp.proof.trials import WrongRuleError
 from patcomp.rewrites.pipeline import Options, run_pipeline
 
 
@@ -21,13 +24,13 @@ class Finding:
     """One suspicious thing about a rule."""
 
     kind: str
-    """`no example`, `no description`, `overlap`, `shadowed` or `never fires`."""
+    """`no example`, `no description`, `overlap`, `shadowed`, `cycle` or `never fires`."""
     rule: str
     message: str
 
     @property
     def key(self) -> str:
-        """What a baseline lists it under."""
+        """The name of the finding in a list of explained findings."""
         return f"{self.kind}: {self.rule}"
 
 
@@ -38,7 +41,7 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
         rules: the rules in question.
         catalog: all rules, in the order in which a conversion has them.
         fired: the names of the rules that some program of a corpus fires.
-        where: what that corpus is, for messages.
+        where: the name of that corpus in messages.
     """
     for rule in rules:
         if not rule.doc:
@@ -46,10 +49,15 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
         has_example = rule.example is not None if rule.is_declarative else bool(rule.examples)
         if not has_example:
             yield Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
-        elif rule.is_declarative:
-            yield from _hidden(rule, catalog)
         elif rule.stage is not Stage.IMPORT:
-            yield from _hidden_op_rule(rule, catalog)
+            try:
+                yield from (_hidden if rule.is_declarative else _hidden_op_rule)(rule, catalog)
+            except (StageError, WrongRuleError) as error:
+                endless = _endless(error)
+                if endless is None:
+                    raise
+                if any(rule.name in cycle for cycle in endless.cycles):
+                    yield Finding("cycle", rule.name, f"{rule.source}: {endless}")
         if rule.stage != "import" and rule.name not in fired:
             yield Finding("never fires", rule.name, f"no program of {where} fires it")
 
@@ -58,13 +66,22 @@ def fired_by_examples(catalog: RuleSet) -> set[str]:
     """The rules that the examples of all rules fire, when the whole catalog compiles them."""
     fired: set[str] = set()
     for rule in catalog:
-        for source in _sources(rule, catalog):
-            fired |= _fired(source, catalog)
+        try:
+            for source in _sources(rule, catalog):
+                fired |= _fired(source, catalog)
+        except (StageError, WrongRuleError) as error:
+            if _endless(error) is None:
+                raise
     return fired
 
 
+def _endless(error: BaseException | None) -> EndlessRewritesError | None:
+    """The error of endless rewrites that caused another one."""
+    return error if error is None or isinstance(error, EndlessRewritesError) else _endless(error.__cause__)
+
+
 def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
-    """The programs of a rule's examples; of a declarative one, a program of the first alternatives that run."""
+    """The programs of a rule's examples; for a declarative rule, one valid program."""
     if rule.is_declarative and rule.example is not None:
         choose = random.Random(0).choice
         trials = (find_trial(rule, catalog, choose, [variant], ()) for variant in variants(rule))
@@ -78,13 +95,15 @@ def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
 def _fired(source: IRModule, catalog: RuleSet) -> set[str]:
     try:
         reports = run_pipeline(source.clone(), catalog, Options(strict=True)).reports
-    except PatcompError:
+    except PatcompError as error:
+        if _endless(error) is not None:
+            raise
         return set()
     return {name for report in reports for name, count in report.statistics.fired.items() if count}
 
 
 def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
-    """Whether others take a declarative rule's example, before it or as well."""
+    """The findings if other rules match a declarative rule's example, before it or as well."""
     from patcomp.ir import aten, coreai
 
     for source in _sources(rule, catalog):
@@ -101,7 +120,7 @@ def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
 
 
 def _hidden_op_rule(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
-    """The same of a procedural one."""
+    """The same for a procedural rule."""
     rivals = {
         other.name
         for other in catalog.procedural()

@@ -1,11 +1,11 @@
-"""Tests that a rule's declaration implies: a contributor writes a rule and an example, the tests exist.
+"""Tests that follow from a rule's declaration: a contributor writes a rule and an example, and the tests exist.
 
-From the pattern and the example's types and values come
-  (a) one graph for every alternative and operand order, in which the rule must match;
-  (b) one for every literal changed, in which it must not match there;
-  (c) one for every inner value used once more outside, in which it must not match there.
-In (b) and (c) another alternative may still match, as long as it leaves the changed op alone.
-Agreement in numbers is checked by `patcomp.proof.equivalence`, which makes programs of the source graphs.
+The pattern and the example's types and values define graphs:
+  (a) one for every alternative and operand order; the rule must match;
+  (b) one for every changed literal; the rule must not match there;
+  (c) one for every inner value that is also used outside; the rule must not match there.
+In (b) and (c) another alternative may still match if it does not match the changed op. `patcomp.proof.equivalence`
+makes programs of the graphs and compares the numbers.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from patcomp.patterns.match import Match, Matcher, commutes
 from patcomp.patterns.pattern import children, pattern_nodes
 
 KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
-"""The three kinds of checks."""
+"""The kinds of tests."""
 
 VARIANTS = 256
-"""At most about so many variants of one rule are built."""
+"""About how many variants of one rule are built at most."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way in which a pattern can look: the alternative of each `any_of`, and which ops are swapped."""
+    """One choice of the alternative of each `any_of`, and of the ops whose operands are swapped."""
 
     choices: Mapping[int, int]
     swapped: frozenset[int]
@@ -60,7 +60,7 @@ class Variant:
 
 @dataclass
 class Sample:
-    """A graph that a variant of a rule's source makes."""
+    """The graph of a variant of a rule's source."""
 
     block: Block
     root: Operation
@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """A named check; `run()` raises `AssertionError` when the rule fails it."""
+    """A named test; `run()` raises `AssertionError` if the rule fails it."""
 
     name: str
     kind: str
@@ -84,7 +84,7 @@ class SelfTest:
 
 
 def self_tests(rule: Rule) -> list[SelfTest]:
-    """The checks that a rule's declaration implies.
+    """The tests that follow from a rule's declaration.
 
     Raises:
         RuleError: the rule has no example.
@@ -103,26 +103,20 @@ def self_tests(rule: Rule) -> list[SelfTest]:
                 if key not in seen:
                     seen.add(key)
                     label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
-                    tests.append(SelfTest(label, KINDS[1], _changing(rule, variant, node, name, changed)))
+                    run = partial(_must_not_match_there, rule, variant, node, {(id(node), name): changed}, used=False)
+                    tests.append(SelfTest(label, KINDS[1], run))
             key = id(node), "used outside", ""
             if not node.escapes and not _is_root(rule, node, variant) and key not in seen:
                 seen.add(key)
                 label = f"{rule.name}: {node_name(rule, node)} used outside"
-                tests.append(SelfTest(label, KINDS[2], _escaping(rule, variant, node)))
+                run = partial(_must_not_match_there, rule, variant, node, {}, used=True)
+                tests.append(SelfTest(label, KINDS[2], run))
     return tests
 
 
-def _changing(rule: Rule, variant: Variant, node: OpNode, name: str, changed: Any) -> Callable[[], None]:
-    return lambda: _must_not_match_there(rule, variant, node, {(id(node), name): changed}, False)
-
-
-def _escaping(rule: Rule, variant: Variant, node: OpNode) -> Callable[[], None]:
-    return lambda: _must_not_match_there(rule, variant, node, {}, True)
-
-
 def variants(rule: Rule) -> list[Variant]:
-    """Every alternative and operand order of a rule's source; where there are more than `VARIANTS`, every
-    single choice, and a fixed selection of their combinations."""
+    """Every alternative and operand order of a rule's source. If there are more than `VARIANTS`, every single choice
+    and a fixed selection of their combinations."""
     alternatives = [node for node in rule.graph.nodes if isinstance(node, AnyOf)]
     found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
     for picks in _selection([len(node.alternatives) for node in alternatives]):
@@ -148,7 +142,7 @@ def variants(rule: Rule) -> list[Variant]:
 
 
 def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
-    """All combinations of choices of the given sizes, or a fixed selection where there are too many."""
+    """All combinations of choices of the given sizes, or a fixed selection if there are too many."""
     if math.prod(sizes) <= VARIANTS:
         yield from itertools.product(*map(range, sizes))
         return
@@ -161,7 +155,7 @@ def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 def node_name(rule: Rule, node: OpNode) -> str:
-    """The op of a node, numbered where the rule has several of it."""
+    """The op of a node, with a number if the rule has several such ops."""
     same = [other for other in rule.graph.nodes if isinstance(other, OpNode) and other.spec is node.spec]
     return node.spec.name + (f" #{same.index(node) + 1}" if len(same) > 1 else "")
 
@@ -182,7 +176,7 @@ def _swappable(node: OpNode) -> bool:
 
 
 def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
-    """The nodes of a pattern that the chosen alternatives leave, each once."""
+    """The nodes of a pattern in the chosen alternatives, each once."""
 
     def parts(item: Any) -> Iterable[Any]:
         return [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else children(item)
@@ -225,8 +219,8 @@ class _Building:
         return Sample(self.block, root.owner, self.inputs, self.nodes)
 
     def _constant(self, literal: Any, argument: ArgumentSpec | None = None) -> Value:
-        """A constant of the element type that its argument asks for, or of the first input's, but for a fraction among
-        integers."""
+        """A constant of the element type that its argument asks for, or of the first input's; a fraction next to
+        integer inputs is a float."""
         fraction = isinstance(literal, float) and not literal.is_integer()
         integers = self.like is not None and is_integer(Value(self.like).element_type)
         like = None if fraction and integers else self.like
@@ -303,13 +297,13 @@ def sample(rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any] 
     """The graph of a variant of a rule's source.
 
     Args:
-        changed: arguments that deviate from the rule, by identity of their op node and name.
+        changed: arguments that differ from the rule's, by identity of their op node and name.
     """
     return _Building(rule, variant, changed or {}).sample()
 
 
 def _changed_literals(node: OpNode) -> Iterator[tuple[str, Any]]:
-    """Every literal argument of a node with a value that the rule must not take for it."""
+    """Every literal argument of a node, with a value that the rule must not match."""
     for name, pattern in node.arguments.items():
         argument = node.spec.argument(name)
         if isinstance(pattern, Number):
@@ -355,7 +349,7 @@ def _must_not_match_there(
     try:
         built = sample(rule, variant, changed)
     except InferenceError:
-        return  # no such program exists: with the change, the operands of a composite do not fit each other
+        return  # the change makes an invalid program: the operands of a composite do not fit each other
     op = built.nodes[id(node)]
     if used:
         user = UnrealizedConversionCastOp.create(operands=[op.results[0]], result_types=[op.results[0].type])
@@ -368,12 +362,12 @@ def _must_not_match_there(
 
 
 def _shown(built: Sample) -> str:
-    """The ops of a graph, below a message."""
+    """The ops of a graph as text, to follow a message."""
     return "\n".join(["", *(str(op) for op in built.block.ops)])
 
 
 def _as_the_node(match: Match, op: Operation, node: OpNode, used: bool) -> bool:
-    """Whether a match takes an op for the node in question, not for a captured value."""
+    """Whether a match takes an op for a node, and not for a captured value."""
     if used:
         captured = {
             match.value_of(capture) for capture in match.pattern.captures.values() if isinstance(capture, Capture)

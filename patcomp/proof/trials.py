@@ -1,9 +1,10 @@
-"""A program before and after a rule, run with inputs: what the generated tests of rules make, and what is wrong."""
+"""A program before and after a rule, run with inputs, and the errors if the two differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from patcomp.errors import EvaluationError, PatcompError, UnsupportedError
@@ -14,15 +15,15 @@ from patcomp.patterns import Rule, RuleSet
 from patcomp.rewrites.pipeline import Options, run_pipeline
 
 Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
-"""Runs a compiled program on inputs by name: the runtime's way, or the evaluator's."""
+"""Runs a compiled program on inputs by name, on the runtime or on the evaluator."""
 
 TOLERANCES = {"f16": 4e-3, "bf16": 3e-2}
-"""Absolute, or relative to the largest magnitude of a result, by the narrowest type in which the source computes it;
-f32 has 2e-5. Integers and bools must be equal."""
+"""The tolerance of a result by the narrowest type in which the source computes it, absolute or relative to the largest
+magnitude of the result. f32 has 2e-5. Integers and bools must be equal."""
 
 
 class Drawn(Protocol):
-    """How a program of a rule's source was drawn."""
+    """A drawn program of a rule's source."""
 
     @property
     def rule(self) -> Any: ...
@@ -32,14 +33,14 @@ class Drawn(Protocol):
 
 
 class WrongRuleError(AssertionError):
-    """A rule is wrong; the counterexample is in the attributes, and the whole of it in the text."""
+    """A rule is wrong; the attributes and the text have the counterexample."""
 
     def __init__(self, drawing: Drawn, message: str, source_ir: str, rewritten_ir: str | None = None):
         super().__init__(message)
         self.drawing, self.source_ir, self.rewritten_ir = drawing, source_ir, rewritten_ir
         self.headline = f"rule {drawing.rule.name} ({drawing.rule.source}) {message}"
         self.tensors: dict[str, Any] = {}
-        """What there is of inputs, expected and actual results, by what they are."""
+        """The inputs, the expected and the actual results, as far as they exist, by name."""
         self.remark = ""
 
     def __str__(self) -> str:
@@ -51,11 +52,11 @@ class WrongRuleError(AssertionError):
 
 
 class InvalidRewriteError(WrongRuleError):
-    """A rule fails, or makes a program that is invalid or does not run."""
+    """A rule raises an exception, or its result is a program that is invalid or does not run."""
 
 
 class NotEquivalentError(WrongRuleError):
-    """A rule computes something else than what it replaces."""
+    """A rule computes other numbers than the ops that it replaces."""
 
     def __init__(self, trial: Trial, where: str, output: str, actual: Any, remark: str):
         message = f"computes something else than what it replaces, on the {where}"
@@ -73,24 +74,24 @@ class Trial:
     source: IRModule
     source_ir: str
     rewritten: IRModule
-    """The compiled program that the rule was applied to."""
+    """The compiled program after the rule."""
     rewritten_ir: str
-    """The text right after the rule."""
+    """The text of the program directly after the rule."""
     inputs: Mapping[str, Any]
     expected: Mapping[str, Any]
     tolerance: float | None = None
-    """How far a result may be off, if not by its own type."""
+    """The tolerance of all results; None for that of each result's own type."""
 
     def check(self, catalog: RuleSet, run: Runner | None = None, where: str = "evaluator") -> None:
-        """Runs the rewritten program and compares.
+        """Run the rewritten program and compare its results.
 
         Args:
-            catalog: the rules that compile the untouched source, to say in a failure which one is wrong.
-            run: what runs it, by default the reference evaluator.
-            where: the name of that in messages.
+            catalog: the rules that compile the untouched source, so that an error can tell whether the rule is wrong.
+            run: runs the program; by default the reference evaluator.
+            where: the name of the evaluator or runtime in messages.
 
         Raises:
-            NotEquivalentError: a result is another.
+            NotEquivalentError: a result differs.
             InvalidRewriteError: the program does not run.
         """
         from patcomp.ir.evaluate import evaluate
@@ -99,14 +100,14 @@ class Trial:
         try:
             outputs = self._run(self.rewritten, runner)
         except RuntimeError as error:
-            message = f"made what does not run on the {where}: {error}"
+            message = f"made a program that does not run on the {where}: {error}"
             raise InvalidRewriteError(self.drawing, message, self.source_ir, self.rewritten_ir) from error
         for name in self.expected:
             if not self._agrees(name, outputs[name]):
                 raise NotEquivalentError(self, where, name, outputs[name], self._remark(catalog, name, runner))
 
     def _remark(self, catalog: RuleSet, name: str, runner: Runner) -> str:
-        """Whether the rest of the catalog gives the expected numbers."""
+        """A sentence that says whether the rest of the catalog computes the expected numbers."""
         others = without_rule(catalog, self.drawing.rule)
         try:
             compiled = run_pipeline(self.source.clone(), others, Options(composites=())).module
@@ -136,7 +137,7 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
 
     Args:
         expected, actual: tensors.
-        tolerance: by default that of the expected type: the source computes in no narrower one.
+        tolerance: by default the tolerance of the expected type.
     """
     from patcomp.ir.evaluate import compare
     from patcomp.ir.evaluate.eager import static_type_of
@@ -152,20 +153,27 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
     return min(error.max_abs, error.max_rel) <= tolerance
 
 
+@lru_cache(maxsize=8)  # a set keeps the indexes of its stages, which cost more than a trial
 def without_rule(catalog: RuleSet, rule: Rule) -> RuleSet:
-    """The catalog without a rule, and without what would recover the same composite in another way."""
+    """The catalog without a rule, and without the other patterns that could recover the same composite."""
     return catalog.filter(
         lambda other: other.name != rule.name and not (other.is_declarative and other.stage == "recover")
     )
 
 
+@lru_cache(maxsize=8)
+def with_rule_in_front(catalog: RuleSet, rule: Rule) -> RuleSet:
+    """The catalog with a rule that is tried before those of the same priority and size."""
+    return catalog.preceded_by([rule], override=True)
+
+
 def tolerance_of(block: Block) -> float:
-    """How far results may be off, by the narrowest element type in a block."""
+    """The tolerance of results, by the narrowest element type in a block."""
     values = [*block.args, *(result for op in block.ops for result in op.results)]
     elements = {element_name(value.type.element_type) for value in values if isinstance(value.type, TensorType)}
     return max(TOLERANCES.get(element, 2e-5) for element in elements)
 
 
 def failure_text(error: BaseException) -> str:
-    """What a rule's failure says, with the class of the exception where it is none of patcomp's."""
+    """The message of a rule's exception, with its class if it is not an error of patcomp."""
     return f"fails: {error}" if isinstance(error, PatcompError) else f"fails: {type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
 """Variations of a procedural rule's examples: other sizes, axes, options, element types, broadcasts, special values.
 
-One thing differs from an example at a time. What PyTorch refuses is no program after all; the one who runs them finds
-out.
+Each variation differs from an example in one aspect. Some variations are invalid; the caller skips those that PyTorch
+refuses.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.ir.aten import MEMORY_ARGUMENTS, Argument, Schema
-from patcomp.patterns.aspects import SPECIAL
-from patcomp.patterns.example_types import TENSOR_TYPE
+from patcomp.patterns.aspects import RANKS, SPECIAL
+from patcomp.patterns.example_types import ExampleType
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.rule import Rule
 from patcomp.proof.drawing import AXES, resized, resizing, sizes_in
+from patcomp.proof.ranks import with_other_ranks
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
 
 
 @dataclass(frozen=True)
 class OpDrawing:
-    """One call of an op that a procedural rule takes."""
+    """One call of an op that a procedural rule starts from."""
 
     rule: Rule
     op: str
@@ -32,7 +33,9 @@ class OpDrawing:
     aspect: str
     """What differs from the rule's own example."""
     special: Sequence[float] = ()
-    """Values that the inputs have besides random ones, but for those with a range of values."""
+    """Values that replace some of the random numbers of the inputs; an input with a range of values has none."""
+    compared: bool = True
+    """Whether the numbers are compared; otherwise the rule only builds its replacement."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.example.items())
@@ -45,8 +48,8 @@ def variations(rule: Rule, example: Example, schema: Schema, *, broadcasts: bool
     Args:
         rule: the rule.
         example: one of its examples.
-        schema: that of the example's op.
-        broadcasts: whether it broadcasts; other ops of PyTorch may read beyond a tensor that is too small.
+        schema: the schema of the example's op.
+        broadcasts: whether the op broadcasts. Kernels of other ops may read beyond a tensor that is too small.
     """
     given = dict(zip((item.name for item in schema.arguments), example.args, strict=False)) | dict(example.kwargs)
     plain = OpDrawing(rule, schema.name, given, "the example")
@@ -56,29 +59,36 @@ def variations(rule: Rule, example: Example, schema: Schema, *, broadcasts: bool
     for aspect, changed in _changes(given, schema, broadcasts):
         if changed != given:
             yield replace(plain, aspect=aspect, example=changed)
+    compared = broadcasts or _has_one_tensor(given, schema)
+    words = {name for name, value in given.items() if isinstance(value, str) and not holds_tensors(schema[name])}
+    for changed in with_other_ranks({name: given[name] for name in given if name not in words}, axes_of(schema)):
+        yield replace(plain, aspect=RANKS, example={**given, **changed}, compared=compared)
+
+
+def axes_of(schema: Schema) -> set[str]:
+    """The names of the arguments that are axes."""
+    return {argument.name for argument in schema.arguments if argument.name.rstrip("0123456789s") in AXES}
+
+
+def _has_one_tensor(given: Mapping[str, Any], schema: Schema) -> bool:
+    """Whether all sizes in a call are those of one tensor."""
+    tensors = [name for name, value in given.items() if schema[name].type == "Tensor" and tensors_in(value)]
+    return not list(sizes_in({name: value for name, value in given.items() if name not in tensors[:1]}, set(AXES)))
 
 
 def _changes(given: Mapping[str, Any], schema: Schema, broadcasts: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    axes = axes_of(schema)
     for argument in schema.arguments:
         if argument.name in MEMORY_ARGUMENTS:
             continue
-        value = given.get(argument.name, argument.default)
-        aspect = "axes" if argument.name.rstrip("0123456789s") in AXES else "options"
-        for other in _others(argument, value):
-            yield aspect, {**given, argument.name: other}
+        value, is_axes = given.get(argument.name, argument.default), argument.name in axes
+        for other in _others(argument, value, is_axes):
+            yield "axes" if is_axes else "options", {**given, argument.name: other}
     tensors = [name for name, value in given.items() if schema[name].type == "Tensor" and tensors_in(value)]
     for name in tensors if broadcasts else ():
         for other in _broadcasts(given[name]):
             yield "broadcasts", {**given, name: other}
-    others = {name: value for name, value in given.items() if name not in tensors[:1]}
-    alone = not list(sizes_in(others, set(AXES)))  # the only sizes are those of one tensor
-    if alone or broadcasts:
-        above = {
-            name: _of_rank_above(value) if holds_tensors(schema[name]) else _moved(value) if name in AXES else value
-            for name, value in given.items()
-        }
-        yield "ranks", above
-    if alone:
+    if _has_one_tensor(given, schema):
         yield from (("sizes", {**given, name: _less_square(given[name])}) for name in tensors)
     choose = random.Random(0).choice
     sizes = list(sizes_in(given, set(AXES)))
@@ -92,12 +102,12 @@ def _changes(given: Mapping[str, Any], schema: Schema, broadcasts: bool) -> Iter
             yield "element types", {**given, tensors[0]: _with_element(given[tensors[0]], element)}
 
 
-def _others(argument: Argument, value: Any) -> Iterator[Any]:
-    """Other values of an argument that is not a tensor; without one for an optional tensor."""
+def _others(argument: Argument, value: Any, is_axes: bool) -> Iterator[Any]:
+    """Other values of an argument that is no tensor; None for an optional tensor."""
     kind = argument.type.rstrip("?")
     if argument.type == "Tensor?" and value is not None:
         yield None
-    elif argument.name.rstrip("0123456789s") in AXES:
+    elif is_axes:
         yield from _axes(value, several="[" in kind)
     elif kind == "bool":
         yield not value
@@ -123,50 +133,31 @@ def _axes(value: Any, several: bool) -> Iterator[Any]:
 
 def _broadcasts(text: str) -> Iterator[str]:
     """The type with one size 1, and without its first dimension."""
-    sizes, start = TENSOR_TYPE.fullmatch(text)["dims"].split("x")[:-1], text  # type: ignore[index]
-    rest = start[len("".join(f"{size}x" for size in sizes)) :]
-    for index in range(len(sizes)):
-        yield "".join(f"{size}x" for size in [*sizes[:index], "1", *sizes[index + 1 :]]) + rest
+    type_ = ExampleType.parsed(text)
+    assert type_ is not None
+    sizes = type_.sizes
+    for axis in range(len(sizes)):
+        yield str(replace(type_, sizes=(*sizes[:axis], 1, *sizes[axis + 1 :])))
     if sizes:
-        yield "".join(f"{size}x" for size in sizes[1:]) + rest
+        yield str(replace(type_, sizes=sizes[1:]))
 
 
 def _less_square(text: str) -> str:
-    """The type with one element more along the last dimension, where all others may be like it."""
-    match = TENSOR_TYPE.fullmatch(text)
-    if match is None or not match["dims"]:
-        return text
-    *dims, last, _ = match["dims"].split("x")
-    return "".join(f"{size}x" for size in [*dims, int(last) + 1]) + text[match.start("element") :]
-
-
-def _of_rank_above(value: Any) -> Any:
-    """A type with one dimension more, in front."""
-    if isinstance(value, list | tuple):
-        return [_of_rank_above(item) for item in value]
-    return f"2x{value}" if isinstance(value, str) else value
-
-
-def _moved(axes: Any) -> Any:
-    """Axes that count from the front where there is one dimension more."""
-    if isinstance(axes, list | tuple):
-        return [_moved(axis) for axis in axes]
-    return axes + 1 if isinstance(axes, int) and axes >= 0 else axes
+    """The type with a last dimension that is larger by one: a rule may confuse the axes of a square matrix."""
+    type_ = ExampleType.parsed(text)
+    return str(replace(type_, sizes=(*type_.sizes[:-1], type_.sizes[-1] + 1))) if type_ and type_.sizes else text
 
 
 def _with_element(value: Any, element: str) -> Any:
-    """A type with another element type; its range of values stays, but integers have none between two floats."""
+    """A type with another element type. It keeps its range of values, unless that is a range of floats and the new type
+    is an integer type."""
     if isinstance(value, list | tuple):
         return [_with_element(item, element) for item in value]
-    match = TENSOR_TYPE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
+    type_ = ExampleType.parsed(value)
+    if type_ is None:
         return value
-    limits = f"[{match['low']},{match['high']}]" if match["low"] else ""
-    return match["dims"] + element + (limits if _is_float(element) or not _is_float(match["element"]) else "")
-
-
-def _is_float(element: str) -> bool:
-    return element.startswith(("f", "bf"))
+    changed = replace(type_, element=element)
+    return str(changed if changed.is_float or not type_.is_float else replace(changed, limits=None))
 
 
 def holds_tensors(argument: Argument) -> bool:

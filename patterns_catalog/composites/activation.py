@@ -9,7 +9,7 @@ from patcomp.authoring import AtenSource, AtenTarget, Composites, Coreai, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
+from patcomp.patterns import Attr, Capture, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
 from patcomp.patterns.match import Match
 
 
@@ -80,7 +80,7 @@ def _half_product(x: Any, y: Any) -> Any:
 
 
 @rule(target=aten_namespace, name="gelu of erf", example={"x": "2x5xf32"})
-def gelu_of_erf(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
+def gelu_of_erf(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "0.5 * x * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel 2016, arXiv:1606.08415; BERT and others with gelu_python)"
     scaled = any_of(x / math.sqrt(2), x * math.sqrt(0.5))
     return Rewrite(_half_product(x, 1.0 + a.erf(scaled)), to=c.gelu(x, approximate="none"))
@@ -91,7 +91,7 @@ _ROOT = math.sqrt(2 / math.pi)
 
 
 @rule(target=aten_namespace, name="gelu of tanh", example={"x": "2x5xf32"})
-def gelu_of_tanh(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
+def gelu_of_tanh(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) (GPT-2 and others with gelu_new)
 
     or with sqrt(2 / pi) * x * (1 + 0.044715 * x * x) inside (BLOOM, gelu_fast).
@@ -104,13 +104,13 @@ def gelu_of_tanh(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
 
 
 @rule(target=coreai_namespace, name="gelu of sigmoid", example={"x": "2x5xf32"})
-def gelu_of_sigmoid(a: AtenSource, c: CoreaiTarget, x: Any) -> Rewrite:
+def gelu_of_sigmoid(a: AtenSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "x * sigmoid(1.702 * x) (CLIP and others with quick_gelu): a GELU that only Core AI has an op for"
     return Rewrite(x * a.sigmoid(x * 1.702), to=c.gelu(x, approximate="sigmoid"))
 
 
 @rule(target=aten_namespace, name="silu of sigmoid", example={"x": "2x5xf32"})
-def silu_of_sigmoid(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
+def silu_of_sigmoid(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "x * sigmoid(x) (Swish; what PyTorch's default decompositions make of silu)"
     return Rewrite(x * a.sigmoid(x), to=c.silu(x))
 
@@ -126,13 +126,13 @@ def _sixth(x: Any) -> Any:
 
 
 @rule(name="hard_sigmoid of clamp", example={"x": "2x5xf32[-5,5]"})
-def hard_sigmoid_of_clamp(a: AtenSource, c: Composites, x: Any) -> Rewrite:
+def hard_sigmoid_of_clamp(a: AtenSource, c: Composites, x: Capture) -> Rewrite:
     "relu6(x + 3) / 6 or clamp(x / 6 + 0.5, 0, 1) (MobileNetV3; PyTorch's default decomposition of hardsigmoid)"
     return Rewrite(any_of(_sixth(_clamped(a, x + 3.0, 6.0)), _clamped(a, _sixth(x) + 0.5, 1.0)), to=c.hard_sigmoid(x))
 
 
 @rule(target=aten_namespace, name="hard_sigmoid of hardswish by clamp", example={"x": "2x5xf32[-5,5]"})
-def hard_swish_of_clamp(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
+def hard_swish_of_clamp(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "x * relu6(x + 3) / 6 (PyTorch's default decomposition of hardswish)"
     return Rewrite(_sixth(x * _clamped(a, x + 3.0, 6.0)), to=c.hardswish(x))
 
@@ -141,7 +141,7 @@ def hard_swish_of_clamp(a: AtenSource, c: AtenTarget, x: Any) -> Rewrite:
 
 
 @rule(name="log_softmax written out", example={"x": "2x5xf32", "axes": [1], "again": [1]})
-def recovered_log_softmax(a: AtenSource, c: Composites, x: Any, axes: Attr, again: Attr) -> Rewrite:
+def recovered_log_softmax(a: AtenSource, c: Composites, x: Capture, axes: Attr, again: Attr) -> Rewrite:
     """x - logsumexp(x) or x - max - log(sum(exp(x - max))), in float32
 
     They agree up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax

@@ -12,7 +12,7 @@ from patcomp.authoring import AtenSource, Targets, coreai
 from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, LAST, Attr, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.assumptions import MASKED_ROWS_ARE_NOT_READ
 from patterns_catalog.composites.attention import attention_of_any_rank, own_heads
@@ -99,10 +99,10 @@ def _safe_softmax(a: AtenSource, x: Any) -> Any:
     "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "drop_end": -1,
 })  # fmt: skip
 def attention_written_out(
-    a: AtenSource, c: Targets, query: Any, key: Any, value: Any, key_order: Attr,
+    a: AtenSource, c: Targets, query: Capture, key: Capture, value: Capture, key_order: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
-    bias: Any, condition: Any, fill: Const, outer_bias: Any, outer_condition: Any, outer_fill: Const,
-    sinks: Any, sink_size: Attr, drop_end: Attr,
+    bias: Capture, condition: Capture, fill: Const, outer_bias: Capture, outer_condition: Capture, outer_fill: Const,
+    sinks: Capture, sink_size: Attr, drop_end: Attr,
 ) -> Rewrite:  # fmt: skip
     """softmax(scale * query @ key^T + mask, -1) @ value
 

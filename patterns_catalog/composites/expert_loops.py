@@ -18,7 +18,7 @@ import numpy as np
 from patcomp.authoring import AtenSource, Coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, Attr, Const, OpView, any_of, check, example, fragment, op_rule
+from patcomp.patterns import ANY, Attr, Capture, Const, OpView, any_of, check, example, fragment, op_rule
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gathered_experts import GatheredExperts, Routing
 from patterns_catalog.views import made_by, without_views
@@ -32,7 +32,7 @@ def _last(match: Match) -> bool:
 
 
 @fragment
-def _masked(a: AtenSource, indices: Any, weights: Any, expert: Const, axis: Attr) -> Any:
+def _masked(a: AtenSource, indices: Capture, weights: Capture, expert: Const, axis: Attr) -> Any:
     "sum(weights * (indices == expert), -1)"
     chosen = a.eq(indices, expert)
     part = any_of(weights * a._to_copy(chosen, dtype=ANY), a.where(chosen, weights, 0.0))
@@ -45,7 +45,7 @@ def _masked(a: AtenSource, indices: Any, weights: Any, expert: Const, axis: Attr
 
 
 @fragment
-def _scattered(a: AtenSource, zeros: Any, indices: Any, weights: Any, axis: Attr) -> Any:
+def _scattered(a: AtenSource, zeros: Capture, indices: Capture, weights: Capture, axis: Attr) -> Any:
     "zeros.scatter(-1, indices, weights): the weights of all experts"
     return a.op("scatter.src", zeros, dim=axis, index=indices, src=weights), [
         check("nothing is there before", lambda match: _is_zero(match["zeros"])),
@@ -55,7 +55,7 @@ def _scattered(a: AtenSource, zeros: Any, indices: Any, weights: Any, axis: Attr
 
 
 @fragment
-def _one_hot(a: AtenSource, indices: Any, weights: Any, count: Attr, axis: Attr) -> Any:
+def _one_hot(a: AtenSource, indices: Capture, weights: Capture, count: Attr, axis: Attr) -> Any:
     "sum(one_hot(indices) * weights): the weights of all experts"
     experts = a.op("arange.start_step", 0, count, 1, dtype=ANY)
     places = a.unsqueeze(indices, dim=ANY)
@@ -72,7 +72,7 @@ def _one_hot(a: AtenSource, indices: Any, weights: Any, count: Attr, axis: Attr)
 
 
 @fragment
-def _column(a: AtenSource, table: Any, axis: Attr, start: Attr, end: Attr) -> Any:
+def _column(a: AtenSource, table: Capture, axis: Attr, start: Attr, end: Attr) -> Any:
     "table[..., e : e + 1]"
     return a.op("slice.Tensor", table, dim=axis, start=start, end=end, step=1), [end == start + 1, start >= 0]
 
@@ -193,7 +193,7 @@ def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
 
 
 @fragment
-def _last_term(a: AtenSource, total: Any, weight: Any, output: Any, first: Any, second: Any) -> Any:
+def _last_term(a: AtenSource, total: Capture, weight: Capture, output: Capture, first: Capture, second: Capture) -> Any:
     "total + weight * output, and up to two more terms: a residual, a shared expert"
     term = total + weight * output
     return any_of(term + first + second, term + first, term), []

@@ -9,7 +9,7 @@ from patcomp.ir.aten import define
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, FunctionTable, Rejected, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, Attr, Capture, FunctionTable, Rejected, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.sizes import positions, size_of
@@ -128,7 +128,7 @@ _STACK = {"w": "3x4x5xf32", "i": "3xsi64[0,2]", "axis": 0, "sizes": [3, 4, 5]}
 
 
 @rule(target=_TABLE, name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
-def chosen_right(a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+def chosen_right(a: AtenSource, c: Targets, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr) -> Rewrite:
     "x @ w[i], where w is a stack of matrices (experts with transposed weights, such as GPT-OSS)"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
     to = c.gathered_product(x, w, None, i, axis=axis, chosen=matrices.shape[:-2])
@@ -136,7 +136,7 @@ def chosen_right(a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, 
 
 
 @rule(target=_TABLE, name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
-def chosen_left(a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr) -> Rewrite:
+def chosen_left(a: AtenSource, c: Targets, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr) -> Rewrite:
     "w[i] @ x, where w is a stack of matrices (Mixtral, Qwen-MoE)"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "left")
     to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2])
@@ -145,7 +145,7 @@ def chosen_left(a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, s
 
 @rule(target=_TABLE, name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
 def chosen_transposed_right(
-    a: AtenSource, c: Targets, x: Any, w: Any, i: Any, axis: Attr, sizes: Attr, dims: Attr
+    a: AtenSource, c: Targets, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr, dims: Attr
 ) -> Rewrite:
     "x @ w[i]^T as (w[i] @ x^T)^T"
     matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
@@ -164,7 +164,8 @@ def chosen_transposed_right(
     example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64[0,2]", "other": 0, "left_sizes": [3, 2, 4]},
 )
 def chosen_both(
-    a: AtenSource, c: Targets, v: Any, j: Any, other: Attr, left_sizes: Attr, w: Any, i: Any, axis: Attr, sizes: Attr
+    a: AtenSource, c: Targets, v: Capture, j: Capture, other: Attr, left_sizes: Attr, w: Capture, i: Capture,
+    axis: Attr, sizes: Attr,
 ) -> Rewrite:  # fmt: skip
     "v[j] @ w[i], where both are stacks of matrices"
     left, conditions = _chosen(a, v, j, other, left_sizes, "left")
@@ -205,7 +206,7 @@ def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, re
     "x": "6x4xf32", "w": "3x5x4xf32", "scores": "2x3xf32", "flat": [6], "count": 3, "bins": 3, "last": 2,
 })  # fmt: skip
 def grouped(
-    a: AtenSource, c: Targets, x: Any, w: Any, scores: Any, flat: Attr, count: Attr, bins: Attr, last: Attr
+    a: AtenSource, c: Targets, x: Capture, w: Capture, scores: Capture, flat: Attr, count: Attr, bins: Attr, last: Attr
 ) -> Rewrite:
     """x[r] @ w[expert of row r], where the rows are sorted by expert and `ends` says where each group ends
 
@@ -248,7 +249,7 @@ def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_ty
 @rule(target=_TABLE, name="gather_mm of groups by their ends", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[6,6]",  # equal ends, because ends must not decrease
 })  # fmt: skip
-def grouped_by_ends(a: AtenSource, c: Targets, x: Any, w: Any, ends: Any) -> Rewrite:
+def grouped_by_ends(a: AtenSource, c: Targets, x: Capture, w: Capture, ends: Capture) -> Rewrite:
     """x[r] @ w[g] for ends[g - 1] <= r < ends[g]
 
     The experts of transformers by default, if "gather_mm of groups" does not know the expert of each row, because sizes
@@ -271,7 +272,7 @@ def inverse_permutation(permutation: Value, *, result_types: Any = None) -> Valu
 
 
 @rule(target=_TABLE, name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
-def inverse(a: AtenSource, c: Targets, x: Any, size: Attr, descending: Attr) -> Rewrite:
+def inverse(a: AtenSource, c: Targets, x: Capture, size: Attr, descending: Attr) -> Rewrite:
     """inverse = empty(n); inverse[p] = arange(n) -> argsort(p), where p is the order of a sort
 
     The inverse brings the rows of experts back into the order of the tokens.

@@ -10,7 +10,7 @@ from typing import Any
 from patcomp.authoring import AtenSource
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Const, any_of, check, fragment
+from patcomp.patterns import ANY, Attr, Capture, Const, any_of, check, fragment
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gated_delta import L2_EPSILON
 from patterns_catalog.views import made_by
@@ -108,7 +108,9 @@ def _per_value(s: Sizes) -> tuple[int, ...]:
 
 
 @fragment
-def step(a: AtenSource, state: Any, decay: Any, key: Any, again: Any, value: Any, beta: Any) -> Any:
+def step(
+    a: AtenSource, state: Capture, decay: Capture, key: Capture, again: Capture, value: Capture, beta: Capture
+) -> Any:
     "decay * state + key ⊗ beta * (value - key @ (decay * state))"
     fading, strength, writing = _reshaped(a, decay), _reshaped(a, beta), _reshaped(a, again)
     faded = state * fading
@@ -130,7 +132,7 @@ def step(a: AtenSource, state: Any, decay: Any, key: Any, again: Any, value: Any
 
 
 @fragment
-def read(a: AtenSource, state: Any, query: Any) -> Any:
+def read(a: AtenSource, state: Capture, query: Capture) -> Any:
     "query @ state"
     asked = _Asked(a, state, query)
     return asked.value, [_shapes(state, asked.shapes)]
@@ -140,7 +142,7 @@ def read(a: AtenSource, state: Any, query: Any) -> Any:
 
 
 @fragment
-def normalized(a: AtenSource, x: Any, eps: Const, axis: Attr) -> Any:
+def normalized(a: AtenSource, x: Capture, eps: Const, axis: Attr) -> Any:
     "x * rsqrt(sum(x ** 2, -1) + eps)"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=[axis], keepdim=True, dtype=None)
     close = check("eps is the composite's", lambda match: math.isclose(match["eps"].constant, L2_EPSILON, rel_tol=1e-6))
@@ -148,7 +150,7 @@ def normalized(a: AtenSource, x: Any, eps: Const, axis: Attr) -> Any:
 
 
 @fragment
-def scaled(a: AtenSource, x: Any, factor: Const, divisor: Const) -> Any:
+def scaled(a: AtenSource, x: Capture, factor: Const, divisor: Const) -> Any:
     "x / sqrt(key size)"
 
     def is_root(match: Match) -> bool:
@@ -165,7 +167,7 @@ def scaled(a: AtenSource, x: Any, factor: Const, divisor: Const) -> Any:
 
 
 @fragment
-def written(a: AtenSource, before: Any, part: Any, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
+def written(a: AtenSource, before: Capture, part: Capture, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
     "before with `part` at an index of a dimension; PyTorch decomposes `before[:, :, index] = part` so"
     positions = a.view(a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
     copied = any_of(a.copy(a.op("select.int", before, dim=ANY, index=ANY), part), part)

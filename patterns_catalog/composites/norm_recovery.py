@@ -15,7 +15,7 @@ from typing import Any
 
 from patcomp.authoring import AtenSource, Targets, coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, LAST, Attr, Const, FunctionTable, Rewrite, any_of, check, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, rule, tag
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.normalization import affine, group_norm, instance_norm, layer_norm, rms_norm
@@ -85,7 +85,7 @@ def affine_rms_norm(x: Value, w: Value | None, *, eps: float, result_types: Any 
 
 
 @rule(target=_TABLE, name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
-def recovered_rms_norm(a: AtenSource, c: Targets, x: Any, w: Any, eps: Const) -> Rewrite:
+def recovered_rms_norm(a: AtenSource, c: Targets, x: Capture, w: Capture, eps: Const) -> Rewrite:
     """x / sqrt(mean(x ** 2, -1) + eps) * w
 
     Half precision is cast back before the weight (Llama, Mistral, Qwen, Phi, T5) or after it (Gemma, whose w is
@@ -128,7 +128,9 @@ def _normalizes_last_axes(match: Match) -> bool:
     name="layer_norm written out",
     example={"x": "2x3x8xf32", "w": "8xf32", "b": "8xf32", "eps": 1e-5, "axes": [2]},
 )
-def recovered_layer_norm(a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
+def recovered_layer_norm(
+    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Const, axes: Attr
+) -> Rewrite:
     """(x - mean) / sqrt(variance + eps) * w + b over the last axes
 
     DeBERTa, Cohere, OLMo, ConvNeXt, and PyTorch's decomposition.
@@ -161,7 +163,8 @@ def _is_per_channel(match: Match) -> bool:
     x = match["x"]
     column = (x.shape[1], *([1] * (x.rank - 2)))
     return None not in column and all(
-        value.shape[-len(column) :] == column and set(value.shape[: -len(column)]) <= {1} for value in _weights(match)
+        value.rank <= x.rank and value.shape[-len(column) :] == column and set(value.shape[: -len(column)]) <= {1}
+        for value in _weights(match)
     )
 
 
@@ -170,7 +173,9 @@ def _is_per_channel(match: Match) -> bool:
     name="instance_norm written out", priority=1,
     example={"x": "2x4x5x3xf32", "w": "4x1x1xf32", "b": "1x4x1x1xf32", "eps": 1e-5, "axes": [2, 3]},
 )  # fmt: skip
-def recovered_instance_norm(a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Const, axes: Attr) -> Rewrite:
+def recovered_instance_norm(
+    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Const, axes: Attr
+) -> Rewrite:
     """(x - mean) / sqrt(variance + eps) * w + b over the positions of each channel
 
     Style transfer; StyleGAN without w and b. The formula is that of layer_norm, so this rule is tried first; without
@@ -201,7 +206,7 @@ def _tiled(a: AtenSource, w: Any) -> AnyOf:
     },
 )  # fmt: skip
 def instance_norm_of_batch(
-    a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Attr, flat: Attr, shape: Attr
+    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Attr, flat: Attr, shape: Attr
 ) -> Rewrite:
     """batch_norm(view(x, [1, N * C, ...]), repeat(w), repeat(b)) with its own statistics
 
@@ -268,7 +273,7 @@ def _splits_channels(match: Match) -> bool:
     },
 )  # fmt: skip
 def recovered_group_norm(
-    a: AtenSource, c: Targets, x: Any, w: Any, b: Any, eps: Const, grouped: Attr, axes: Attr, shape: Attr
+    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Const, grouped: Attr, axes: Attr, shape: Attr
 ) -> Rewrite:
     """view((y - mean) / sqrt(variance + eps), x.shape) * w + b, where y is view(x, [N, groups, ...])
 

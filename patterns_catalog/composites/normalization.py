@@ -128,6 +128,7 @@ def native_group_norm(op: OpView, c: Coreai) -> list[Value]:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
+    op.expect(x.rank > 1 and x.shape[1] in (op.C, None), f"group_norm: the second dimension of the input is not {op.C}")
     weight, bias = affine(c, op.weight, op.bias, [op.C], x.element_type)
     result = group_norm(x, weight, bias, num_groups=op.group, num_channels=op.C, eps=op.eps)
     groups = c.reshape(x, [size_of(c, x, 0), op.group, -1]) if op.used(1) or op.used(2) else x
@@ -144,6 +145,9 @@ def native_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     op.expect(not saved, "the saved statistics of batch norm")
     op.ignore("momentum", because="it only concerns training")
     x, mean = op.input, op.running_mean
+    vectors = [value for value in (op.weight, op.bias, mean, op.running_var) if value is not None]
+    op.expect(x.rank > 1, "batch_norm: the input has no channels")
+    op.expect(all(value.rank == 1 for value in vectors), "batch_norm: weights and statistics must be vectors")
     size = sizes_of(c, mean)
     weight, bias = affine(c, op.weight, op.bias, size, mean.element_type)
     result = batch_norm(x, weight, bias, mean, op.running_var, eps=op.eps)

@@ -15,7 +15,7 @@ from typing import Any
 from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, LAST, Attr, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.normalize.repeats import pairs_conditions, twice_in_halves, twice_in_pairs
@@ -101,7 +101,7 @@ _PAIRS = {"x": "2x4x3x8xf32", "cos": "2x1x3x4xf32", "sin": "2x1x3x4xf32", "end":
 
 
 @rule(name="rope", example=_HALVES)
-def of_halves(a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, middle: Attr, end: Attr) -> Rewrite:
+def of_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, middle: Attr, end: Attr) -> Rewrite:
     """x * [cos, cos] + [-x2, x1] * [sin, sin] (Llama, Mistral, Qwen, Gemma, OLMo, Mixtral; Phi-3 of whole heads)
 
     With tables in float32, x and [-x2, x1] of a half type are cast, each on its own (OLMo 2); both casts are exact.
@@ -115,7 +115,7 @@ def of_halves(a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, middle: 
 
 @rule(name="rope with half tables", example=_HALVES)
 def of_halves_with_half_tables(
-    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, middle: Attr, end: Attr
+    a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, middle: Attr, end: Attr
 ) -> Rewrite:
     "[x1 * cos - x2 * sin, x2 * cos + x1 * sin], cos and sin as wide as a half (GPT-OSS)"
     x1, x2, to_the_end = _cut(a, x, (middle, middle), end, "halves")
@@ -126,7 +126,7 @@ def of_halves_with_half_tables(
 
 @rule(name="rope of neighbours", example=_PAIRS | {"size": [2, 1, 3, 4, 2], "table": [2, 1, 3, 8]})
 def of_pairs(
-    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, end: Attr, flat: Attr, size: Attr, table: Attr
+    a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, end: Attr, flat: Attr, size: Attr, table: Attr
 ) -> Rewrite:  # fmt: skip
     "x * repeat(cos) + flatten([-x[1::2], x[::2]]) * repeat(sin) (Cohere, Helium, Ernie 4.5, GPT-J, GLM)"
     even, odd, whole = _neighbours(a, x, end)
@@ -141,12 +141,14 @@ def of_pairs(
 
 @rule(name="rope of neighbours with half tables", example=_PAIRS)
 def of_pairs_with_half_tables(
-    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, end: Attr, flat: Attr
+    a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, end: Attr, flat: Attr
 ) -> Rewrite:
     "flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]) (lit-gpt)"
     even, odd, whole = _neighbours(a, x, end)
     total = _flatten(a, even * cos - odd * sin, odd * cos + even * sin, flat)
-    of_half = [flat == x.shape, 2 * cos.shape[-1] == x.shape[-1]]
+    # the view hides additional dimensions of the tables
+    of_half = [flat == x.shape, *(2 * table.shape[-1] == x.shape[-1] for table in (cos, sin))]
+    of_half += [table.rank <= x.rank for table in (cos, sin)]
     return _rope(c, total, x, cos, sin, interleaved=True, where=[*whole, *of_half])
 
 
@@ -155,7 +157,15 @@ def of_pairs_with_half_tables(
     "dims": 8, "others": 4, "rest": _END,
 })  # fmt: skip
 def of_some_dimensions(
-    a: AtenSource, c: Composites, x: Any, cos: Any, sin: Any, interleaved: Attr, dims: Attr, others: Attr, rest: Attr
+    a: AtenSource,
+    c: Composites,
+    x: Capture,
+    cos: Capture,
+    sin: Capture,
+    interleaved: Attr,
+    dims: Attr,
+    others: Attr,
+    rest: Attr,
 ) -> Rewrite:
     "[rope(x[..., :dims]), x[..., dims:]] (GPT-NeoX, Phi, StableLM, Persimmon, GPT-J, GLM; Phi-3 with fewer)"
     first, kept, to_the_end = _cut(a, x, (dims, others), rest, "rest")

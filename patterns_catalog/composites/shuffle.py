@@ -7,7 +7,7 @@ from typing import Any
 from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, OpView, Rewrite, check, composites, compute, example, op_rule, rule
+from patcomp.patterns import Attr, Capture, OpView, Rewrite, check, composites, compute, example, op_rule, rule
 from patterns_catalog.sizes import product, sizes_of
 from patterns_catalog.views import known_sizes
 
@@ -57,7 +57,7 @@ def _upscale_factor(match: Any) -> int | None:
     name="pixel_shuffle of views",
     example={"x": "1x8x3x4xf32", "split": [1, 2, 2, 2, 3, 4], "order": [0, 1, 4, 2, 5, 3], "merged": [1, 2, 6, 8]},
 )
-def pixel_shuffle_of_views(a: AtenSource, c: Composites, x: Any, split: Attr, order: Attr, merged: Attr) -> Rewrite:
+def pixel_shuffle_of_views(a: AtenSource, c: Composites, x: Capture, split: Attr, order: Attr, merged: Attr) -> Rewrite:
     """x.view(..., C, r, r, H, W).permute(..., C, H, r, W, r).view(..., C, H r, W r) (super-resolution networks;
     PyTorch's default decomposition of pixel_shuffle)"""
     cut = a.view(x, size=split)

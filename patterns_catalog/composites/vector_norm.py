@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
+from patcomp.patterns import Attr, Capture, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
 from patterns_catalog.composites.normalization import compute_type
 
 
@@ -54,7 +53,7 @@ def aten_vector_norm(op: OpView, c: Coreai) -> Value:
 
 
 @rule(name="linalg_vector_norm written out", example={"x": "2x3x4xf32", "axes": [1], "keepdim": True})
-def recovered_vector_norm(a: AtenSource, c: Composites, x: Any, axes: Attr, keepdim: Attr) -> Rewrite:
+def recovered_vector_norm(a: AtenSource, c: Composites, x: Capture, axes: Attr, keepdim: Attr) -> Rewrite:
     "sqrt(sum(x ** 2)), sum(abs(x)), max(abs(x)) or min(abs(x)) over axes, in float32 (CLIP)"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=axes, keepdim=keepdim, dtype=None)
     size = a.abs(x)

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from patcomp.patterns import FurtherResults, Rejected, Rule, decomposition, example
 
-_TIES = dict.fromkeys(("options", "sizes", "element types"), FurtherResults("which of equal values has the index"))
+_TIES = dict.fromkeys(
+    ("options", "ranks", "sizes", "element types"), FurtherResults("which of equal values has the index")
+)
 
 
 def _sorted(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ def dequantize_per_token(
 
 def _groups(input: Tensor, scales: Tensor, group_size: int) -> Tensor:
     """The rows of a matrix cut into groups; a group longer than a row is the row."""
-    return input.reshape(-1, min(group_size, input.shape[-1]) if scales.shape[-1] == 1 else group_size)
+    return input.reshape(-1, min(group_size, input.shape[-1]) if scales.shape[-1:] == (1,) else group_size)
 
 
 @decomposition(f"{_OP}quantize_per_channel_group", examples=[

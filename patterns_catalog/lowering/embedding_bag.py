@@ -30,6 +30,8 @@ def embedding_bag(op: OpView, c: Coreai) -> list[Value]:
     """
     op.ignore("scale_grad_by_freq", "sparse", because="they only concern gradients")
     op.expect(not any(op.used(result) for result in (1, 2, 3)), "embedding_bag supports only its first result")
+    ranks = [value.rank for value in (op.weight, op.indices, op.offsets)]
+    op.expect(ranks == [2, 1, 1], "embedding_bag needs a matrix of weights, and vectors of indices and offsets")
     weight, indices, offsets = op.weight, as_index(c, op.indices), as_index(c, op.offsets)
     for name, value in (("weight", weight), ("indices", indices), ("offsets", offsets)):
         open_axes = [axis for axis, size in enumerate(value.shape) if size is None]

@@ -14,6 +14,7 @@ from patcomp.patterns import (
     ANY,
     LAST,
     Attr,
+    Capture,
     FunctionTable,
     OpView,
     Rewrite,
@@ -159,7 +160,9 @@ def _joins_batch(match: Match) -> bool:
 @rule(stage="normalize", target=_TABLE, example={
     "scores": "2x4x3x5xf32", "y": "2x4x5x8xf32", "left": [8, 3, 5], "right": [8, 5, 8],
 })  # fmt: skip
-def joined_product_of_weights(a: AtenSource, c: Targets, scores: Any, y: Any, left: Attr, right: Attr) -> Rewrite:
+def joined_product_of_weights(
+    a: AtenSource, c: Targets, scores: Capture, y: Capture, left: Attr, right: Attr
+) -> Rewrite:
     """bmm(view(softmax(x)), view(y)) -> view(matmul(softmax(x), y)), where the views join batch and heads
 
     For the result of attention that is used as it is, with batch and heads as one dimension.
@@ -202,7 +205,7 @@ def _repeats_heads(match: Match) -> bool:
 @rule(stage="normalize", target=aten_namespace, example={
     "x": "2x4x3x8xf32", "place": 2, "wide": [2, 4, 3, 3, 8], "size": [2, 12, 3, 8],
 })  # fmt: skip
-def repeated_heads(a: AtenSource, c: AtenTarget, x: Any, place: Attr, wide: Attr, size: Attr) -> Rewrite:
+def repeated_heads(a: AtenSource, c: AtenTarget, x: Capture, place: Attr, wide: Attr, size: Attr) -> Rewrite:
     """view(expand(unsqueeze(x))) to repeat_interleave(x), for the heads of grouped queries
 
     `repeat_kv` of Llama, Mistral, Qwen, Gemma and Phi, and what PyTorch makes of `repeat_interleave`.

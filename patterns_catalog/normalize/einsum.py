@@ -9,7 +9,7 @@ from patcomp.authoring import AtenSource, Targets
 from patcomp.ir.extents import extents_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import Attr, FunctionTable, Rewrite, any_of, check, rule
+from patcomp.patterns import Attr, Capture, FunctionTable, Rewrite, any_of, check, rule
 from patcomp.patterns.match import Match
 from patterns_catalog.sizes import Size
 from patterns_catalog.views import permuted, viewed
@@ -40,7 +40,7 @@ def factor(
 @rule(stage="normalize", target=_TABLE, example={
     "x": "2x4x3x8xf32", "place": 4, "first": [0, 1, 4, 2, 3], "second": [0, 1, 4, 3, 2], "size": [8, 8, 3],
 })  # fmt: skip
-def einsum_factor(a: AtenSource, c: Targets, x: Any, place: Attr, first: Attr, second: Attr, size: Attr) -> Rewrite:
+def einsum_factor(a: AtenSource, c: Targets, x: Capture, place: Attr, first: Attr, second: Attr, size: Attr) -> Rewrite:
     "view(permute(permute(unsqueeze(x)))) to view(permute(x)): einsum gives each factor the axes of the others"
     wide = a.unsqueeze(x, dim=place)
     once = a.permute(wide, dims=first)
@@ -74,7 +74,7 @@ def _drops_axes(match: Match) -> bool:
 @rule(stage="normalize", target=_TABLE, example={
     "x": "8x3x8xf32", "y": "8x8x5xf32", "inner": [2, 4, 3, 1, 5], "order": [0, 2, 1, 4, 3], "size": [2, 3, 4, 5],
 })  # fmt: skip
-def einsum_product(a: AtenSource, c: Targets, x: Any, y: Any, inner: Attr, order: Attr, size: Attr) -> Rewrite:
+def einsum_product(a: AtenSource, c: Targets, x: Capture, y: Capture, inner: Attr, order: Attr, size: Attr) -> Rewrite:
     "view(permute(view(bmm))) to permute(view(bmm)), where einsum drops axes of size 1 from the product"
     batched = a.bmm(x, y)
     return Rewrite(

@@ -12,7 +12,20 @@ from patcomp.authoring import Aten, AtenSource, Targets, aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, LAST, Attr, FunctionTable, OpView, Rewrite, any_of, example, normalization, rule, tag
+from patcomp.patterns import (
+    ANY,
+    LAST,
+    Attr,
+    Capture,
+    FunctionTable,
+    OpView,
+    Rewrite,
+    any_of,
+    example,
+    normalization,
+    rule,
+    tag,
+)
 
 _TABLE = FunctionTable("repetitions")
 
@@ -90,7 +103,7 @@ def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
     stage="normalize", target=_TABLE, name="repeat halves last",
     example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
-def halves_last(a: AtenSource, c: Targets, x: Any, factor: Any, place: Attr) -> Rewrite:
+def halves_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: Attr) -> Rewrite:
     "op(cat([x, x], -1)) to cat([op(x), op(x)], -1) (Llama, Mistral, Qwen, Gemma, Phi, GPT-NeoX)"
     return Rewrite(
         _elementwise(a, twice_in_halves(a, x), factor, place),
@@ -103,7 +116,7 @@ def halves_last(a: AtenSource, c: Targets, x: Any, factor: Any, place: Attr) -> 
     stage="normalize", target=_TABLE, name="repeat pairs last",
     example={"x": "2x3x4xf32", "factor": "f32", "size": [2, 3, 4, 2], "flat": [2, 3, 8], "place": 1},
 )  # fmt: skip
-def pairs_last(a: AtenSource, c: Targets, x: Any, factor: Any, size: Attr, flat: Attr, place: Attr) -> Rewrite:
+def pairs_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, size: Attr, flat: Attr, place: Attr) -> Rewrite:
     "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
     return Rewrite(
         _elementwise(a, twice_in_pairs(a, x, size, flat), factor, place),
@@ -116,7 +129,7 @@ def pairs_last(a: AtenSource, c: Targets, x: Any, factor: Any, size: Attr, flat:
     stage="normalize", target=_TABLE, name="slice of repeated halves",
     example={"x": "2x3x4xf32", "middle": 4},
 )  # fmt: skip
-def half_of_halves(a: AtenSource, c: Targets, x: Any, middle: Attr) -> Rewrite:
+def half_of_halves(a: AtenSource, c: Targets, x: Capture, middle: Attr) -> Rewrite:
     "cat([x, x], -1)[..., :half] is x (GLM, Helium, Ernie)"
     return Rewrite(
         a.slice(twice_in_halves(a, x), dim=LAST, start=0, end=middle, step=1),

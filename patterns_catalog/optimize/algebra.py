@@ -17,7 +17,7 @@ from patcomp.ir.casts import holds
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import Shape
-from patcomp.patterns import Attr, Const, Rewrite, Rule, any_of, call, rule
+from patcomp.patterns import Attr, Capture, Const, Rewrite, Rule, any_of, call, rule
 
 
 def algebra(example: Mapping[str, Any], **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
@@ -35,42 +35,42 @@ def _is_neutral(zero: np.ndarray, negative: bool) -> bool:
 
 
 @algebra(example={"x": "2x3xf32"})
-def times_one(a: CoreaiSource, c: CoreaiTarget, x: Any) -> Rewrite:
+def times_one(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "x * 1 -> x"
     y = x * 1
     return Rewrite(y, to=x, where=[y.type == x.type])
 
 
 @algebra(example={"x": "2x3xf32"})
-def divided_by_one(a: CoreaiSource, c: CoreaiTarget, x: Any) -> Rewrite:
+def divided_by_one(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "x / 1 -> x"
     y = x / 1
     return Rewrite(y, to=x, where=[y.type == x.type])
 
 
 @algebra(example={"x": "2x3xf32", "zero": -0.0})
-def plus_zero(a: CoreaiSource, c: CoreaiTarget, x: Any, zero: Const) -> Rewrite:
+def plus_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture, zero: Const) -> Rewrite:
     "x + 0 -> x for integers, x + -0.0 -> x for floats, where -0.0 + 0.0 is 0.0"
     y = x + zero
     return Rewrite(y, to=x, where=[call(_is_neutral, zero.values, True), y.type == x.type])
 
 
 @algebra(example={"x": "2x3xf32", "zero": 0.0})
-def minus_zero(a: CoreaiSource, c: CoreaiTarget, x: Any, zero: Const) -> Rewrite:
+def minus_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture, zero: Const) -> Rewrite:
     "x - 0 -> x, but not x - -0.0, which is x + 0.0"
     y = x - zero
     return Rewrite(y, to=x, where=[call(_is_neutral, zero.values, False), y.type == x.type])
 
 
 @algebra(example={"x": "2x3xf32", "to": "f32"})
-def cast_to_same(a: CoreaiSource, c: CoreaiTarget, x: Any, to: Attr) -> Rewrite:
+def cast_to_same(a: CoreaiSource, c: CoreaiTarget, x: Capture, to: Attr) -> Rewrite:
     "cast(x, t) -> x where x has the type t"
     y = a.cast(x, to)
     return Rewrite(y, to=x, where=[y.type == x.type])
 
 
 @algebra(example={"x": "2x3xf16", "wide": "f32", "to": "bf16"})
-def cast_of_cast(a: CoreaiSource, c: CoreaiTarget, x: Any, wide: Attr, to: Attr) -> Rewrite:
+def cast_of_cast(a: CoreaiSource, c: CoreaiTarget, x: Capture, wide: Attr, to: Attr) -> Rewrite:
     "cast(cast(x, wide), t) -> cast(x, t) where wide has every number of the type of x"
     y = a.cast(a.escaping(a.cast(x, wide)), to)
     one_shape = call(tuple, x.shape) == call(tuple, y.shape)  # a cast may also make dimensions static or dynamic
@@ -91,49 +91,51 @@ def _is_determined(shape: Shape) -> bool:
 
 
 @algebra(example={"x": "2x3xf32", "shape": [2, 3]})
-def reshape_to_same(a: CoreaiSource, c: CoreaiTarget, x: Any, shape: Any) -> Rewrite:
+def reshape_to_same(a: CoreaiSource, c: CoreaiTarget, x: Capture, shape: Capture) -> Rewrite:
     "reshape(x, shape of x) -> x, also with one dynamic dimension, which the number of elements determines"
     y = a.reshape(x, shape)
     return Rewrite(y, to=x, where=[y.type == x.type, call(_is_determined, x.shape)])
 
 
 @algebra(example={"x": "2x3xf32", "shape": [2, 3]})
-def broadcast_to_same(a: CoreaiSource, c: CoreaiTarget, x: Any, shape: Any) -> Rewrite:
+def broadcast_to_same(a: CoreaiSource, c: CoreaiTarget, x: Capture, shape: Capture) -> Rewrite:
     "broadcast_to(x, shape of x) -> x"
     y = a.broadcast_to(x, shape)
     return Rewrite(y, to=x, where=[y.type == x.type, x.is_static])
 
 
 @algebra(example={"x": "1x3xf32", "times": [1], "axes": [0]})
-def repeat_once(a: CoreaiSource, c: CoreaiTarget, x: Any, times: Any, axes: Any) -> Rewrite:
+def repeat_once(a: CoreaiSource, c: CoreaiTarget, x: Capture, times: Capture, axes: Capture) -> Rewrite:
     "tile(x, 1) -> x, and so broadcast_in_dims"
     y = any_of(a.tile(x, times), a.broadcast_in_dims(x, times, axes))
     return Rewrite(y, to=x, where=[y.type == x.type, x.is_static])
 
 
 @algebra(example={"x": "2x3xf32", "start": [0, 0], "end": [2, 9], "step": [1, 1]})
-def slice_of_everything(a: CoreaiSource, c: CoreaiTarget, x: Any, start: Any, end: Any, step: Const) -> Rewrite:
+def slice_of_everything(
+    a: CoreaiSource, c: CoreaiTarget, x: Capture, start: Capture, end: Capture, step: Const
+) -> Rewrite:
     "x[:] -> x"
     y = a.slice(x, start, end, step)
     return Rewrite(y, to=x, where=[y.type == x.type, x.is_static, step.value == 1])
 
 
 @algebra(example={"x": "2x3xf32", "axis": 1})
-def concat_of_one(a: CoreaiSource, c: CoreaiTarget, x: Any, axis: Any) -> Rewrite:
+def concat_of_one(a: CoreaiSource, c: CoreaiTarget, x: Capture, axis: Capture) -> Rewrite:
     "concat([x]) -> x"
     y = a.concat(axis, [x])
     return Rewrite(y, to=x, where=[y.type == x.type])
 
 
 @algebra(example={"x": "2x1x3xf32", "axes": [1]})
-def dims_by_reshape(a: CoreaiSource, c: CoreaiTarget, x: Any, axes: Any) -> Rewrite:
+def dims_by_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, axes: Capture) -> Rewrite:
     "expand_dims(x) -> reshape(x), shrink_dims(x) -> reshape(x)"
     y = any_of(a.expand_dims(x, axes), a.shrink_dims(x, axes))
     return Rewrite(y, to=c.reshape(x, y.shape), where=[x.is_static, y.is_static])
 
 
 @algebra(example={"x": "2x3x4xf32", "s": [6, 4], "t": [3, 8]})
-def reshape_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Any, s: Any, t: Any) -> Rewrite:
+def reshape_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, s: Capture, t: Capture) -> Rewrite:
     """reshape(reshape(x, s), t) -> reshape(x, t)
 
     Not where x has more dynamic dimensions: -1 in t may stand for a size of 0 only where x has a single one.
@@ -147,7 +149,7 @@ def reshape_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Any, s: Any, t: Any)
 
 def _op_of_reshape(op: str) -> Rule:
     @algebra(name=f"{op}_of_reshape", example={"x": "2x3xf32", "s": [3, 2]})
-    def reshape_last(a: CoreaiSource, c: CoreaiTarget, x: Any, s: Any) -> Rewrite:
+    def reshape_last(a: CoreaiSource, c: CoreaiTarget, x: Capture, s: Capture) -> Rewrite:
         """f(reshape(x, s)) -> reshape(f(x), s) where f works element by element
 
         A linear layer of more than two dimensions is reshape, batch_matmul, reshape. Between two layers they meet.
@@ -162,7 +164,7 @@ op_of_reshape = [_op_of_reshape(op) for op in ("relu", "sigmoid", "silu", "tanh"
 
 
 @algebra(example={"x": "2x3xf32", "s": [3, 2], "approximate": "tanh"})
-def gelu_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Any, s: Any, approximate: Attr) -> Rewrite:
+def gelu_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, s: Capture, approximate: Attr) -> Rewrite:
     "gelu(reshape(x, s)) -> reshape(gelu(x), s)"
     y = a.gelu(a.reshape(x, s), approximate)
     return Rewrite(y, to=c.reshape(c.gelu(x, approximate=approximate), s, result_type=y.type))
@@ -170,7 +172,7 @@ def gelu_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Any, s: Any, approximat
 
 def _op_of_reshapes(op: str) -> Rule:
     @algebra(name=f"{op}_of_reshapes", example={"x": "2x3xf32", "y": "2x3xf32", "s": [3, 2], "t": [3, 2]})
-    def reshape_last(a: CoreaiSource, c: CoreaiTarget, x: Any, y: Any, s: Any, t: Any) -> Rewrite:
+    def reshape_last(a: CoreaiSource, c: CoreaiTarget, x: Capture, y: Capture, s: Capture, t: Capture) -> Rewrite:
         "f(reshape(x, s), reshape(y, s)) -> reshape(f(x, y), s) where x and y have one shape"
         left, right = a.reshape(x, s), a.reshape(y, t)
         z = a.op(op, left, right)
@@ -192,20 +194,20 @@ def _without_units(permutation: Sequence[int], shape: Shape) -> list[int]:
 
 
 @algebra(example={"x": "2x3xf32", "p": [0, 1]}, priority=1)
-def transpose_in_order(a: CoreaiSource, c: CoreaiTarget, x: Any, p: Const) -> Rewrite:
+def transpose_in_order(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const) -> Rewrite:
     "transpose(x, [0, 1, ...]) -> x"
     return Rewrite(a.transpose(x, p), to=x, where=[p.values == call(sorted, p.values)])
 
 
 @algebra(example={"x": "2x3x4xf32", "p": [1, 2, 0], "q": [0, 2, 1]})
-def transpose_of_transpose(a: CoreaiSource, c: CoreaiTarget, x: Any, p: Const, q: Const) -> Rewrite:
+def transpose_of_transpose(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const, q: Const) -> Rewrite:
     "transpose(transpose(x, p), q) -> transpose(x, p[q])"
     y = a.transpose(a.escaping(a.transpose(x, p)), q)
     return Rewrite(y, to=c.transpose(x, p.values[q.values], result_type=y.type))
 
 
 @algebra(example={"x": "2x1x3xf32", "p": [1, 0, 2]})
-def transpose_of_units(a: CoreaiSource, c: CoreaiTarget, x: Any, p: Const) -> Rewrite:
+def transpose_of_units(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const) -> Rewrite:
     "transpose(x, p) -> reshape(x) where p only moves dimensions of size 1"
     y, moved = a.transpose(x, p), call(_without_units, p.values, x.shape)
     return Rewrite(y, to=c.reshape(x, y.shape), where=[x.is_static, moved == call(sorted, moved)])
@@ -213,7 +215,7 @@ def transpose_of_units(a: CoreaiSource, c: CoreaiTarget, x: Any, p: Const) -> Re
 
 @algebra(example={"x": "2x3x4xf32", "p": [1, 2, 0], "i": [1], "end": [2], "step": [1], "to": "si32"})
 def size_of_transposed(
-    a: CoreaiSource, c: CoreaiTarget, x: Any, p: Const, i: Const, end: Const, step: Const, to: Attr
+    a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const, i: Const, end: Const, step: Const, to: Attr
 ) -> Rewrite:
     """get_shape(transpose(x, p))[i] -> get_shape(x)[p[i]]
 
@@ -232,7 +234,7 @@ def _op_of_broadcasts(op: str) -> Rule:
     example = {"x": "1x3xf32", "y": "2x1xf32", "s": [2, 3], "t": [2, 3]}
 
     @algebra(name=f"{op}_of_broadcasts", example=example)
-    def op_alone(a: CoreaiSource, c: CoreaiTarget, x: Any, y: Any, s: Any, t: Any) -> Rewrite:
+    def op_alone(a: CoreaiSource, c: CoreaiTarget, x: Capture, y: Capture, s: Capture, t: Capture) -> Rewrite:
         "f(broadcast_to(x), broadcast_to(y)) -> f(x, y) where f(x, y) is as large, also with one of the two"
         f, wide_x, wide_y = partial(a.op, op), a.escaping(a.broadcast_to(x, s)), a.escaping(a.broadcast_to(y, t))
         z = any_of(f(wide_x, wide_y), f(wide_x, y), f(x, wide_y))

@@ -155,6 +155,43 @@ def celu(self, alpha=1.0):
     return torch.clamp(self, min=0) + torch.clamp(alpha * torch.expm1(self / alpha), max=0)
 """
 
+SHUFFLE = """
+@table.define
+@composite("shuffle", inputs=("x",), attributes=("factor",))
+def shuffle(c, x, *, factor):
+    *batch, channels, height, width = x.shape
+    r, lead = factor, len(batch)
+    split = c.reshape(x, [*batch, channels // r**2, r, r, height, width])
+    order = [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2]
+    return c.reshape(c.transpose(split, order), [*batch, channels // r**2, height * r, width * r])
+
+
+def factor_of(match):
+    shape, split, order, merged = match["x"].shape, match["split"], match["order"], match["merged"]
+    lead = len(split) - 5
+    if lead < 0 or lead != len(shape) - 3:
+        return None
+    channels, rows, columns, height, width = split[lead:]
+    if rows != columns or split != [*shape[:lead], channels, rows, rows, *shape[-2:]]:
+        return None
+    if order != [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2]:
+        return None
+    return rows if merged == [*shape[:lead], channels, height * rows, width * rows] else None
+
+
+@rule(
+    target=table,
+    example={"x": "1x8x3x4xf32", "split": [1, 2, 2, 2, 3, 4], "order": [0, 1, 4, 2, 5, 3], "merged": [1, 2, 6, 8]},
+)
+def shuffle_of_views(a, c, x, split: Attr, order: Attr, merged: Attr):
+    return Rewrite(
+        a.view(a.permute(a.view(x, size=split), dims=order), size=merged),
+        to=c.shuffle(x, factor=compute("the factor", factor_of)),
+        where=[check("it is a shuffle", factor_of), x.dtype == "f32"],
+    )
+"""
+
+
 MISTAKES = [
     Mistake("eps outside the root", ROOT_NORM, "c.rsqrt(c.broadcasting_add(mean, eps))",
             "c.broadcasting_divide(1.0, c.broadcasting_add(c.sqrt(mean), eps))", "aten.rsqrt"),
@@ -185,4 +222,6 @@ MISTAKES = [
             "    square = (self - target) ** 2\n    if square.sum() < 0:\n        return -square.sum()\n",
             "aten.mse_loss"),
     Mistake("alpha not divided by", CELU, "self / alpha", "self", "alpha="),
+    Mistake("captured list of another length", SHUFFLE, "if lead < 0 or lead != len(shape) - 3:",
+            "if lead != len(shape) - 3:", "not enough values to unpack (expected 5, got 1)"),
 ]  # fmt: skip

@@ -265,7 +265,7 @@ def test_procedural_rules_run_beside_declarative_ones():
 def test_procedural_rules_need_a_target():
     g = Graph()
     g.use(g.neg(g.inputs[0]))
-    with pytest.raises(RuleError, match="run needs target="):
+    with pytest.raises(RuleError, match="give run target="):
         run(g.block, RuleSet([unsigned]))
 
 

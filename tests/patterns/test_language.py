@@ -143,7 +143,7 @@ def test_capture_errors():
         a.relu(x)
 
     assert "the source does not use the parameter y" in _error(unused)
-    assert "captures are plain, Const or Attr" in _error(annotated)
+    assert "a capture is Capture, Const or Attr" in _error(annotated)
     assert "the target uses aten.neg(x), which the source does not match" in _error(unmatched)
     assert "annotated Attr; drop the annotation" in _error(tensor_attribute)
     assert 'reads tag("form"), which no any_of sets' in _error(unknown_tag)

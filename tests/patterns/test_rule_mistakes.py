@@ -75,7 +75,7 @@ MISTAKES = [
     Mistake("a value as the root", declarative("return Rewrite(x, to=x)"), "not an op of aten"),
     Mistake("unused capture", declarative(MADE, captures="x, y"), "the source does not use the parameter y"),
     Mistake("no target namespace", "@rule\ndef mine(a): ...", "takes the source namespace, the target namespace"),
-    Mistake("unknown annotation", declarative(MADE, captures="x: int"), "captures are plain, Const or Attr"),
+    Mistake("unknown annotation", declarative(MADE, captures="x: int"), "a capture is Capture, Const or Attr"),
     Mistake("attribute for a tensor", declarative(MADE, captures="x: Attr"), "is a tensor, and x is annotated Attr"),
     Mistake(
         "tensor for an attribute",

@@ -21,8 +21,8 @@ import torch
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.types import element_type
-from patcomp.patterns import ANY, Attr, FunctionTable, Const, Rewrite, decomposition, example, lowering
-from patcomp.patterns import normalization, op_rule, rule
+from patcomp.patterns import ANY, Attr, FunctionTable, Const, Rewrite, check, compute, decomposition, example
+from patcomp.patterns import lowering, normalization, op_rule, rule
 
 table = FunctionTable("mine")
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -28,6 +29,12 @@ from patcomp.pytorch import (
     schema_of_overload,
     tree_map_only,
 )
+
+_REFUSALS = (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
+"""What PyTorch raises if it refuses the arguments of an op."""
+
+DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError)
+"""What a shape function raises if the shapes of the results depend on data."""
 
 
 def overload_of(op: str) -> OpOverload:
@@ -55,28 +62,39 @@ def run_op(op: str, arguments: Mapping[str, Any]) -> list[Tensor]:
     """
     try:
         made = overload_of(op)(**arguments)
-    except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+    except _REFUSALS as error:
         raise EvaluationError(f"{op}: {error}") from error
     return results_of(made)
 
 
-def takes(op: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether PyTorch's shape function accepts the arguments of an op. Export needs this.
+@contextmanager
+def without_data() -> Iterator[Callable[[Any], Any]]:
+    """A context in which ops run as their shape functions only; it gives the function that takes the data of arguments.
 
-    Call it before the kernel: some kernels do not check their arguments and read beyond them.
+    Some kernels do not check what they are given, and read beyond it; the shape functions check more.
     """
-    log = logging.getLogger(FakeTensorMode.__module__)  # this logger prints errors that are caught here
+    log = logging.getLogger(FakeTensorMode.__module__)  # which shows what the caller catches
     disabled, log.disabled = log.disabled, True
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        try:
-            overload_of(op)(**tree_map_only(Tensor, mode.from_tensor, dict(arguments)))
-        except (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError):
-            return True
-        except (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):
-            return False
-        finally:
-            log.disabled = disabled
-    return True
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            yield lambda arguments: tree_map_only(Tensor, mode.from_tensor, arguments)
+    finally:
+        log.disabled = disabled
+
+
+def results_without_data(op: str, arguments: Mapping[str, Any]) -> list[Tensor] | None:
+    """The results of an op as tensors without data; None if their shapes depend on the data.
+
+    Raises:
+        EvaluationError: PyTorch refuses the arguments, so that the call cannot be exported.
+    """
+    try:
+        with without_data() as stripped:
+            return results_of(overload_of(op)(**stripped(dict(arguments))))
+    except DATA_DEPENDENT:
+        return None
+    except _REFUSALS as error:
+        raise EvaluationError(f"{op}: {error}") from error
 
 
 def call_of(op: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

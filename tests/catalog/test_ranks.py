@@ -1,0 +1,44 @@
+"""Every rule matches or refuses tensors of other ranks and lists of other lengths; none raises an exception.
+
+Here one example of each function varies; `test_examination.py` varies all examples with `-m slow`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from patcomp.patterns import Rule, Stage
+from patcomp.patterns.aspects import RANKS
+from patcomp.proof.equivalence import rank_trials
+from patcomp.proof.op_equivalence import attempt_op, check_decomposition, op_drawings
+from patterns_catalog import default_decompositions, default_rules
+
+pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
+
+CATALOG = default_rules()
+OF_OPS = [
+    rule
+    for rule in [*CATALOG.procedural(), *default_decompositions()]
+    if any(example.program is None for example in rule.examples) and RANKS not in rule.unspecified
+]
+
+
+@pytest.mark.parametrize("rule", CATALOG.declarative(), ids=lambda rule: rule.name)
+def test_patterns(rule: Rule) -> None:
+    for trial in rank_trials(rule, CATALOG, random.Random(0).choice, 1):
+        trial.check(CATALOG)
+
+
+@pytest.mark.parametrize("rule", OF_OPS, ids=lambda rule: rule.name)
+def test_functions(rule: Rule) -> None:
+    first = next(example for example in rule.examples if example.program is None)
+    for drawing in op_drawings(replace(rule, examples=(first,))):
+        if drawing.aspect != RANKS:
+            continue
+        if rule.stage is Stage.IMPORT:
+            check_decomposition(drawing)
+        elif (trial := attempt_op(drawing, CATALOG)) is not None:
+            trial.check(CATALOG)
