@@ -1,6 +1,6 @@
 """Every rule matches or refuses tensors of other ranks and lists of other lengths; none raises an exception.
 
-Here one example of each function varies; `test_examination.py` varies all examples with `-m slow`.
+`-m slow` varies one example of each function; `test_examination.py` varies the examples of some functions always.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def test_patterns(rule: Rule) -> None:
         trial.check(CATALOG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", OF_OPS, ids=lambda rule: rule.name)
 def test_functions(rule: Rule) -> None:
     first = next(example for example in rule.examples if example.program is None)
