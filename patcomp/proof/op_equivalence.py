@@ -7,13 +7,14 @@ rule in front of the catalog, and compared with eager PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from patcomp.errors import EvaluationError, RuleError, UnsupportedError
 from patcomp.ir import aten, coreai
 from patcomp.ir.aten import Argument, Schema
 from patcomp.ir.builder import Builder
+from patcomp.ir.infer import InferenceError
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, element_type
 from patcomp.ir.value import Value
@@ -109,8 +110,8 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
         named = {name: expected[name] for name in list(expected)[:returned]}
         try:
             trial = _rewritten(drawing, source, catalog, call.inputs, named)
-        except InvalidRewriteError:
-            if _is_valid(drawing):
+        except InvalidRewriteError as error:
+            if drawing.compared or not _is_of_operands(error):
                 raise
             return None
         if trial is not None:
@@ -118,9 +119,10 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
     return None
 
 
-def _is_valid(drawing: OpDrawing) -> bool:
-    """Whether PyTorch's kernel takes a call, too: some shape functions check less than the kernels."""
-    return drawing.compared or called(replace(drawing, compared=True)) is not None
+def _is_of_operands(error: BaseException | None) -> bool:
+    """Whether operands that do not fit caused an error. Such a call may be invalid: some shape functions of PyTorch
+    check less than its kernels, and a kernel that checks nothing cannot be asked."""
+    return error is not None and (isinstance(error, InferenceError) or _is_of_operands(error.__cause__))
 
 
 def source_of_op(drawing: OpDrawing) -> IRModule | None:
@@ -243,7 +245,7 @@ def check_decomposition(drawing: OpDrawing) -> int:
     except Rejected:
         return 0
     except Exception as error:  # whatever a rule's function raises
-        if not drawing.compared and (isinstance(error, DATA_DEPENDENT) or not _is_valid(drawing)):
+        if not drawing.compared and isinstance(error, (*DATA_DEPENDENT, RuntimeError)):
             return 0
         raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
     if len(given) != len(call.results):
