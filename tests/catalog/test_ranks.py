@@ -1,6 +1,6 @@
 """Every rule matches or refuses tensors of other ranks and lists of other lengths; none raises an exception.
 
-`-m slow` varies one example of each function; `test_examination.py` varies the examples of some functions always.
+These tests are slow; `test_examination.py` varies the examples of some rules in every run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from patterns_catalog import default_decompositions, default_rules
 
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
 
+pytestmark = pytest.mark.slow
 CATALOG = default_rules()
 OF_OPS = [
     rule
@@ -32,7 +33,6 @@ def test_patterns(rule: Rule) -> None:
         trial.check(CATALOG)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", OF_OPS, ids=lambda rule: rule.name)
 def test_functions(rule: Rule) -> None:
     first = next(example for example in rule.examples if example.program is None)
