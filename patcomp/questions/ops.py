@@ -67,6 +67,7 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
         assumed: the names of the assumptions that hold.
     """
     best: tuple[Operation, Failure] | None = None
+    applied: Operation | None = None
     reasons: dict[str, None] = {}
     for op in ops_inside(scope):
         if op.name not in rule.ops or op.parent is None:
@@ -81,15 +82,16 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
             continue
         if isinstance(made, Replacement):
             builder.take_back(0)
-            return (
-                f"{rule.name}: it {'matches' if rule.is_declarative else 'applies'} at {name_of(op)} ({describe(op)})"
-            )
-        if made.exhausted:
+            applied = op  # the last one: a match of more ops ends later than the matches inside it
+        elif made.exhausted:
             reasons[f"at {name_of(op)} the search stopped: there are too many operand orders to try"] = None
         elif made.failure is None:
             reasons[f"at {name_of(op)} it {f'says: {made.reason}' if made.reason else 'returns no replacement'}"] = None
         elif best is None or made.failure.depth > best[1].depth:
             best = (op, made.failure)
+    if applied is not None:
+        verb = "matches" if rule.is_declarative else "applies"
+        return f"{rule.name}: it {verb} at {name_of(applied)} ({describe(applied)})"
     if reasons:
         first, *more = reasons
         return f"{rule.name}: {first}" + (f" (and at {len(more)} other ops)" if more else "")

@@ -116,7 +116,7 @@ def _judge(program: Program, native: Native | None) -> Outcome:
         return Outcome(RAW if bare else REFUSED, "; ".join(reasons))
     except Exception as error:  # whatever else is raised is what the fuzzer looks for
         return Outcome(RAW, f"conversion: {type(error).__name__}: {error}")
-    if any("may not fit 32 bits" in problem.message for problem in converted.diagnostics):
+    if any("in 32 bits and may not fit" in problem.message for problem in converted.diagnostics):
         converted = TorchConverter(int64="keep").add_exported_program(exported).to_coreai()
     for problem in converted.diagnostics:
         if problem.message.startswith("rule ") and " failed: " in problem.message:
