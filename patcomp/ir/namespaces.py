@@ -117,8 +117,8 @@ class DialectInterface(ABC):
         return {name: _decoded(value) for name, value in spec.composite.arguments(op).items()}
 
     @abstractmethod
-    def operands_in(self, attribute: Attribute) -> int:
-        """How many operands of the op stand inside a property."""
+    def structure(self, attribute: Attribute) -> Any:
+        """Where operands stand inside a property: True for an operand, False for a literal, a tuple for a list."""
 
     @abstractmethod
     def build(
@@ -276,10 +276,10 @@ class AtenInterface(DialectInterface):
         assert isinstance(op, aten.AtenOp)
         return {name: _decoded(value) for name, value in op.arguments_by_name().items()}
 
-    def operands_in(self, attribute: Attribute) -> int:
-        if isinstance(attribute, aten.ValueAttr):
-            return 1
-        return sum(map(self.operands_in, attribute.data)) if isinstance(attribute, ArrayAttr) else 0
+    def structure(self, attribute: Attribute) -> Any:
+        if isinstance(attribute, ArrayAttr):
+            return tuple(map(self.structure, attribute.data))
+        return isinstance(attribute, aten.ValueAttr)
 
     def build(
         self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
@@ -361,8 +361,8 @@ class CoreaiInterface(DialectInterface):
                 arguments[declared.name] = word_of(declared, given)
         return {name: _decoded(value) for name, value in arguments.items()}
 
-    def operands_in(self, attribute: Attribute) -> int:
-        return 0
+    def structure(self, attribute: Attribute) -> Any:
+        return False
 
     def build(
         self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None

@@ -121,7 +121,7 @@ class _Plan:
     tested: dict[str, None] = field(default_factory=dict)
     """The properties whose value some rule tests."""
     structural: dict[str, None] = field(default_factory=dict)
-    """Other properties that may contain operands. A state depends only on the number of these operands."""
+    """Other properties that may contain operands. A state depends only on where these stand."""
     rules: list[Rule] = field(default_factory=list)
     """The rules that can start from every op of the name."""
     dialect: DialectInterface | None = None
@@ -287,7 +287,7 @@ class Sweep:
         self._index = index
         self._states: dict[int, _State] = {}
         self._properties: dict[int, tuple[Attribute, int]] = {}
-        self._structures: dict[int, tuple[Attribute, int]] = {}
+        self._structures: dict[int, tuple[Attribute, Any]] = {}
         self._constants: dict[int, tuple[Attribute, _State]] = {}
 
     def tests(self, value: Value) -> frozenset[int]:
@@ -354,9 +354,9 @@ class Sweep:
             known = self._properties[id(attribute)] = (attribute, number)
         return known[1]
 
-    def _structure(self, attribute: Attribute, plan: _Plan) -> int:
+    def _structure(self, attribute: Attribute, plan: _Plan) -> Any:
         known = self._structures.get(id(attribute))
         if known is None:
             assert plan.dialect is not None
-            known = self._structures[id(attribute)] = (attribute, plan.dialect.operands_in(attribute))
+            known = self._structures[id(attribute)] = (attribute, plan.dialect.structure(attribute))
         return known[1]

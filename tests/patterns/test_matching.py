@@ -12,7 +12,8 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
-from patcomp.patterns import ANY, Attr, Const, Rewrite, any_of, check, rule, tag
+from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, check, rule, run, tag
+from patcomp.patterns.index import Index
 from patcomp.patterns.match import Matcher
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare, match
 
@@ -304,3 +305,18 @@ def test_element_types_are_names():
     x = g.inputs[0]
     assert match(to_half, g._to_copy(g._to_copy(x, dtype="f16"), dtype="f32"))["d"] == "f32"
     assert match(to_half, g._to_copy(g._to_copy(x, dtype="bf16"), dtype="f32")) is None
+
+
+def test_a_state_depends_on_where_operands_stand_in_a_list():
+    """w[:, x] before w[x] in one process: both ops have the same operands."""
+
+    @declare
+    def chosen(a, c, x, y):
+        return Rewrite(a.exp(a.op("index.Tensor", y, indices=[x])), to=c.made(x, y))
+
+    index = Index(RuleSet([chosen]))
+    for indices, fired in (([None, 0], {}), ([0], {"chosen": 1}), ([0, None], {})):
+        g = Graph()
+        x, y = g.inputs
+        g.use(g.exp(g.op("index.Tensor", y, indices=[None if item is None else x for item in indices])))
+        assert run(g.block, index, target=TABLE).fired == fired
