@@ -151,6 +151,7 @@ def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     """Where the output divides the input, the windows are all alike; the lower stage takes the others."""
     x, output = op["self"], tuple(op.output_size)
     op.expect(is_float(x.element_type), "an average pool of integers")
+    op.expect(op.result.rank == x.rank, "an adaptive pool whose output_size has a size too few or too many")
     sizes = x.shape[-len(output) :]
     op.expect(None not in sizes and 0 not in sizes, "an adaptive pool of dynamic sizes, or of nothing")
     kernel = [size // count for size, count in zip(sizes, output, strict=True)]

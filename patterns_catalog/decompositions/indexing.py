@@ -51,6 +51,8 @@ def _written(x: Tensor, source: Tensor, view: Callable[[Tensor], Tensor]) -> Ten
 ])  # fmt: skip
 def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     "x with a diagonal replaced"
+    if self.dim() < 2:
+        raise Rejected("a diagonal needs two dimensions")
     return _written(self, src, lambda numbers: numbers.diagonal(offset, dim1, dim2))
 
 

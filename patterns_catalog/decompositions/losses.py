@@ -63,6 +63,8 @@ def _logits(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dty
 
 def _weights(target: Tensor, weight: Tensor | None, ignore_index: int, logits: Tensor) -> Tensor:
     """The weight of each sample: that of its class, 0 where the class is ignored."""
+    if target.dim() != 1 or (weight is not None and weight.dim() != 1):
+        raise Rejected("the targets and the weights of the classes must have one dimension")
     counted = target != ignore_index
     if weight is None:
         return counted.to(logits.dtype)

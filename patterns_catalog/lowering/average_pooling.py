@@ -40,6 +40,7 @@ def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     [floor(i * size / n), ceil((i + 1) * size / n))."""
     x, output = op["self"], list(op.output_size)
     op.expect(is_float(x.element_type), "an adaptive pool of integers is not supported; cast the input to float")
+    op.expect(op.result.rank == x.rank, "an adaptive pool whose output_size has a size too few or too many")
     return c.cast(per_window(c, c.reduce_mean, c.cast(x, compute_type(x)), output), x.element_type)
 
 

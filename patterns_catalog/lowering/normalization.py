@@ -34,6 +34,8 @@ def batch_norm_of_batch(op: OpView, c: Coreai) -> list[Value]:
     op.expect(op.training, "a batch norm outside of training needs running statistics")
     x = op.input
     op.expect(x.rank > 1, "a batch norm needs an input of rank 2 or more")
+    ranks = {value.rank for value in (op.weight, op.bias) if value is not None}
+    op.expect(ranks <= {1}, "weight and bias of a batch norm must have one dimension")
     wide = c.cast(x, compute_type(x))
     axes = [0, *range(2, x.rank)]
     mean = c.reduce_mean(wide, axes)

@@ -17,7 +17,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.types import element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpView, Rejected, example, lowering
 from patterns_catalog.lowering.reductions import reduce
 
 _OP = "quantized_decomposed."
@@ -40,6 +40,10 @@ class _Parameters:
         self, c: Coreai, x: Value, scale: Value | float, zero_point: Value | int | None, axis: int | None = None
     ):
         self.c, self.x, self.axis = c, x, None if axis is None else axis % x.rank
+        if self.axis is not None and isinstance(scale, Value):
+            sizes = {*scale.shape, x.shape[self.axis]} - {None}
+            if scale.rank != 1 or len(sizes) > 1:
+                raise Rejected("there must be one scale for each slice of the quantized axis")
         element = scale.element_type if isinstance(scale, Value) and scale.dtype != "f64" else "f32"
         self.scale = self._value(scale, element)
         self.zero_point = 0 if zero_point is None else zero_point

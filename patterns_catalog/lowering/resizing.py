@@ -177,6 +177,9 @@ def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[
     given = [op[name] for name in op.arguments if name.startswith("scale")]
     factors = given if len(given) != 1 or not isinstance(given[0], list | tuple) else list(given[0])
     factors = [None] * (x.rank - 2) if factors == [None] else factors
+    op.expect(
+        len(wanted) == len(factors) == x.rank - 2, "a resize needs a size or factor for each axis after the second"
+    )
     axes: list[tuple[Any, Any, Any]] = []
     for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True), 2):
         for what, shape in (("input", x.shape), ("result", op.result.shape)):

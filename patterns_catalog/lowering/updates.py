@@ -25,6 +25,7 @@ def copy(op: OpView, c: Coreai) -> Value:
 def slice_scatter(op: OpView, c: Coreai) -> Value:
     "x with `x[start:end:step]` of one dimension replaced"
     x = op["self"]
+    op.expect(x.rank > 0, "a tensor without dimensions has no slices")
     dim = op.dim % x.rank
     size = x.shape[dim]
     bounds = (op.start, op.end, op.step)
@@ -44,6 +45,7 @@ def slice_scatter(op: OpView, c: Coreai) -> Value:
 def select_scatter(op: OpView, c: Coreai) -> Value:
     "x with one position of a dimension replaced"
     x = op["self"]
+    op.expect(x.rank > 0, "a tensor without dimensions has no positions")
     dim = op.dim % x.rank
     bounds = position_bounds(c, x, dim, op["index"])
     return update_axis(c, x, dim, *bounds, c.expand_dims(convert(c, op.src, x.element_type), [dim]))

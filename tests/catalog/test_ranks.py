@@ -1,11 +1,12 @@
 """Every rule matches or refuses tensors of other ranks and lists of other lengths; none raises an exception.
 
-These tests are slow; `test_examination.py` varies the examples of some rules in every run.
+A sample runs always; `-m slow` runs all of them.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,6 @@ from patterns_catalog import default_decompositions, default_rules
 
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
 
-pytestmark = pytest.mark.slow
 CATALOG = default_rules()
 OF_OPS = [
     rule
@@ -27,13 +27,19 @@ OF_OPS = [
 ]
 
 
-@pytest.mark.parametrize("rule", CATALOG.declarative(), ids=lambda rule: rule.name)
+def _parameters(rules: Iterable[Rule]) -> list[object]:
+    """Test parameters for rules, all but every eighth of them slow."""
+    slow = [pytest.mark.slow]
+    return [pytest.param(rule, id=rule.name, marks=slow if place % 8 else []) for place, rule in enumerate(rules)]
+
+
+@pytest.mark.parametrize("rule", _parameters(CATALOG.declarative()))
 def test_patterns(rule: Rule) -> None:
     for trial in rank_trials(rule, CATALOG, random.Random(0).choice, 1):
         trial.check(CATALOG)
 
 
-@pytest.mark.parametrize("rule", OF_OPS, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", _parameters(OF_OPS))
 def test_functions(rule: Rule) -> None:
     first = next(example for example in rule.examples if example.program is None)
     for drawing in op_drawings(replace(rule, examples=(first,))):
