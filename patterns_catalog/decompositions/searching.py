@@ -66,9 +66,9 @@ def bucketize(
 
 
 def _range_of(x: Tensor, given: Sequence[float] | None) -> tuple[Tensor, Tensor]:
-    """The outer edges of bins: the given ones, or the smallest and largest value; a half apart where they are equal."""
+    """The outer edges of bins: the given ones, the smallest and largest value (a half apart if equal), or 0 and 1."""
     if given or not x.numel():
-        lowest, highest = (x.new_full((), bound) for bound in given or (0.0, 0.0))
+        lowest, highest = (x.new_full((), bound) for bound in given or (0.0, 1.0))
     else:
         lowest, highest = x.min(), x.max()
     apart = (lowest == highest).to(x.dtype) * 0.5
@@ -89,6 +89,7 @@ def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -
 
 @decomposition("aten.histogram.bin_ct", examples=[
     example("2x9xf32", 4), example("9xf32", 3, range=[-1.0, 1.0], weight="9xf32[0,1]", density=True),
+    example("2x0xf32", 4),
 ])  # fmt: skip
 def histogram(
     self: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
