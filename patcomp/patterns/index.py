@@ -1,9 +1,9 @@
 """Find the rules that can match at an op, with one bottom-up tree automaton for all rules. It is built on demand.
 
 The state of an op is the set of the pattern nodes, of all rules, whose op names, literals and operands match there. It
-depends only on the op's name, on the properties that some rule tests, and on the states of the operands. A table
-remembers it, so each op needs one lookup, however many rules there are. A state may contain nodes that do not match:
-the matcher checks equal captures, uses and conditions.
+depends only on the op's name, on the properties that some rule tests, on where operands stand inside other properties,
+and on the states of the operands. A table remembers it, so each op needs one lookup, however many rules there are. A
+state may contain nodes that do not match: the matcher checks equal captures, uses and conditions.
 """
 
 from __future__ import annotations
