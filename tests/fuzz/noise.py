@@ -19,6 +19,12 @@ SINGLE, HALF = 2.0**-20, 2.0**-9
 """Relative size of the changes, for programs in float32 and for those with float16."""
 EXACT = {SINGLE: (1024.0, 2.0**12), HALF: (64.0, 32.0)}
 """Which numbers count as exact: the multiples of 1 / the first number, up to the second one."""
+aten = torch.ops.aten
+SUMS = {
+    aten.addmm, aten.baddbmm, aten.bmm, aten.convolution, aten.cumsum, aten.dot, aten.linear, aten.mean, aten.mm,
+    aten.mv, aten.sum,
+}  # fmt: skip
+"""Operators whose partial sums are rounded too: they may be larger than the result."""
 
 
 class Noise(TorchDispatchMode):
@@ -40,17 +46,26 @@ class Noise(TorchDispatchMode):
             return result  # a view has the numbers of what it views
         for tensor in pytree.tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64 and tensor.numel():
-                self._change(tensor)
+                self._change(tensor, _partial_sums(func, args, kwargs or {}, tensor))
         return result
 
-    def _change(self, tensor: torch.Tensor) -> None:
+    def _change(self, tensor: torch.Tensor, partial: torch.Tensor) -> None:
         grid, largest = EXACT[self.size]
-        exact = ((tensor * grid).frac() == 0) & (tensor.abs() <= largest) | ~tensor.isfinite()
+        exact = ((tensor * grid).frac() == 0) & (partial <= largest) | ~tensor.isfinite()
         if exact.all():
             return
         sign = torch.randint(0, 2, tensor.shape, generator=self.generator).double() * 2 - 1
         change = sign * (0.5 + torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) / 2)
-        tensor.copy_(torch.where(exact, tensor, tensor * (1 + self.direction * self.size * change)))
+        rounded = torch.where(partial > largest, tensor.abs().clamp(min=largest), tensor.abs())
+        tensor.copy_(torch.where(exact, tensor, tensor + self.direction * self.size * change * rounded))
+
+
+def _partial_sums(func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
+    """How large the partial sums of a result may be."""
+    if func.overloadpacket not in SUMS:
+        return result.abs()
+    args, kwargs = pytree.tree_map_only(torch.Tensor, torch.abs, (args, kwargs))
+    return func(*args, **kwargs)
 
 
 @contextmanager

@@ -97,6 +97,13 @@ def test_exact_numbers_have_no_noise() -> None:
     torch.testing.assert_close(changes[0], -changes[1])
 
 
+def test_long_sums_are_rounded_on_their_way() -> None:
+    numbers = torch.tensor([48.0, -48.0] * 20, dtype=torch.float64)
+    with Noise(HALF, 1):
+        assert torch.dot(numbers, torch.full((40,), 0.125, dtype=torch.float64)) != 0
+        assert torch.dot(numbers[:4], torch.full((4,), 0.125, dtype=torch.float64)) == 0
+
+
 def test_open_sizes_run_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     symbols = {"n": Symbol(1, 6, 4, True)}
     code = "v0 = x0 * torch.arange(x0.shape[0]).clamp(max=9)[:, None]"
