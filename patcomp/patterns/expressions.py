@@ -49,16 +49,35 @@ _OPERATORS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = {
 """How tightly each operator binds, and its function."""
 
 
-def _binary(symbol: str, *, reflected: bool = False) -> Callable[[Any, object], Expression]:
-    """The method of a Python operator; the reflected one has the expression on the right."""
+def binary(symbol: str, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """The method of a Python operator; the reflected one has the object on the right."""
 
-    def build(self: Any, other: object) -> Expression:
-        return Binary(symbol, other, self) if reflected else Binary(symbol, self, other)
+    def build(self: Operators, other: Any) -> Any:
+        return self._operator(symbol, *((other, self) if reflected else (self, other)))
 
     return build
 
 
-class Expression:
+class Operators:
+    """The arithmetic operators of Python, on what a rule is written with. They are built, not computed."""
+
+    def _operator(self, symbol: str, *operands: Any) -> Any:
+        """The expression or pattern node of an operator."""
+        raise NotImplementedError
+
+    __add__ = binary("+")
+    __radd__ = binary("+", reflected=True)
+    __sub__ = binary("-")
+    __rsub__ = binary("-", reflected=True)
+    __mul__ = binary("*")
+    __rmul__ = binary("*", reflected=True)
+    __truediv__ = binary("/")
+    __rtruediv__ = binary("/", reflected=True)
+    __pow__ = binary("**")
+    __rpow__ = binary("**", reflected=True)
+
+
+class Expression(Operators):
     """Base of all expressions. Operators build larger ones; nothing is evaluated when a rule is declared."""
 
     precedence = 9
@@ -101,30 +120,23 @@ class Expression:
     def __hash__(self) -> int:
         return id(self)
 
+    def _operator(self, symbol: str, *operands: Any) -> Expression:
+        return Binary(symbol, *operands)
+
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
         return Binary("==", self, other)
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
         return Binary("!=", self, other)
 
-    __lt__ = _binary("<")
-    __le__ = _binary("<=")
-    __gt__ = _binary(">")
-    __ge__ = _binary(">=")
-    __add__ = _binary("+")
-    __radd__ = _binary("+", reflected=True)
-    __sub__ = _binary("-")
-    __rsub__ = _binary("-", reflected=True)
-    __mul__ = _binary("*")
-    __rmul__ = _binary("*", reflected=True)
-    __truediv__ = _binary("/")
-    __rtruediv__ = _binary("/", reflected=True)
-    __floordiv__ = _binary("//")
-    __rfloordiv__ = _binary("//", reflected=True)
-    __mod__ = _binary("%")
-    __rmod__ = _binary("%", reflected=True)
-    __pow__ = _binary("**")
-    __rpow__ = _binary("**", reflected=True)
+    __lt__ = binary("<")
+    __le__ = binary("<=")
+    __gt__ = binary(">")
+    __ge__ = binary(">=")
+    __floordiv__ = binary("//")
+    __rfloordiv__ = binary("//", reflected=True)
+    __mod__ = binary("%")
+    __rmod__ = binary("%", reflected=True)
 
     def __neg__(self) -> Expression:
         return Unary("-", operator.neg, 8, self)

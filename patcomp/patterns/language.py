@@ -15,7 +15,7 @@ from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import ArgumentSpec, DialectInterface, OpSpec, composite_spec
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns.expressions import Expression, Property, Undefined
+from patcomp.patterns.expressions import Expression, Operators, Property, Undefined, binary
 
 
 class _Any:
@@ -40,40 +40,21 @@ LAST = _Last()
 """Matches the last axis of the op's result, counted from either end."""
 
 
-def _binary(symbol: str, *, reflected: bool = False) -> Callable[[Any, Any], OpNode]:
-    """The method of a Python operator; the reflected one has the node on the right."""
-
-    def build(self: PatternNode, other: Any) -> OpNode:
-        return self._sugar(symbol, *((other, self) if reflected else (self, other)))
-
-    return build
-
-
-class PatternNode:
+class PatternNode(Operators):
     """A value in the source of a rule. Python operators build ops of the source dialect."""
 
     source: SourceNamespace | None = None
 
-    def _sugar(self, operator: str, *arguments: Any) -> OpNode:
-        source = self.source or next((p.source for p in arguments if isinstance(p, PatternNode) and p.source), None)
+    def _operator(self, symbol: str, *operands: Any) -> OpNode:
+        source = self.source or next((p.source for p in operands if isinstance(p, PatternNode) and p.source), None)
         if source is None:
-            raise RuleError(f"operator {operator} on {self}: no namespace is known here; name the op instead")
-        return source.apply_operator(operator, arguments)
+            raise RuleError(f"operator {symbol} on {self}: no namespace is known here; name the op instead")
+        return source.apply_operator(symbol, operands)
 
-    __add__ = _binary("+")
-    __radd__ = _binary("+", reflected=True)
-    __sub__ = _binary("-")
-    __rsub__ = _binary("-", reflected=True)
-    __mul__ = _binary("*")
-    __rmul__ = _binary("*", reflected=True)
-    __truediv__ = _binary("/")
-    __rtruediv__ = _binary("/", reflected=True)
-    __matmul__ = _binary("@")
-    __pow__ = _binary("**")
-    __rpow__ = _binary("**", reflected=True)
+    __matmul__ = binary("@")
 
     def __neg__(self) -> OpNode:
-        return self._sugar("neg", self)
+        return self._operator("neg", self)
 
     @property
     def rank(self) -> Expression:

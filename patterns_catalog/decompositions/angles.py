@@ -41,20 +41,6 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(x.isinf() | y.isinf(), math.inf, length)
 
 
-@float_function("aten.logaddexp", examples=[example("2x3xf32", "3xf32")])
-def logaddexp(x: Tensor, y: Tensor) -> Tensor:
-    "log(exp(x) + exp(y)) as the larger one plus log1p(exp(-abs(x - y))); equal infinities stay"
-    larger = torch.maximum(x, y) + (-(x - y).abs()).exp().log1p()
-    return torch.where((x == y) & x.isinf(), x, larger)
-
-
-@float_function("aten.logaddexp2", examples=[example("2x3xf32", "3xf32")])
-def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    "log2(2^x + 2^y) as the larger one plus log1p(2^-abs(x - y)) / log(2); equal infinities stay"
-    larger = torch.maximum(x, y) + (-(x - y).abs()).exp2().log1p() / math.log(2)
-    return torch.where((x == y) & x.isinf(), x, larger)
-
-
 @float_function("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", examples=[
     example("2x3xf32[0,2]", "3xf32[0,2]"), example(0.0, "3xf32[0,0]", op="aten.xlogy.Scalar_Self"),
     example("3xsi32[0,2]", 2.5, op="aten.xlogy.Scalar_Other"),

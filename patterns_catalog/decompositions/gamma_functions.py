@@ -11,27 +11,14 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.polynomials import polynomial
+from patterns_catalog.decompositions.polynomials import polynomial, ratio
 from patterns_catalog.decompositions.promotion import float_function, in_floats
-
-_LGAMMA_NEAR = (
-    -1.37825152569120859100e3, -3.88016315134637840924e4, -3.31612992738871184744e5, -1.16237097492762307383e6,
-    -1.72173700820839662146e6, -8.53555664245765465627e5,
-)  # fmt: skip
-_LGAMMA_NEAR_DIVISOR = (
-    1.0, -3.51815701436523470549e2, -1.70642106651881159223e4, -2.20528590553854454839e5, -1.13933444367982507207e6,
-    -2.53252307177582951285e6, -2.01889141433532773231e6,
-)  # fmt: skip
-_LGAMMA_FAR = (
-    8.11614167470508450300e-4, -5.95061904284301438324e-4, 7.93650340457716943945e-4, -2.77777777730099687205e-3,
-    8.33333333333331927722e-2,
-)  # fmt: skip
 
 
 def _lgamma_of_positive(x: Tensor) -> Tensor:
     far = x.clamp(min=13.0)
     stirling = (far - 0.5) * (far.log() - 1.0) + 0.5 * (math.log(2 * math.pi) - 1.0)
-    stirling = stirling + polynomial(1.0 / (far * far), _LGAMMA_FAR) / far
+    stirling = stirling + polynomial(1.0 / (far * far), "lgamma.far") / far
     # moved into [2, 3) by gamma(x + 1) = x gamma(x)
     near, factor = x.clamp(max=13.0), torch.ones_like(x)
     for _ in range(11):
@@ -44,7 +31,7 @@ def _lgamma_of_positive(x: Tensor) -> Tensor:
         divisor = torch.where(small, divisor * near, divisor)
         near = torch.where(small, near + 1.0, near)
     past = torch.where(x < 2.0, _past_two(x), near - 2.0)
-    fraction = past * polynomial(past, _LGAMMA_NEAR) / polynomial(past, _LGAMMA_NEAR_DIVISOR)
+    fraction = past * ratio(past, "lgamma.near")
     return torch.where(x < 13.0, factor.log() - divisor.log() + fraction, stirling)
 
 
@@ -63,16 +50,6 @@ def lgamma(x: Tensor) -> Tensor:
     sine = ((x - x.round()) * math.pi).sin().abs()
     value = torch.where(negative, math.log(math.pi) - sine.log() - positive, positive)
     return torch.where(x.isinf(), math.inf, value)
-
-
-@decomposition("aten.mvlgamma", examples=[example("2x9xf32[2,9]", 3), example("9xsi32[2,12]", 2)])
-def mvlgamma(self: Tensor, p: int) -> Tensor:
-    "log(pi) p (p - 1) / 4 plus the sum of lgamma(x - j / 2) of j < p"
-    (x,), result = in_floats(self)
-    total = torch.full_like(x, math.log(math.pi) * p * (p - 1) / 4)
-    for half in range(p):
-        total = total + torch.lgamma(x - half / 2)
-    return total.to(result)
 
 
 _DIGAMMA_FAR = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)

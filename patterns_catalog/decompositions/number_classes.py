@@ -29,18 +29,6 @@ def isfinite(self: Tensor) -> Tensor:
     return self.abs() < math.inf if self.is_floating_point() else self == self
 
 
-@decomposition("aten.isposinf", examples=[example("2x3xf32"), example("4xi1")])
-def isposinf(self: Tensor) -> Tensor:
-    "x == infinity"
-    return self == math.inf if self.is_floating_point() else self != self
-
-
-@decomposition("aten.isneginf", examples=[example("2x3xf32"), example("4xi1")])
-def isneginf(self: Tensor) -> Tensor:
-    "x == -infinity"
-    return self == -math.inf if self.is_floating_point() else self != self
-
-
 @decomposition("aten.signbit", examples=[example("2x3xf32"), example("4xsi32[-2,2]"), example("4xi1")])
 def signbit(self: Tensor) -> Tensor:
     "x < 0, or 1 / x < 0 for a zero"
@@ -70,12 +58,6 @@ def fmin(self: Tensor, other: Tensor) -> Tensor:
     "the smaller of two; a number where the other is NaN"
     x, y = in_one_type(self, other)
     return torch.where((x <= y) | y.isnan(), x, y)
-
-
-@decomposition("aten.heaviside", examples=[example("2x3xf32", "3xf32"), example("4xsi32[-1,1]", "4xsi32")])
-def heaviside(self: Tensor, values: Tensor) -> Tensor:
-    "1 of positive numbers, 0 of negative ones and of NaN, the given values of zeros"
-    return torch.where(self == 0, values, (self > 0).to(self.dtype))
 
 
 @decomposition("aten.nan_to_num", examples=[example("2x3xf32"), example("2x3xf32", 0.5, 7.0, -7.0), example("4xsi32")])

@@ -98,7 +98,7 @@ def l2_norm(g: Draw) -> None:
 def group_norm(g: Draw) -> None:
     x = g.value(is_single, has_rank(3, 4), lambda x: not x.is_open(1))
     channels = x.shape[1]
-    groups = g.choice([d for d in range(1, channels + 1) if channels % d == 0])
+    groups = g.choice([d for d in range(1, channels + 1) if channels % d == 0] or [1])
     grouped = g.add(f"{x}.reshape({x.size(0)}, {groups}, {varied(g, '-1', str(channels // groups) + ', -1')})")
     axis = varied(g, "-1", "(-2, -1)", "1")
     mean = g.add(f"{grouped}.mean({axis}, keepdim=True)")

@@ -321,7 +321,7 @@ def product(g: Draw) -> None:
 
 @TEMPLATES.register(3)
 def convolution(g: Draw) -> None:
-    x = g.value(is_float, is_finite, has_rank(3, 4), lambda x: not x.is_open(1))
+    x = g.value(is_float, is_finite, has_rank(3, 4), lambda x: not x.is_open(1) and x.shape[1] > 0)
     channels, dims = x.shape[1], x.rank - 2
     groups = channels if g.chance(0.3) else 1
     kernel = [g.integer(1, 3) for _ in range(dims)]

@@ -78,9 +78,9 @@ class SDPA(nn.Module):
         if self._use_hf_impl:
             if sinks is not None:
                 raise NotImplementedError("SDPA with _use_hf_impl has no sinks")
-            key, value = (_repeat_heads(tensor, heads).contiguous() for tensor in (key, value))
+            key, value = (repeat_heads(tensor, heads).contiguous() for tensor in (key, value))
         if sinks is not None:
-            return self._with_sinks(query, _repeat_heads(key, heads), _repeat_heads(value, heads), mask, sinks)
+            return self._with_sinks(query, repeat_heads(key, heads), repeat_heads(value, heads), mask, sinks)
         grouped = key.shape[1] != heads or value.shape[1] != heads
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=self.scale, enable_gqa=grouped
@@ -118,7 +118,7 @@ class SDPA(nn.Module):
         return weights @ value
 
 
-def _repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+def repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
     """Repeat each head of `x`, so that there are `heads` of them."""
     batch, own, length, size = x.shape
     if own == heads:

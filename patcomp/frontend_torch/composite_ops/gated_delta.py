@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from patcomp.frontend_torch.composite_ops.attention import repeat_heads
 from patcomp.frontend_torch.composite_ops.version import Version
 
 _L2_EPSILON = 1e-6
@@ -55,13 +56,13 @@ class GatedDeltaUpdate(nn.Module):
             ValueError: the shapes do not match.
         """
         _check_shapes(query, key, value, g, beta, initial_state)
-        dtype, repeats = query.dtype, value.shape[1] // key.shape[1]
+        dtype, heads = query.dtype, value.shape[1]
         if self.use_qk_l2_norm:
             query, key = _normalized(query), _normalized(key)
         query, key, value, decay, beta, state = (
             tensor.to(torch.float32) for tensor in (query, key, value, g, beta, initial_state)
         )
-        query, key = _repeat_heads(query * query.shape[-1] ** -0.5, repeats), _repeat_heads(key, repeats)
+        query, key = repeat_heads(query * query.shape[-1] ** -0.5, heads), repeat_heads(key, heads)
         decay = torch.exp(decay)
         outputs = []
         for step in range(value.shape[2]):
@@ -78,13 +79,6 @@ class GatedDeltaUpdate(nn.Module):
 
 def _normalized(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt((x * x).sum(dim=-1, keepdim=True) + _L2_EPSILON)
-
-
-def _repeat_heads(x: torch.Tensor, repeats: int) -> torch.Tensor:
-    if repeats == 1:
-        return x
-    batch, heads, length, size = x.shape
-    return x.unsqueeze(2).expand(batch, heads, repeats, length, size).reshape(batch, heads * repeats, length, size)
 
 
 def _check_shapes(
