@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true, sym_eq
+from torch.library import _impls as implementations_from_python
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map_only
@@ -41,6 +44,7 @@ __all__ = [
     "OpOverloadPacket",
     "OperatorBase",
     "PythonMod",
+    "Registrations",
     "ValueRanges",
     "all_schemas",
     "base_name",
@@ -59,6 +63,7 @@ __all__ = [
     "overload_name",
     "pytree",
     "qualified_name",
+    "registrations",
     "replace_graph_module",
     "schema_of_overload",
     "statically_known_true",
@@ -107,3 +112,36 @@ def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
 def all_schemas() -> list[Any]:
     """The schemas of all operators that are registered."""
     return torch._C._jit_get_all_schemas()
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """All registrations of this process that determine how PyTorch decomposes operators."""
+
+    decompositions: dict[OperatorBase, Callable[..., Any]]
+    """Python functions, as `torch._decomp.register_decomposition` adds them."""
+    composites: tuple[str, ...]
+    """The operators with a kernel that is made of other operators."""
+    custom_composites: tuple[OpOverload, ...]
+    """Those of other libraries than ATen. A library that is registered again has new ones of the same names."""
+    implementations: frozenset[str]
+    """The kernels that `torch.library` registered from Python, also shape functions."""
+
+
+def registrations() -> Registrations:
+    """The registrations of now."""
+    composites = tuple(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
+    return Registrations(
+        dict(global_decomposition_table["post_autograd"]),
+        composites,
+        tuple(_overload(name) for name in composites if not name.startswith("aten::")),
+        frozenset(implementations_from_python),
+    )
+
+
+def _overload(name: str) -> OpOverload:
+    namespace, _, op = name.partition("::")
+    op, _, overload = op.partition(".")
+    found = getattr(getattr(getattr(torch.ops, namespace), op), overload or "default")
+    assert isinstance(found, OpOverload)
+    return found

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from enum import Enum
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -103,7 +103,6 @@ class TorchConverter:
         made: TorchConverter = object.__new__(type(self))
         vars(made).update(vars(self), lowerings=self.lowerings.copy())
         vars(made).update(_staged=dict(self._staged), _kernels=list(self._kernels))
-        vars(made).pop("_decomposer", None)  # it knows the lowerings
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchConverter:
@@ -235,7 +234,7 @@ class TorchConverter:
             except UnsupportedError as error:
                 problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
-            expand = converter._decomposer.expansions
+            expand = Decomposer(converter.rules, converter.lowerings).expansions
             expansions, unsupported = expand(before)
             signature, problems = program_signature(before, mutated_inputs)
             if problems or not all(map(is_of_custom_op, unsupported)):
@@ -274,10 +273,6 @@ class TorchConverter:
         """The custom ops of the staged programs that have no lowering yet."""
         return tuple(problem for item in self._staged.values() for problem in self._current(item).problems)
 
-    @cached_property
-    def _decomposer(self) -> Decomposer:
-        return Decomposer(self.rules, self.lowerings)
-
     # ---- the user's lowerings -----------------------------------------------------------------------
 
     def register_torch_lowering(
@@ -308,7 +303,6 @@ class TorchConverter:
 
         def register(function: Lowering) -> Lowering:
             self.lowerings.register(qualified_name, function, allow_override)
-            vars(self).pop("_decomposer", None)  # it keeps tables without the ops of lowerings
             return function
 
         return register

@@ -48,7 +48,7 @@ def _log1p_minus(x: Tensor) -> Tensor:
     """log(1 + x) - x of small x, by the series of log(1 + x) in x / (2 + x)."""
     ratio = x / (2.0 + x)
     square = ratio * ratio
-    return ratio * (square * polynomial(square, [2 / 15, 2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3]) - x)
+    return ratio * (square * polynomial(square, (2 / 15, 2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3)) - x)
 
 
 def _near_parameter(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from torch.fx.node import map_arg
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
+from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, without
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
@@ -38,15 +39,12 @@ from patcomp.frontend_torch.fx.nodes import (
 from patcomp.frontend_torch.fx.provenance import origins_of
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
-from patcomp.ir import aten
-from patcomp.ir.evaluate.eager import overload_of
-from patcomp.patterns import Rejected, Rule, RuleSet
+from patcomp.patterns import Rejected, RuleSet
 from patcomp.pytorch import (
     FakeTensor,
     OperatorBase,
     OpOverload,
     enable_python_dispatcher,
-    global_decomposition_table,
     is_traceable_wrapper_subclass,
     make_fx,
     pytree,
@@ -73,7 +71,7 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgra
     if problems := list(_writes_to_expanded(program)):
         raise UnsupportedError("PyTorch removes in-place writes, and these would become wrong numbers:", problems)
     try:
-        return used_once(program).run_decompositions(_without(get_decomp_table(), lowerings))
+        return used_once(program).run_decompositions(without(get_decomp_table(), lowerings))
     except Exception as error:  # PyTorch's passes raise errors of any class
         problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
         what = "split the program's tensor subclasses into plain tensors" if wraps else "remove in-place writes"
@@ -126,16 +124,8 @@ def _is_left_to_pytorch(node: Node) -> bool:
     return not isinstance(node.target, OpOverload) or writes_in_place(node)
 
 
-def _without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:
-    """A decomposition table without the ops of lowerings."""
-    for op in list(table):
-        if lowerings.name_of(op) is not None:
-            del table[op]
-    return table
-
-
 class Decomposer:
-    """Decomposes nodes.
+    """Decomposes the nodes of a program.
 
     Args:
         rules: the catalog; the ops that its rules take stay whole, and its decompositions come first.
@@ -143,25 +133,14 @@ class Decomposer:
     """
 
     def __init__(self, rules: RuleSet, lowerings: Lowerings):
-        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
-        decomposable = {aten.op_name(op.name()) for op in get_decomp_table()}
-        self._known = rules.procedural_ops | (rules.pattern_ops - decomposable)
+        self._rules = rules
         self._lowerings = lowerings
-        self._own, self._of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
         self._graphs: dict[Any, GraphModule | None] = {}
 
     @cached_property
-    def _tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """The usual table and the table of all decompositions; computed on first use, because it is slow."""
-        usual = self._unknown_of(get_decomp_table().materialize() | self._own)  # type: ignore[attr-defined]
-        # these often end in ops outside of ATen, so they are used only if the usual table does not help
-        rest = dict(global_decomposition_table["post_autograd"])
-        for_complex = {op: function for op, function in usual.items() if op not in self._own} | self._of_complex
-        return _by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
-
-    def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-        left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self._known}
-        return _without(left, self._lowerings)
+    def _formulas(self) -> Formulas:
+        """The functions that decompose; computed on first use, because many programs need none."""
+        return formulas(self._rules, self._lowerings)
 
     def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
         """The replacements of the nodes that no rule takes, and the problems of nodes without a replacement."""
@@ -205,7 +184,7 @@ class Decomposer:
         key = _key(node)
         if key not in self._graphs:
             found = None
-            for table in self._tables:
+            for table in self._formulas.tables:
                 graph = self._traced(node, table)
                 found = graph or found
                 if graph is not None and not self.unknown(graph):
@@ -222,7 +201,13 @@ class Decomposer:
         if self._lowerings.name_of(node.target) is not None:
             return False
         name = operator_name(node)
-        return name not in self._known or (name not in COMPLEX_ENDS and _has_complex(node))
+        return not self._is_known(name) or (name not in COMPLEX_ENDS and has_complex(node))
+
+    def _is_known(self, name: str) -> bool:
+        """Whether rules take an op."""
+        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
+        rules = self._rules
+        return name in rules.procedural_ops or (name in rules.pattern_ops and name not in self._formulas.table.ops)
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""
@@ -237,7 +222,7 @@ class Decomposer:
             values = dict(zip(inputs, tensors, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
             # called directly, because PyTorch decomposes some ops before it looks at the table
-            declared = self._of_complex if _has_complex(node) else self._own
+            declared = self._formulas.of_complex if has_complex(node) else self._formulas.own
             result = declared[target](*args, **kwargs) if target in declared else NotImplemented
             return target(*args, **kwargs) if result is NotImplemented else result
 
@@ -266,32 +251,9 @@ COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
 """The ops with complex tensors that stay: they convert from and to real and imaginary parts."""
 
 
-def _any_complex(values: Any) -> bool:
-    """Whether there are complex tensors, numbers or dtypes in a tree of values."""
-    leaves = (leaf.dtype if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(values))
-    return any(leaf.is_complex if isinstance(leaf, torch.dtype) else isinstance(leaf, complex) for leaf in leaves)
-
-
-def _has_complex(node: Node) -> bool:
+def has_complex(node: Node) -> bool:
     recorded = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
-    return _any_complex((recorded, node.args, node.kwargs))
-
-
-def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:
-    """Merge two tables; calls with complex tensors, numbers or types go to the second.
-
-    The second must not contain the catalog's formulas for real numbers, which may be wrong for complex numbers.
-    """
-
-    def chosen(op: Any) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            function = (of_complex if _any_complex((args, kwargs)) else usual).get(op)
-            return NotImplemented if function is None else function(*args, **kwargs)
-
-        return call
-
-    ops = (*usual, *of_complex)
-    return {op: usual[op] if usual.get(op) is of_complex.get(op) else chosen(op) for op in ops}
+    return any_complex((recorded, node.args, node.kwargs))
 
 
 def _resolved(value: Any) -> Any:
@@ -326,13 +288,3 @@ def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> No
     if used is not None and isinstance(results, list | tuple):
         output.args = (tuple(result if index in used else None for index, result in enumerate(results)),)
     traced.graph.eliminate_dead_code()
-
-
-def _by_overload(rules: Mapping[str, Rule]) -> dict[Any, Callable[..., Any]]:
-    """The functions of decompositions by operator, without operators that PyTorch has not registered."""
-    found: dict[Any, Callable[..., Any]] = {}
-    for name, rule in rules.items():
-        assert rule.function is not None
-        with suppress(AttributeError):
-            found[overload_of(name)] = rule.function
-    return found

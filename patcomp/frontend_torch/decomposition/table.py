@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from patcomp.pytorch import OpOverload, statically_known_true, sym_eq
+from patcomp.ir import aten
+from patcomp.pytorch import OpOverload, Registrations, registrations, statically_known_true, sym_eq
 
 PRESERVED = (
     "aten::hardsigmoid",
@@ -39,6 +42,41 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
         del table[op]
     table[torch.ops.aten.copy.default] = _copy
     return table  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The entries of `get_decomp_table` at one time, not to be changed."""
+
+    functions: Mapping[OpOverload, Callable[..., Any]]
+
+    @cached_property
+    def ops(self) -> frozenset[str]:
+        """The names of its ops in the `aten` dialect."""
+        return frozenset(aten.op_name(op.name()) for op in self.functions)
+
+
+class _Current:
+    """The table that belongs to the registrations of this process."""
+
+    def __init__(self) -> None:
+        self._registered: Registrations | None = None
+        self._table = Table({})
+
+    def table(self) -> Table:
+        registered = registrations()
+        if registered != self._registered:
+            functions = get_decomp_table().materialize()  # type: ignore[attr-defined]
+            self._registered, self._table = registered, Table(functions)
+        return self._table
+
+
+_CURRENT = _Current()
+
+
+def current_table() -> Table:
+    """The table of now. It is the same object until operators or decompositions are registered."""
+    return _CURRENT.table()
 
 
 def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

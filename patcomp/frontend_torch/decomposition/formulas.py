@@ -1,0 +1,106 @@
+"""The functions that decompose ops: those of a catalog, then PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+
+from patcomp.frontend_torch.custom.lowerings import Lowerings
+from patcomp.frontend_torch.decomposition.table import Table, current_table
+from patcomp.ir import aten
+from patcomp.ir.evaluate.eager import overload_of
+from patcomp.patterns import Rule, RuleSet
+from patcomp.pytorch import OpOverload, global_decomposition_table, pytree
+
+
+class Formulas:
+    """The decompositions of a catalog and of PyTorch, without the ops that stay whole.
+
+    Args:
+        rules: the catalog.
+        table: PyTorch's default decompositions.
+        lowerings: the registered lowerings.
+    """
+
+    def __init__(self, rules: RuleSet, table: Table, lowerings: Lowerings | None):
+        self.table = table
+        self._lowerings = lowerings
+        # an op that only patterns contain is decomposed if it can be
+        self._known = rules.procedural_ops | (rules.pattern_ops - table.ops)
+        self.own, self.of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
+
+    @cached_property
+    def tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """The usual table and the table of all decompositions."""
+        usual = self._unknown_of({**self.table.functions, **self.own})
+        # these often end in ops outside of ATen, so they are used only if the usual table does not help
+        rest = dict(global_decomposition_table["post_autograd"])
+        for_complex = {op: function for op, function in usual.items() if op not in self.own} | self.of_complex
+        return _by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
+
+    def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+        left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self._known}
+        return left if self._lowerings is None else without(left, self._lowerings)
+
+
+def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
+    """The decompositions of now. They are made once in the process, unless lowerings are registered."""
+    table = current_table()
+    if lowerings:
+        return Formulas(rules, table, lowerings)
+    declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
+    # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
+    of_libraries = tuple(_registered(name) for name in declared if not name.startswith("aten."))
+    return _without_lowerings(rules, table, of_libraries)
+
+
+@lru_cache(maxsize=16)
+def _without_lowerings(rules: RuleSet, table: Table, of_libraries: tuple[OpOverload | None, ...]) -> Formulas:
+    return Formulas(rules, table, None)
+
+
+def without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:
+    """A decomposition table without the ops of lowerings."""
+    for op in list(table):
+        if lowerings.name_of(op) is not None:
+            del table[op]
+    return table
+
+
+def any_complex(values: Any) -> bool:
+    """Whether there are complex tensors, numbers or dtypes in a tree of values."""
+    leaves = (leaf.dtype if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(values))
+    return any(leaf.is_complex if isinstance(leaf, torch.dtype) else isinstance(leaf, complex) for leaf in leaves)
+
+
+def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:
+    """Merge two tables; calls with complex tensors, numbers or types go to the second.
+
+    The second must not contain the catalog's formulas for real numbers, which may be wrong for complex numbers.
+    """
+
+    def chosen(op: Any) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            function = (of_complex if any_complex((args, kwargs)) else usual).get(op)
+            return NotImplemented if function is None else function(*args, **kwargs)
+
+        return call
+
+    ops = (*usual, *of_complex)
+    return {op: usual[op] if usual.get(op) is of_complex.get(op) else chosen(op) for op in ops}
+
+
+def _by_overload(rules: Mapping[str, Rule]) -> dict[Any, Callable[..., Any]]:
+    """The functions of decompositions by operator, without operators that PyTorch has not registered."""
+    registered = ((_registered(name), rule.function) for name, rule in rules.items())
+    return {op: function for op, function in registered if op is not None and function is not None}
+
+
+def _registered(name: str) -> OpOverload | None:
+    with suppress(AttributeError):
+        return overload_of(name)
+    return None
