@@ -45,10 +45,10 @@ def wrap(c: Coreai, x: Value, wanted: str) -> Value:
         return c.cast(x, wanted)
     if BIT_WIDTHS[x.dtype] == bits and signed == (x.dtype[0] == "s"):
         return x
-    wide = c.cast(x, "si32") if x.dtype != "si32" else x
-    mask = c.constant((1 << bits) - 1, "si32")
-    low = c.broadcasting_bitwise_and(wide, mask)
+    working = "si64" if BIT_WIDTHS[x.dtype] == 64 else "si32"
+    wide = c.cast(x, working) if x.dtype != working else x
+    low = c.broadcasting_bitwise_and(wide, c.constant((1 << bits) - 1, working))
     if signed:  # (low ^ sign) - sign spreads the sign bit
-        sign = c.constant(1 << (bits - 1), "si32")
+        sign = c.constant(1 << (bits - 1), working)
         low = c.broadcasting_sub(c.broadcasting_bitwise_xor(low, sign), sign)
     return c.cast(low, wanted)

@@ -299,6 +299,26 @@ def test_branches_that_hand_on_constants_and_values_from_outside(native: Native)
             torch.testing.assert_close(torch.from_numpy(outputs[name]), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
+def test_branches_that_compute_with_constants_only(dtype: torch.dtype, native: Native) -> None:
+    def function(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        constant = torch.full((2, 3), 3.0)
+
+        def first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (torch.relu(y) * 2 + constant).to(dtype).clone()
+
+        def second(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (y - 3).to(dtype).clone()
+
+        return torch.cond(x.sum() > 0, first, second, (x, constant))
+
+    model = Captures(function)
+    exported = torch.export.export(model, (torch.ones(2, 3),))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    for x in (torch.ones(2, 3), -torch.ones(2, 3)):
+        assert_agrees(model, program, (x,), native)
+
+
 def test_names_of_nested_graphs_do_not_hide_inputs(native: Native) -> None:
     class Named(nn.Module):
         def forward(self, x: torch.Tensor, mul: int) -> Any:

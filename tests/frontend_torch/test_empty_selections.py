@@ -113,6 +113,21 @@ def test_sizes_that_are_0_for_a_small_input(name: str, native: Native) -> None:
     assert output.shape == function(x).shape == (0, 3)
 
 
+def test_an_open_size_that_is_1_broadcasts(native: Native) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[1:-1:3] - y[:, :4:2, None]
+
+    given = (torch.randn(3, 3), torch.randn(3, 3))
+    shapes = (({0: Dim.AUTO, 1: Dim.AUTO},) * 2,)
+    exported = torch.export.export(Function(function), given, dynamic_shapes=shapes)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    for rows, columns in ((3, 3), (5, 3), (4, 2)):
+        given = (torch.randn(rows, columns), torch.randn(rows, columns))
+        (found,) = native.run(program.module, dict(zip(program.input_names(), given, strict=True))).values()
+        for value in (program.run(*given), torch.from_numpy(found)):
+            torch.testing.assert_close(value, function(*given))
+
+
 def test_a_diagonal_that_starts_behind_one_column(native: Native) -> None:
     function, x = Function(lambda x: torch.diagonal(x, 1, -2, -1)), torch.ones(5, 1, 6)
     exported = torch.export.export(function, (x,), dynamic_shapes=(({2: torch.export.Dim("m", min=1)},),))

@@ -40,6 +40,16 @@ def test_kept_integers_compute_in_64_bits_and_index(native: Native) -> None:
             assert torch.equal(torch.as_tensor(outputs[name]), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_kept_integers_wrap_in_a_cast(dtype: torch.dtype, native: Native) -> None:
+    x = torch.tensor([0, 5, -1, 2**31, 2**32 + 5, -(2**31) - 1, 2**62 + 77, 300, -300])
+    program = TorchConverter(int64="keep").add_exported_program(export(lambda x: x.to(dtype), x)).to_coreai()
+    given = dict(zip(program.input_names(), [x], strict=True))
+    for outputs in (program.run(given), native.run(program.module, given)):
+        (value,) = outputs.values()
+        assert torch.equal(torch.as_tensor(value), x.to(dtype))
+
+
 def test_kept_floats_compute_in_64_bits(native: Native) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x + 1e-12).exp().softmax(-1) @ x.T

@@ -108,6 +108,8 @@ def _judge(program: Program, native: Native | None) -> Outcome:
         return Outcome(NOT_EXPORTED, f"{type(error).__name__}: {error}".splitlines()[0][:200])
     try:
         converted = TorchConverter().add_exported_program(exported).to_coreai()
+        if any("in 32 bits and may not fit" in problem.message for problem in converted.diagnostics):
+            converted = TorchConverter(int64="keep").add_exported_program(exported).to_coreai()
     except TimeIsUp:
         raise
     except UnsupportedError as error:
@@ -116,8 +118,6 @@ def _judge(program: Program, native: Native | None) -> Outcome:
         return Outcome(RAW if bare else REFUSED, "; ".join(reasons))
     except Exception as error:  # whatever else is raised is what the fuzzer looks for
         return Outcome(RAW, f"conversion: {type(error).__name__}: {error}")
-    if any("in 32 bits and may not fit" in problem.message for problem in converted.diagnostics):
-        converted = TorchConverter(int64="keep").add_exported_program(exported).to_coreai()
     for problem in converted.diagnostics:
         if problem.message.startswith("rule ") and " failed: " in problem.message:
             return Outcome(RAW, problem.message)

@@ -27,13 +27,19 @@ _NO_CHANGE = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 
 
 def sizes_of(shape: Sequence[int | None], values: Sequence[Value]) -> Iterator[int | Value]:
-    """The sizes of a result, read off the operands where they are dynamic."""
+    """The sizes of a result, read off the operands where they are dynamic.
+
+    A dynamic size of one operand may turn out to be 1; that of the next operand counts then.
+    """
     for position, size in zip(range(-len(shape), 0), shape, strict=True):
         if size is not None:
             yield size
             continue
-        x = next(value for value in values if value.rank >= -position and value.shape[position] is None)
-        yield size_of(x, position + x.rank)
+        dynamic = [value for value in values if value.rank >= -position and value.shape[position] is None]
+        first, *others = (size_of(x, position + x.rank) for x in dict.fromkeys(dynamic))
+        for other in others:
+            first = coreai.broadcasting_where(coreai.broadcasting_equal(first, 1), other, first)
+        yield first
 
 
 def size_of(x: Value, axis: int) -> Value:

@@ -49,19 +49,22 @@ def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistic
 def _own_branch_results(branches: Operation, module: IRModule, statistics: Statistics) -> None:
     """Insert a copy if both branches yield a value from outside, because the runtime cannot choose between these.
 
-    A copy of a constant would be folded, so the choice between two constants is computed by ops.
+    The toolchain folds what is computed from constants, and takes the result out of the branch. It would fold a copy,
+    too, so the choice between two constants is computed by ops.
     """
     first, second = (region.block.last_op for region in branches.regions)
     assert first is not None
     assert second is not None
     for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
-        if isinstance(one.type, TensorType) and not _is_made(one, first) and not _is_made(other, second):
-            if not is_constant(one):
+        folded = [_is_folded(value) for value in (one, other)]
+        outside = [not _is_made(value, holder) for value, holder in ((one, first), (other, second))]
+        if isinstance(one.type, TensorType) and (folded[0] or outside[0]) and (folded[1] or outside[1]):
+            if not folded[0]:
                 first.operands[index] = copied(one, first, module)
-            elif not is_constant(other):
+            elif not folded[1]:
                 second.operands[index] = copied(other, second, module)
             else:
-                first.operands[index] = _chosen(branches.operands[0], one, other, first, module)
+                first.operands[index] = _chosen(branches.operands[0], one, first, module)
             statistics.record("own branch result", True, 0.0)
 
 
@@ -116,14 +119,20 @@ _SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
 """Ops whose results may share memory with other values."""
 
 
-def _chosen(condition: SSAValue, constant: SSAValue, other: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
-    """The first constant of two, where the condition holds."""
+def _is_folded(value: SSAValue) -> bool:
+    """Whether a value is a constant, or computed from constants only."""
+    op = value.owner
+    if is_constant(value):
+        return True
+    return isinstance(op, Operation) and not op.regions and bool(op.operands) and all(map(_is_folded, op.operands))
+
+
+def _chosen(condition: SSAValue, constant: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
+    """A constant where the condition holds, as it does at the end of the first branch; else zero."""
     assert holder.parent is not None
-    assert isinstance(other.owner, Operation)
-    again = other.owner.clone()
-    with Builder(holder.parent, before=holder, blobs=module.blobs, location=holder.location) as builder:
-        builder.insert(again)
-        return coreai.broadcasting_where(Value(condition), Value(constant), Value(again.results[0])).ssa  # type: ignore[no-any-return]
+    with Builder(holder.parent, before=holder, blobs=module.blobs, location=holder.location):
+        zero = coreai.constant(0, Value(constant).element_type)
+        return coreai.broadcasting_where(Value(condition), Value(constant), zero).ssa  # type: ignore[no-any-return]
 
 
 def copied(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
