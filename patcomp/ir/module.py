@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import networkx as nx
-
 from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.custom import Lower
@@ -89,14 +87,12 @@ class IRModule:
                 set_name(copied, value.name_hint)
         return IRModule(copy, self.blobs, kernels=dict(self.kernels))
 
-    def calls(self) -> nx.DiGraph:
+    def calls(self) -> dict[str, set[str]]:
         """Which graph calls which, by symbol."""
-        calls = nx.DiGraph()
-        for graph in self.graphs:
-            calls.add_node(graph_name(graph))
-            invokes = (op for op in graph.walk() if op.name == "coreai.invoke")
-            calls.add_edges_from((graph_name(graph), callee(op)) for op in invokes)
-        return calls
+        return {
+            graph_name(graph): {callee(op) for op in graph.walk() if op.name == "coreai.invoke"}
+            for graph in self.graphs
+        }
 
     def invokes(self) -> dict[str, list[Operation]]:
         """The `coreai.invoke` ops of each graph that is called, by symbol."""

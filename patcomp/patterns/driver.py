@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import networkx as nx
-
 from patcomp.errors import StageError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import BlobStore, is_constant
@@ -238,6 +236,8 @@ class _Driver:
 
 def _cycles(feeds: Iterable[tuple[str, str]]) -> list[list[str]]:
     """The shortest circles of rules that feed each other, at most three; each begins with the first name."""
+    import networkx as nx  # not needed unless rules are endless, and slow to import
+
     found = [list(cycle) for cycle in nx.simple_cycles(nx.DiGraph(feeds), length_bound=6)]
     turned = [cycle[cycle.index(min(cycle)) :] + cycle[: cycle.index(min(cycle))] for cycle in found]
     return sorted(turned, key=lambda cycle: (len(cycle), cycle))[:3]
