@@ -22,6 +22,7 @@ from patcomp.ir.xdsl import (
     Region,
     StringAttr,
     UnitAttr,
+    ops_inside,
     set_name,
 )
 
@@ -90,21 +91,21 @@ class IRModule:
     def calls(self) -> dict[str, set[str]]:
         """Which graph calls which, by symbol."""
         return {
-            graph_name(graph): {callee(op) for op in graph.walk() if op.name == "coreai.invoke"}
+            graph_name(graph): {callee(op) for op in ops_inside(graph) if op.name == "coreai.invoke"}
             for graph in self.graphs
         }
 
     def invokes(self) -> dict[str, list[Operation]]:
         """The `coreai.invoke` ops of each graph that is called, by symbol."""
         found: dict[str, list[Operation]] = {}
-        for op in self.op.walk():
+        for op in ops_inside(self.op):
             if op.name == "coreai.invoke":
                 found.setdefault(callee(op), []).append(op)
         return found
 
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""
-        return sum(1 for graph in self.graphs for _ in graph.walk()) - sum(1 for _ in self.graphs)
+        return sum(len(ops_inside(graph)) for graph in self.graphs)
 
 
 def graph_name(graph: Operation) -> str:
