@@ -256,8 +256,6 @@ def test_our_imports_exist_and_have_one_root() -> None:
     files = [path for folder in sorted(ours) for path in sorted((ROOT / folder).rglob("*.py"))]
     below = {part for path in files for part in (*path.relative_to(ROOT).parts[1:-1], path.stem)}
     for path in files:
-        if path == ROOT / "benchmarks/coreai_torch_worker.py":  # a script for another Python
-            continue
         for module in modules_of(path):
             said = f"{path.relative_to(ROOT)} imports {module}"
             top, *inner = module.split(".")

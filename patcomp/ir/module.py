@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import networkx as nx
+
 from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.custom import Lower
@@ -22,7 +24,6 @@ from patcomp.ir.xdsl import (
     Region,
     StringAttr,
     UnitAttr,
-    ops_inside,
     set_name,
 )
 
@@ -88,24 +89,26 @@ class IRModule:
                 set_name(copied, value.name_hint)
         return IRModule(copy, self.blobs, kernels=dict(self.kernels))
 
-    def calls(self) -> dict[str, set[str]]:
+    def calls(self) -> nx.DiGraph:
         """Which graph calls which, by symbol."""
-        return {
-            graph_name(graph): {callee(op) for op in ops_inside(graph) if op.name == "coreai.invoke"}
-            for graph in self.graphs
-        }
+        calls = nx.DiGraph()
+        for graph in self.graphs:
+            calls.add_node(graph_name(graph))
+            invokes = (op for op in graph.walk() if op.name == "coreai.invoke")
+            calls.add_edges_from((graph_name(graph), callee(op)) for op in invokes)
+        return calls
 
     def invokes(self) -> dict[str, list[Operation]]:
         """The `coreai.invoke` ops of each graph that is called, by symbol."""
         found: dict[str, list[Operation]] = {}
-        for op in ops_inside(self.op):
+        for op in self.op.walk():
             if op.name == "coreai.invoke":
                 found.setdefault(callee(op), []).append(op)
         return found
 
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""
-        return sum(len(ops_inside(graph)) for graph in self.graphs)
+        return sum(1 for graph in self.graphs for _ in graph.walk()) - sum(1 for _ in self.graphs)
 
 
 def graph_name(graph: Operation) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable
 from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
-from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.composite import Composite
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, ops_inside, set_name
+from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, dead_code, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
@@ -41,7 +40,7 @@ def recover(
         sizes_as_data(graph, module)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed))
         _inline_others(graph, module, wanted)
-        remove_dead_ops(graph)
+        dead_code(graph.regions[0])
     return statistics
 
 
@@ -94,7 +93,7 @@ def _known_composites(rules: RuleSet) -> tuple[str, ...]:
 
 
 def _inline_others(graph: Operation, module: IRModule, wanted: Collection[str] | None) -> None:
-    for op in reversed(ops_inside(graph)):
+    for op in list(graph.walk(reverse=True)):
         if isinstance(op, RegionOp) and op.recover is None and not _stays(op, wanted):
             _inline(op, module)
 

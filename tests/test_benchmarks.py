@@ -1,0 +1,93 @@
+"""The benchmark suite measures, writes its results, and makes the same report from them again."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import suite
+from benchmarks.measurement import Job
+from benchmarks.report import PEER, Report
+
+pytestmark = pytest.mark.xdist_group("benchmarks")  # which measures once
+
+NAMES = {"model", "task", "compiler", "form", "round", "load"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a run on one tiny model."""
+    output = tmp_path_factory.mktemp("benchmarks")
+    tasks = ("convert", "whole") if find_spec("coreai") else ("convert",)
+    suite.main(["--quick", "--only", "mlp-1", "--tasks", *tasks, "--output", str(output)])
+    return output
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_a_run_measures_every_form(folder: Path) -> None:
+    measured = results_of(folder)["measurements"]
+    assert not any("error" in each for each in measured), measured
+    converted = [each for each in measured if each["task"] == "convert"]
+    assert {each["form"] for each in converted} == {"decomposed", "exported"}
+    for each in converted:
+        assert each.keys() >= NAMES
+        assert each["nodes"] > 8
+        assert each["ops"] > 8
+        assert each["weights_bytes"] > 2**19
+        assert {"import", "recover", "lower"} <= each["stages"].keys()
+    for each in measured:
+        if each["task"] == "whole":
+            assert {"export", "staging", "to_coreai", "asset"} == each["seconds"].keys()
+            assert each["asset_bytes"] > 2**19, "the asset has the weights"
+
+
+def test_the_report_is_made_again_from_results(folder: Path, tmp_path: Path) -> None:
+    suite.main(["--from", str(folder / "results.json"), "--output", str(tmp_path)])
+    page = (tmp_path / "report.md").read_text()
+    assert page == (folder / "report.md").read_text()
+    assert page.count("| mlp-1 | patcomp | ") == 2
+    assert "load average" in page
+
+
+def test_ratios_compare_measurements_of_the_same_round(folder: Path, tmp_path: Path) -> None:
+    """The results of a peer that takes two and four times as long as patcomp."""
+    results = results_of(folder)
+    ours = [each for each in results["measurements"] if each["task"] == "convert" and each["form"] == "decomposed"]
+    measured = []
+    for number, factor in enumerate((2, 4)):
+        measured += [each | {"round": number} for each in ours]
+        times = ours[0]["first"]
+        theirs = {"compiler": PEER, "round": number, "first": {name: times[name] * factor for name in times}}
+        measured += [each | theirs for each in ours]
+    failed = {name: ours[0][name] for name in NAMES} | {"compiler": PEER, "round": 2, "error": "exit status -6: abort"}
+    saved = tmp_path / "other.json"
+    saved.write_text(json.dumps(results | {"measurements": [*measured, failed, ours[0] | {"round": 2}]}))
+    suite.main(["--from", str(saved), "--output", str(tmp_path)])
+
+    report = Report(results_of(tmp_path))
+    assert report.ratios()["mlp-1"]["conversion"] == pytest.approx([0.5, 0.25])
+    page = (tmp_path / "report.md").read_text()
+    assert "0.38 (0.25-0.50)" in page
+    assert "| geometric mean |  |  |  | 0.38 |" in page
+    assert "exit status -6: abort" in page, "failures are listed"
+    plot = ET.fromstring((tmp_path / "ratios.svg").read_text())
+    assert [each.text for each in plot.iter("{http://www.w3.org/2000/svg}text")].count("mlp-1") == 1
+
+
+def test_a_failed_measurement_says_why(tmp_path: Path) -> None:
+    """Native code of the other compiler may abort its process, for instance."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho loading >&2\necho 'Assertion failed' >&2\nexit 3\n")
+    python.chmod(0o755)
+    job = Job("convert", "mlp-1", PEER, "decomposed", str(tmp_path))
+    found = suite.Suite(str(python), str(tmp_path)).run(job)
+    assert found["error"] == "exit status 3: Assertion failed"
+    assert found.items() >= {"model": "mlp-1", "compiler": PEER}.items()
