@@ -21,6 +21,7 @@ from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr, composite_declaration, composite_value
 from patcomp.ir.graphs import call_region
 from patcomp.ir.region import RegionOp
+from patcomp.ir.shared_bodies import Key, SharedBodies, frozen
 from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import ArrayAttr, Attribute, DictionaryAttr, Operation, StringAttr, UnitAttr
 
@@ -57,6 +58,33 @@ class Composite:
         if missing or len(operands) > len(self.inputs):
             raise TypeError(f"composite {self.name} takes {self.inputs} and {self.attributes}; missing {missing}")
         types = [item.attribute if isinstance(item, ValueType) else item for item in result_types or ()]
+        bodies = SharedBodies.active()
+        key = self._key(operands, given) if bodies is not None else None
+        if bodies is None or key is None:
+            values = self._call(present, len(operands), types, given)
+        elif (called := bodies.call(key, [value for _, value in present], types)) is not None:
+            values = called
+        else:
+            values = self._call(present, len(operands), types, given)
+            region = values[0].ssa.owner
+            assert isinstance(region, RegionOp)
+            bodies.share(key, region, [value and value.ssa.type for value in operands])
+        return values[0] if len(self.outputs) == 1 else values
+
+    def _key(self, operands: Sequence[Value | None], given: Mapping[str, Any]) -> Key | None:
+        """What the body of a call depends on; None if a keyword has more than a key can tell.
+
+        Types are named by their identity.
+        """
+        try:
+            return self, tuple(value and id(value.ssa.type) for value in operands), frozen(given)
+        except TypeError:
+            return None
+
+    def _call(
+        self, present: Sequence[tuple[str, Value]], count: int, types: Sequence[Attribute], given: Mapping[str, Any]
+    ) -> list[Value]:
+        """A region with a body of its own, for a call with `count` operands."""
         declaration = composite_declaration(
             self.name,
             input_names=[name for name, _ in present],
@@ -66,11 +94,10 @@ class Composite:
         )
 
         def body(arguments: dict[str, Value]) -> Any:
-            return self.body(coreai, *(arguments.get(name) for name in self.inputs[: len(operands)]), **given)
+            return self.body(coreai, *(arguments.get(name) for name in self.inputs[:count]), **given)
 
         options = _options({name: value for name, value in given.items() if name not in self.attributes})
-        values = call_region(self.name, dict(present), body, declaration, types, options)
-        return values[0] if len(self.outputs) == 1 else values
+        return call_region(self.name, dict(present), body, declaration, types, options)
 
     @cached_property
     def options(self) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from typing import Any
 
 from patcomp.ir.attributes import CompositeDeclarationAttr, composite_declaration
 from patcomp.ir.builder import Builder
-from patcomp.ir.dialect import create_op
-from patcomp.ir.region import create_region
+from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.module import create_graph
+from patcomp.ir.region import RegionOp, create_region
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, set_name
 
@@ -64,6 +65,29 @@ def call_region(
     if options is not None:
         region.properties["options"] = options
     return [Value(result) for result in builder.insert(region).results]
+
+
+def region_graph(region: RegionOp, *, private: bool = True, no_inline: bool = True) -> CoreaiOp:
+    """The body of a region as an unplaced graph without a name; the region loses it."""
+    block = region.body.detach_block(0)
+    terminator = block.last_op
+    assert terminator is not None
+    output = create_op("coreai.output", list(terminator.operands), ())
+    output.location = terminator.location
+    block.insert_op_after(output, terminator)
+    block.erase_op(terminator)
+    names = region.result_names.data if not private and region.result_names else ()
+    graph = create_graph(
+        "",
+        block,
+        argument_names=[name.data for name in region.argument_names.data],
+        result_names=[name.data for name in names],
+        private=private,
+        no_inline=no_inline,
+        declaration=region.declaration,
+    )
+    graph.location = region.location
+    return graph
 
 
 def graph(

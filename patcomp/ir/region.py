@@ -9,6 +9,10 @@
 Composites that the recover stage found and modules that the user externalizes are such regions; the
 outline stage turns each into a `coreai.graph` and a `coreai.invoke`. A module's call is imported as the ops
 between a `patcomp.region_begin` and a `patcomp.region_end`; the import then makes a region of these ops.
+
+Calls of a composite that have the same body share it. It is then a private graph, which each of them names:
+
+    %y = patcomp.region @rms_norm(%x, %w) {declaration = #coreai.composite_declaration<...>, graph = @rms_norm} : ...
 """
 
 from __future__ import annotations
@@ -25,17 +29,19 @@ from patcomp.ir.xdsl import (
     IntegerAttr,
     IRDLOperation,
     IsolatedFromAbove,
+    Operation,
     Parser,
     Printer,
     Pure,
     Region,
     SSAValue,
     StringAttr,
+    SymbolRefAttr,
     UnitAttr,
     irdl_op_definition,
     opt_prop_def,
+    opt_region_def,
     prop_def,
-    region_def,
     traits_def,
     var_operand_def,
     var_result_def,
@@ -60,8 +66,16 @@ class RegionOp(IRDLOperation):
     recover = opt_prop_def(IntegerAttr, prop_name="recover")
     """For a module that the user externalized: whether composites are recovered inside. Absent on composites of
     the recover stage."""
-    body = region_def("single_block")
+    graph = opt_prop_def(SymbolRefAttr, prop_name="graph")
+    """The private graph with the body, if calls of a composite share it; the region then has none of its own."""
+    own_body = opt_region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), Pure())
+
+    @property
+    def body(self) -> Region:
+        """The region's own body; only a region without `graph` has one."""
+        (body,) = self.regions
+        return body
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -74,8 +88,9 @@ class RegionOp(IRDLOperation):
         printer.print_function_type(
             [operand.type for operand in self.operands], [result.type for result in self.results]
         )
-        printer.print_string(" ")
-        printer.print_region(self.body)
+        if self.regions:
+            printer.print_string(" ")
+            printer.print_region(self.body)
 
     @classmethod
     def parse(cls, parser: Parser) -> RegionOp:
@@ -84,13 +99,25 @@ class RegionOp(IRDLOperation):
         properties: dict[str, Attribute] = {"symbol": symbol, **parser.parse_optional_attr_dict()}
         parser.parse_punctuation(":")
         signature = parser.parse_function_type()
-        body = parser.parse_region()
+        body = parser.parse_optional_region()
         return cls.create(
             operands=parser.resolve_operands(arguments, signature.inputs.data, parser.pos),
             result_types=signature.outputs.data,
             properties=properties,
-            regions=[body],
+            regions=[body] if body is not None else [],
         )
+
+
+def inner_first(graph: Operation) -> list[RegionOp]:
+    """The regions of a graph in order, those inside other ops before those around them."""
+    return sorted((op for op in graph.walk() if isinstance(op, RegionOp)), key=_depth, reverse=True)
+
+
+def _depth(op: Operation) -> int:
+    depth, parent = 0, op.parent_op()
+    while parent is not None:
+        depth, parent = depth + 1, parent.parent_op()
+    return depth
 
 
 def strings(names: Sequence[str]) -> ArrayAttr:

@@ -258,7 +258,7 @@ class Ranges:
 
     def _sees(self, op: Operation, index: int, value: SSAValue, saturated: bool) -> bool:
         """Whether one use of a value can change an output or a decision if bits of the value are lost."""
-        if isinstance(op, RegionOp):
+        if isinstance(op, RegionOp) and op.regions:
             return self._is_seen(op.regions[0].block.args[index], saturated)
         if op.name == "coreai.yield":
             parent = op.parent_op()

@@ -44,7 +44,7 @@ def bound_by_use(value: SSAValue) -> Range:
             op = use.operation
             if op.parent is not block:  # a branch that may not be taken
                 continue
-            if isinstance(op, RegionOp):
+            if isinstance(op, RegionOp) and op.regions:
                 pending.append((op.regions[0].block.args[use.index], offset, op.regions[0].block))
             elif op.name in VIEWS or (op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"):
                 pending.append((op.results[0], offset, block))

@@ -11,8 +11,9 @@ import hashlib
 from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.constants import is_constant
 from patcomp.ir.dialect import create_op
-from patcomp.ir.module import IRModule, create_graph, graph_name
-from patcomp.ir.region import RegionOp
+from patcomp.ir.graphs import region_graph
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.region import RegionOp, inner_first
 from patcomp.ir.text import to_text
 from patcomp.ir.types import is_static
 from patcomp.ir.value import replace_op
@@ -28,8 +29,7 @@ def outline(module: IRModule) -> Statistics:
     statistics = Statistics()
     symbols = Symbols(module)
     for graph in list(module.graphs):
-        regions = [op for op in graph.walk() if isinstance(op, RegionOp)]
-        for region in sorted(regions, key=_depth, reverse=True):
+        for region in inner_first(graph):
             _outline(graph, region, symbols)
             statistics.record(f"outline {region.symbol.data}", True, 0.0)
     return statistics
@@ -41,9 +41,11 @@ class Symbols:
     def __init__(self, module: IRModule):
         self._module = module
         self._known: dict[tuple[str, str], str] = {}
+        self._of_shared: dict[str, str] = {}
 
     def place(self, graph: Operation, stem: str, caller: Operation, *, public: bool) -> str:
-        """Place an unnamed graph before its caller, unless an equal one exists; return the symbol."""
+        """Place a graph before its caller under a new symbol, unless an equal one exists; return the symbol."""
+        graph.properties["sym_name"] = StringAttr("")
         content = to_text(graph, generic=True, names=False)
         # the runtime can call a public graph by its name, so only calls of the same module share one
         key = (content, stem if public else "")
@@ -58,18 +60,21 @@ class Symbols:
             self._module.op.body.block.insert_op_before(graph, caller)
         return symbol
 
-
-def _depth(op: Operation) -> int:
-    depth, parent = 0, op.parent_op()
-    while parent is not None:
-        depth, parent = depth + 1, parent.parent_op()
-    return depth
+    def place_shared(self, name: str, stem: str, caller: Operation) -> str:
+        """Place the graph of a shared body for its first call; return the symbol."""
+        if name not in self._of_shared:
+            graph = self._module.graph(name)
+            graph.detach()
+            _order_constants(graph.regions[0].block)
+            self._of_shared[name] = self.place(graph, stem, caller, public=False)
+        return self._of_shared[name]
 
 
 def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
-    public = region.public is not None
-    graph = _graph_of(region)
-    symbol = symbols.place(graph, region.symbol.data, caller, public=public)
+    if region.graph is not None:
+        symbol = symbols.place_shared(region.graph.string_value(), region.symbol.data, caller)
+    else:
+        symbol = symbols.place(_graph_of(region), region.symbol.data, caller, public=region.public is not None)
     invoke = create_op(
         "coreai.invoke",
         list(region.operands),
@@ -102,28 +107,10 @@ def _has_branch(block: Block) -> bool:
 
 def _graph_of(region: RegionOp) -> Operation:
     """The region's body as an unplaced graph without a name."""
-    block = region.body.detach_block(0)
-    terminator = block.last_op
-    assert terminator is not None
-    output = create_op("coreai.output", list(terminator.operands), ())
-    output.location = terminator.location
-    block.insert_op_after(output, terminator)
-    block.erase_op(terminator)
-    _order_constants(block)
+    block, public = region.body.block, region.public is not None
+    assert block.last_op is not None
     # the loader cannot infer dynamic sizes that a branch returns in a graph that must not be inlined
-    inlined = (
-        region.public is not None and _has_branch(block) and not all(is_static(value.type) for value in output.operands)
-    )
-    public = region.public is not None and not inlined
-    names = region.result_names.data if public and region.result_names else ()
-    graph = create_graph(
-        "",
-        block,
-        argument_names=[name.data for name in region.argument_names.data],
-        result_names=[name.data for name in names],
-        private=not public,
-        no_inline=not inlined,
-        declaration=region.declaration,
-    )
-    graph.location = region.location
+    inlined = public and _has_branch(block) and not all(is_static(value.type) for value in block.last_op.operands)
+    graph = region_graph(region, private=not public or inlined, no_inline=not inlined)
+    _order_constants(graph.regions[0].block)
     return graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr
@@ -10,6 +10,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.composite import Composite
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
+from patcomp.ir.shared_bodies import SharedBodies
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, dead_code, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
@@ -36,10 +37,20 @@ def recover(
         assumed: the names of the assumptions that hold.
     """
     statistics = Statistics()
+    bodies = SharedBodies(check=strict)
+
+    def apply_rules(graph: Operation) -> None:
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed))
+
     for graph in module.graphs:
         sizes_as_data(graph, module)
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed))
-        _inline_others(graph, module, wanted)
+        with bodies.used():
+            apply_rules(graph)
+        _inline_regions(graph, module, bodies, lambda region: not _stays(region, wanted))
+        dead_code(graph.regions[0])
+    for graph in bodies.place(module):
+        apply_rules(graph)
+        _inline_regions(graph, module, bodies, lambda region: True)
         dead_code(graph.regions[0])
     return statistics
 
@@ -92,10 +103,13 @@ def _known_composites(rules: RuleSet) -> tuple[str, ...]:
     return tuple(sorted({item.name for item in (*composites, *targets) if isinstance(item, Composite)}))
 
 
-def _inline_others(graph: Operation, module: IRModule, wanted: Collection[str] | None) -> None:
+def _inline_regions(
+    graph: Operation, module: IRModule, bodies: SharedBodies, condition: Callable[[RegionOp], bool]
+) -> None:
+    """Inline the calls of composites in a graph for which a condition holds."""
     for op in list(graph.walk(reverse=True)):
-        if isinstance(op, RegionOp) and op.recover is None and not _stays(op, wanted):
-            _inline(op, module)
+        if isinstance(op, RegionOp) and op.recover is None and condition(op):
+            _inline(op, module, bodies)
 
 
 def _stays(region: RegionOp, wanted: Collection[str] | None) -> bool:
@@ -120,9 +134,10 @@ def _composite_name(region: RegionOp) -> str | None:
     return declaration.composite_name.data if isinstance(declaration, CompositeDeclarationAttr) else None
 
 
-def _inline(region: RegionOp, module: IRModule) -> None:
+def _inline(region: RegionOp, module: IRModule, bodies: SharedBodies) -> None:
     """Inline a region."""
-    body, parent, terminator = region.body.block, region.parent, region.body.block.last_op
+    body, parent = region.body.block if region.graph is None else bodies.copy(region), region.parent
+    terminator = body.last_op
     assert parent is not None
     assert terminator is not None
     Rewriter.inline_block(body, InsertPoint.before(region), region.operands)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.module import callee
+from patcomp.ir.region import RegionOp
 
 
 @implements("coreai.constant")
@@ -35,8 +37,12 @@ def while_(op: EvaluatedOp, *inits: Any) -> list[Any]:
 
 @implements("coreai.invoke")
 def invoke(op: EvaluatedOp, *operands: Any) -> list[Any]:
+    return _call(op, callee(op.operation), operands)
+
+
+def _call(op: EvaluatedOp, name: str, operands: Sequence[Any]) -> list[Any]:
     try:
-        graph = op.machine.module.graph(callee(op.operation))
+        graph = op.machine.module.graph(name)
     except KeyError as error:
         raise op.error(str(error.args[0])) from None
     return op.machine.run_graph(graph, operands)
@@ -44,6 +50,8 @@ def invoke(op: EvaluatedOp, *operands: Any) -> list[Any]:
 
 @implements("coreai.isolated_group", "patcomp.region")
 def isolated(op: EvaluatedOp, *operands: Any) -> list[Any]:
+    if isinstance(op.operation, RegionOp) and op.operation.graph is not None:
+        return _call(op, op.operation.graph.string_value(), operands)
     return op.machine.run_block(op.operation.regions[0].block, operands, {})
 
 

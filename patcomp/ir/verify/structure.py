@@ -160,6 +160,8 @@ class _StructureChecker:
             except VerifyException as error:
                 # xDSL appends the whole module to the message; its first line is the reason
                 verification.add(op, str(error).strip().splitlines()[0])
+            if isinstance(op, RegionOp):
+                self._region(op)
             if verification.runtime and op.name.startswith("builtin."):
                 verification.add(op, "an asset has no form for this op, so it cannot be saved")
 
@@ -168,7 +170,17 @@ class _StructureChecker:
         if not isinstance(callee, SymbolConstantAttr):
             self.verification.add(op, f"its callee must be a symbol, but is {callee}")
             return
-        name = callee.symbol.string_value()
+        self._call(op, callee.symbol.string_value())
+
+    def _region(self, region: RegionOp) -> None:
+        """Check that a region has a body, its own or that of a graph."""
+        if (region.graph is None) != bool(region.regions):
+            what = "lacks its body" if region.graph is None else f"has a body besides that of {region.graph}"
+            self.verification.add(region, what)
+        elif region.graph is not None:
+            self._call(region, region.graph.string_value())
+
+    def _call(self, op: Operation, name: str) -> None:
         graph = self.verification.graphs.get(name)
         if graph is None:
             self.verification.add(op, f"there is no graph @{name}")

@@ -20,7 +20,7 @@ from patcomp.ir.xdsl import Operation, set_name
 def sizes_as_data(graph: Operation, module: IRModule) -> None:
     """Replace the numbers that regions compute from sizes and use as data by elements of ranges."""
     for region in list(graph.walk()):
-        if not isinstance(region, RegionOp):
+        if not isinstance(region, RegionOp) or region.graph is not None:
             continue
         numbers: set[Value] = set()
         for op in list(region.body.block.ops):
