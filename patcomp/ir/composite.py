@@ -6,7 +6,8 @@
         return c.reshape(...)
 
 Calling the composite with values, `pixel_shuffle(x, upscale_factor=2)`, adds a `patcomp.region` that
-holds the declaration and the body; the outline stage makes a graph of it.
+holds the declaration and the body; the outline stage makes a graph of it. The body may depend on the types of the
+inputs and on the keywords only, because the recover stage builds it once for equal calls (`shared_bodies`).
 """
 
 from __future__ import annotations
