@@ -69,16 +69,13 @@ class Composite:
             values = self._call(present, len(operands), types, given)
             region = values[0].ssa.owner
             assert isinstance(region, RegionOp)
-            bodies.share(key, region, [value and value.ssa.type for value in operands])
+            bodies.share(key, region)
         return values[0] if len(self.outputs) == 1 else values
 
     def _key(self, operands: Sequence[Value | None], given: Mapping[str, Any]) -> Key | None:
-        """What the body of a call depends on; None if a keyword has more than a key can tell.
-
-        Types are named by their identity.
-        """
+        """What the body of a call depends on; None if a keyword has more than a key can tell."""
         try:
-            return self, tuple(value and id(value.ssa.type) for value in operands), frozen(given)
+            return self, tuple(value and value.ssa.type for value in operands), frozen(given)
         except TypeError:
             return None
 

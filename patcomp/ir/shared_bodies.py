@@ -50,8 +50,6 @@ class _Shared:
     graph: CoreaiOp
     properties: Mapping[str, Attribute]
     results: Sequence[Attribute]
-    kept: object
-    """What the key names by identity; it lives as long as the key."""
 
 
 class SharedBodies:
@@ -94,7 +92,7 @@ class SharedBodies:
         )
         return [Value(result) for result in Builder.current().insert(region).results]
 
-    def share(self, key: Key, region: RegionOp, kept: object) -> None:
+    def share(self, key: Key, region: RegionOp) -> None:
         """Move the body of a region into a graph for all calls with the same key, unless the body may depend on its
         call.
 
@@ -110,7 +108,7 @@ class SharedBodies:
             symbol = f"#{len(self._shared)}"  # `place` gives it a name
             results = [result.type for result in region.results]
             region.properties["graph"] = SymbolRefAttr(symbol)
-            self._shared[key] = _Shared(graph, region.properties.copy(), results, kept)
+            self._shared[key] = _Shared(graph, region.properties.copy(), results)
             self._graphs[symbol] = graph
         elif graph.is_structurally_equivalent(shared.graph):
             region.properties["graph"] = shared.properties["graph"]
