@@ -1,4 +1,4 @@
-"""Sizes in lowerings: numbers where they are known, 0-d values where only the run tells them.
+"""Sizes in lowerings: numbers where they are known, 0-d values where they are only known at run time.
 
 The authoring functions take lists of both: `c.reshape(x, [*sizes_of(c, x)[:2], 4, -1])`.
 """

@@ -193,7 +193,7 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
         element = _partner_element(row, slot, arguments)
     if element is not None and isinstance(given, list | tuple) and None in given:
         raise DynamicSizeError(
-            f"{given} has a size that only the run tells, None; take it from coreai.get_shape, or write -1"
+            f"{given} has a size that is only known at run time (None); read it with coreai.get_shape, or write -1"
         )
     array, element = to_numpy(given, element)
     if slot.ranks == (0,) and array.ndim == 1 and array.size == 1:

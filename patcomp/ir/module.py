@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import networkx as nx
-
 from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.custom import Lower
@@ -24,6 +22,7 @@ from patcomp.ir.xdsl import (
     Region,
     StringAttr,
     UnitAttr,
+    ops_inside,
     set_name,
 )
 
@@ -89,26 +88,24 @@ class IRModule:
                 set_name(copied, value.name_hint)
         return IRModule(copy, self.blobs, kernels=dict(self.kernels))
 
-    def calls(self) -> nx.DiGraph:
+    def calls(self) -> dict[str, set[str]]:
         """Which graph calls which, by symbol."""
-        calls = nx.DiGraph()
-        for graph in self.graphs:
-            calls.add_node(graph_name(graph))
-            invokes = (op for op in graph.walk() if op.name == "coreai.invoke")
-            calls.add_edges_from((graph_name(graph), callee(op)) for op in invokes)
-        return calls
+        return {
+            graph_name(graph): {callee(op) for op in ops_inside(graph) if op.name == "coreai.invoke"}
+            for graph in self.graphs
+        }
 
     def invokes(self) -> dict[str, list[Operation]]:
         """The `coreai.invoke` ops of each graph that is called, by symbol."""
         found: dict[str, list[Operation]] = {}
-        for op in self.op.walk():
+        for op in ops_inside(self.op):
             if op.name == "coreai.invoke":
                 found.setdefault(callee(op), []).append(op)
         return found
 
     def op_count(self) -> int:
         """How many ops there are inside graphs, at any depth, constants and terminators included."""
-        return sum(1 for graph in self.graphs for _ in graph.walk()) - sum(1 for _ in self.graphs)
+        return sum(len(ops_inside(graph)) for graph in self.graphs)
 
 
 def graph_name(graph: Operation) -> str:

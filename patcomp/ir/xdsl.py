@@ -87,8 +87,6 @@ from xdsl.traits import (
     Pure,
     SymbolOpInterface,
 )
-from xdsl.transforms.common_subexpression_elimination import cse as common_subexpressions
-from xdsl.transforms.dead_code_elimination import region_dce as dead_code
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 
@@ -98,6 +96,27 @@ def set_name(value: SSAValue, name: str | None) -> None:
     if name is not None and not SSAValue.is_valid_name(name):
         name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
     value._name = name
+
+
+def ops_inside(scope: Operation | Region | Block) -> list[Operation]:
+    """The ops inside a scope in order, those of regions after the op that has the regions. If the scope is an op, it is
+    not included. `walk` has the same ops, but passes each through several generators."""
+    found: list[Operation] = []
+    _collect_ops(scope, found)
+    return found
+
+
+def _collect_ops(scope: Operation | Region | Block, found: list[Operation]) -> None:
+    if not isinstance(scope, Block):
+        for inner in scope.regions if isinstance(scope, Operation) else scope.blocks:
+            _collect_ops(inner, found)
+        return
+    op = scope._first_op
+    while op is not None:
+        found.append(op)
+        if op.regions:
+            _collect_ops(op, found)
+        op = op._next_op
 
 
 def next_token(parser: AttrParser) -> str:

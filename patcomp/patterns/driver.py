@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
-
-import networkx as nx
 
 from patcomp.errors import StageError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import BlobStore, is_constant
 from patcomp.ir.locations import describe
-from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue, set_name
+from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue, ops_inside, set_name
 from patcomp.patterns.apply import BrokenRuleError, Refusal, Replacement, apply
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.index import Index
@@ -77,22 +75,13 @@ def run(
     driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed)
     limit = max_rewrites
     while True:
-        ops = list(ops_inside(scope))
+        ops = ops_inside(scope)
         if limit is None:
             limit = 1000 + 20 * len(ops)
         if not driver.sweep(ops, limit):
             return driver.statistics
         if driver.statistics.sweeps >= max_sweeps:
             raise driver.endless(f"after {max_sweeps} sweeps over the module the rules still rewrite it")
-
-
-def ops_inside(scope: Scope) -> Iterator[Operation]:
-    """The ops inside a scope in order, those of regions after the op that has the regions. If the scope is an op, it is
-    not included."""
-    ops = iter(scope.walk())
-    if isinstance(scope, Operation):
-        next(ops)
-    return ops
 
 
 class _Driver:
@@ -238,6 +227,8 @@ class _Driver:
 
 def _cycles(feeds: Iterable[tuple[str, str]]) -> list[list[str]]:
     """The shortest circles of rules that feed each other, at most three; each begins with the first name."""
+    import networkx as nx  # not needed unless rules are endless, and slow to import
+
     found = [list(cycle) for cycle in nx.simple_cycles(nx.DiGraph(feeds), length_bound=6)]
     turned = [cycle[cycle.index(min(cycle)) :] + cycle[: cycle.index(min(cycle))] for cycle in found]
     return sorted(turned, key=lambda cycle: (len(cycle), cycle))[:3]

@@ -68,19 +68,27 @@ class Pattern:
         """The names of the ops that a match can start from."""
         return tuple(dict.fromkeys(node.spec.op_name for node in op_nodes(self.root)))
 
-    def check_expression(self, expression: Expression, place: str) -> None:
+    def check_expression(self, expression: Expression, place: str | None = None) -> None:
         """Check that an expression reads only values and attributes of the pattern.
+
+        Args:
+            place: where the expression is, for the message; a condition is quoted.
 
         Raises:
             RuleError: the expression reads something else.
         """
+
+        def error(reads: str) -> RuleError:
+            # the text of a condition is made here only, because it costs more than all checks
+            return RuleError(f"{place or f'condition `{expression.text}`'} reads {reads}")
+
         for node in expression.captured():
             if not self.binds(node):
-                raise RuleError(f"{place} reads {node}, which the source does not match")
+                raise error(f"{node}, which the source does not match")
         tags = {node.tag for node in self.nodes if isinstance(node, AnyOf)}
         for leaf in expression.leaves():
             if isinstance(leaf, Tag) and leaf.name not in tags:
-                raise RuleError(f"{place} reads {leaf.text}, which no any_of sets")
+                raise error(f"{leaf.text}, which no any_of sets")
 
     def binds(self, node: Any) -> bool:
         """Whether a node is part of the pattern."""
@@ -107,7 +115,7 @@ class Pattern:
         if len(tags) > len(set(tags)):
             raise RuleError("two any_of have the same tag=")
         for condition in self.conditions:
-            self.check_expression(condition, f"condition `{condition.text}`")
+            self.check_expression(condition)
 
 
 def children(node: Any) -> Iterator[Any]:

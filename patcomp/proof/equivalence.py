@@ -16,13 +16,14 @@ from typing import Any
 from patcomp.errors import EvaluationError, RuleError, StageError, UnsupportedError, VerifyError
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.module import IRModule, create_graph, function_type
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import SSAValue, dead_code, set_name
+from patcomp.ir.xdsl import SSAValue, set_name
 from patcomp.patterns import Rule, RuleSet, run
 from patcomp.patterns.language import AnyOf, ResultNode
 from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw, other_ranks
@@ -190,7 +191,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
         raise InvalidRewriteError(drawing, failure_text(error), source_ir) from error
     if drawing.rule.name not in fired:
         return None
-    dead_code(rewritten.graph("main").regions[0])
+    remove_dead_ops(rewritten.graph("main"))
     text, others = rewritten.text(), without_rule(catalog, drawing.rule)
     try:
         run_pipeline(rewritten, others)

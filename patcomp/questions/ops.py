@@ -8,10 +8,10 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import describe, origins, rules
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import Operation, ops_inside
 from patcomp.patterns import Rule
 from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
-from patcomp.patterns.driver import Scope, ops_inside
+from patcomp.patterns.driver import Scope
 from patcomp.patterns.match import Failure
 
 

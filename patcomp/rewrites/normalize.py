@@ -6,13 +6,14 @@ import numpy as np
 
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import to_numpy
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, is_empty, static_shape
 from patcomp.ir.value import replace_op
-from patcomp.ir.xdsl import Operation, dead_code
+from patcomp.ir.xdsl import Operation, ops_inside
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 
@@ -21,14 +22,14 @@ def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Stati
     """Apply the normalize rules to every graph until nothing changes, and drop dead ops."""
     statistics = Statistics()
     for graph in module.graphs:
-        for op in list(graph.walk()):
+        for op in ops_inside(graph):
             if not isinstance(op, aten.AtenOp | CustomOp) or not op.results or op.name == "aten.complex":
                 continue  # the runtime has no complex constants; the parts of an empty value become constants
             if all(is_empty(result.type) for result in op.results):
                 _make_empty(op, module)
                 statistics.record("empty result", True, 0.0)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=aten, strict=strict))
-        dead_code(graph.regions[0])
+        remove_dead_ops(graph)
     return statistics
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import is_removable, merge_equal_ops, remove_dead_ops
 from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, constant_values, is_constant
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
@@ -18,11 +19,9 @@ from patcomp.ir.xdsl import (
     DenseIntOrFPElementsAttr,
     InsertPoint,
     Operation,
-    Pure,
     Rewriter,
     SSAValue,
-    common_subexpressions,
-    dead_code,
+    ops_inside,
 )
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
@@ -41,30 +40,25 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
     """Optimize every graph of the module."""
     statistics = Statistics()
     for graph in module.graphs:
-        _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
+        _removing("dead ops", graph, statistics, remove_dead_ops)
         _fold(graph, module, statistics)
         while _take_known_branches(graph, module, statistics):
             _fold(graph, module, statistics)  # ops that use the result of a branch may now have constant operands
         # before the rules, so that equal bounds of slices are the same value
-        _removing("common subexpressions", graph, statistics, common_subexpressions)
+        _removing("common subexpressions", graph, statistics, merge_equal_ops)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
-        _removing("common subexpressions", graph, statistics, common_subexpressions)
-        _removing("dead ops", graph, statistics, lambda graph: dead_code(graph.regions[0]))
+        _removing("common subexpressions", graph, statistics, merge_equal_ops)
+        _removing("dead ops", graph, statistics, remove_dead_ops)
     own_values(module, statistics)
     allow_empty(module, statistics)
     expand_constant_gelu(module, statistics)
     return statistics
 
 
-def _removing(name: str, graph: Operation, statistics: Statistics, work: Callable[[Operation], object]) -> None:
-    """Run a function that removes ops, and count them."""
-    started, before = time.perf_counter(), _op_count(graph)
-    work(graph)
-    _record(statistics, name, before - _op_count(graph), started)
-
-
-def _op_count(graph: Operation) -> int:
-    return sum(1 for _ in graph.walk())
+def _removing(name: str, graph: Operation, statistics: Statistics, work: Callable[[Operation], int]) -> None:
+    """Run a function that removes ops and returns how many, and record them."""
+    started = time.perf_counter()
+    _record(statistics, name, work(graph), started)
 
 
 def _record(statistics: Statistics, name: str, rewrites: int, started: float) -> None:
@@ -77,7 +71,7 @@ def _record(statistics: Statistics, name: str, rewrites: int, started: float) ->
 def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
     """Fold ops on small constants with the reference evaluator; results must be small or splats."""
     started, count = time.perf_counter(), 0
-    for op in list(graph.walk()):
+    for op in ops_inside(graph):
         if foldable(op):
             count += bool(fold(op, module))
     _record(statistics, "constant folding", count, started)
@@ -86,7 +80,7 @@ def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
 def _take_known_branches(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
     """Inline the taken branch of each `coreai.if` with a constant condition; the runtime aborts on some of these."""
     started, count = time.perf_counter(), 0
-    for op in list(graph.walk()):
+    for op in ops_inside(graph):
         condition = constant_values(op.operands[0], module.blobs) if op.name == "coreai.if" else None
         if condition is None or op.parent is None:
             continue
@@ -117,13 +111,7 @@ def _is_small_constant(value: SSAValue) -> bool:
 
 def foldable(op: Operation) -> bool:
     """Whether an op can be folded: its operands are small constants, and its results are small or splats."""
-    if (
-        not isinstance(op, CoreaiOp)
-        or op.name in _NOT_FOLDED
-        or op.regions
-        or not op.operands
-        or not op.has_trait(Pure)
-    ):
+    if not isinstance(op, CoreaiOp) or op.name in _NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
         return False
     if not all(map(_is_small_constant, op.operands)):
         return False

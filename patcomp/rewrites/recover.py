@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterable
 from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.composite import Composite
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.shared_bodies import SharedBodies
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, dead_code, set_name
+from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, ops_inside, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
@@ -47,11 +48,11 @@ def recover(
         with bodies.used():
             apply_rules(graph)
         _inline_regions(graph, module, bodies, lambda region: not _stays(region, wanted))
-        dead_code(graph.regions[0])
+        remove_dead_ops(graph)
     for graph in bodies.place(module):
         apply_rules(graph)
         _inline_regions(graph, module, bodies, lambda region: True)
-        dead_code(graph.regions[0])
+        remove_dead_ops(graph)
     return statistics
 
 
@@ -107,7 +108,7 @@ def _inline_regions(
     graph: Operation, module: IRModule, bodies: SharedBodies, condition: Callable[[RegionOp], bool]
 ) -> None:
     """Inline the calls of composites in a graph for which a condition holds."""
-    for op in list(graph.walk(reverse=True)):
+    for op in reversed(ops_inside(graph)):
         if isinstance(op, RegionOp) and op.recover is None and condition(op):
             _inline(op, module, bodies)
 

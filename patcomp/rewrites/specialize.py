@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import networkx as nx
 import numpy as np
 
 from patcomp.errors import VerifyError
@@ -66,8 +65,11 @@ def specialize(
 
 
 def _drop_uncalled(module: IRModule) -> None:
-    calls, entries = module.calls(), {graph_name(graph) for graph in module.entry_graphs}
-    called = entries.union(*(nx.descendants(calls, entry) for entry in entries))
+    calls, called = module.calls(), {graph_name(graph) for graph in module.entry_graphs}
+    new = called
+    while new:
+        new = set().union(*(calls[name] for name in new)) - called
+        called |= new
     for graph in list(module.graphs):
         if graph_name(graph) not in called:
             Rewriter.erase_op(graph)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.modules.linear_cross_entropy  # registers the ops
 from torch import Tensor
 from torch.nn.functional import linear
 

@@ -78,7 +78,7 @@ def arange(op: OpView, c: Coreai) -> Value:
 
 
 def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
-    """A range of fractions whose length follows from integers that only the run tells, in 64 bits like PyTorch's."""
+    """A range of fractions, computed in 64 bits like PyTorch's. Its length follows from integers known at run time."""
     sizes = [number for number in numbers if isinstance(number, Value)]
     op.expect(
         all(is_integer(size.element_type) for size in sizes),

@@ -156,7 +156,7 @@ def test_casts(x: Value) -> None:
         (lambda x: coreai.constant([x, 1]), TypeError, "is no number, and no list of numbers"),
         (lambda x: coreai.constant(2**70), OverflowError, "does not fit"),
         (lambda x: coreai.constant(np.float16("inf"), "si32"), OverflowError, "does not fit"),
-        (lambda x: coreai.reshape(x, [None, 3]), TypeError, "reshape, new_shape: .* a size that only the run tells"),
+        (lambda x: coreai.reshape(x, [None, 3]), TypeError, "reshape, new_shape: .* only known at run time"),
         (
             lambda x: coreai.gather_along_axis(x, coreai.cast(x, "si32"), []),
             InferenceError,

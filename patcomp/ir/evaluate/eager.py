@@ -33,6 +33,12 @@ from patcomp.pytorch import (
 _REFUSALS = (RuntimeError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError)
 """What PyTorch raises if it refuses the arguments of an op."""
 
+_REGISTERED_BY = {
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torch_nn": "torch.nn.modules.linear_cross_entropy",
+}
+"""The modules of PyTorch that register the ops of some namespaces. PyTorch imports them when they are first used."""
+
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError)
 """What a shape function raises if the shapes of the results depend on data."""
 
@@ -44,8 +50,8 @@ def overload_of(op: str) -> OpOverload:
         AttributeError: there is none.
     """
     namespace, name, *overload = op.split(".")
-    if namespace == "quantized_decomposed":
-        import_module("torch.ao.quantization.fx._decomposed")  # which registers them
+    if namespace in _REGISTERED_BY:
+        import_module(_REGISTERED_BY[namespace])
     return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
 
 

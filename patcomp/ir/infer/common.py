@@ -69,7 +69,7 @@ class InferredOp:
         return axes
 
     def partial(self, operand: int) -> Shape | None:
-        """The integers of an operand, None for each that only the run tells; None if their number is unknown."""
+        """The integers of an operand, None for each that is only known at run time; None if their number is unknown."""
         return partial_integers(self.operands[operand])
 
     def result(self, shape: Sequence[int | None], element: int | str | None = None) -> list[Attribute]:
@@ -112,7 +112,7 @@ def normalize_axis(axis: int, rank: int) -> int:
 
 
 def partial_integers(value: SSAValue) -> Shape | None:
-    """The integers of an index operand, None for each that only the run tells; None if their number is unknown, too.
+    """The integers of an index operand, None for each known at run time only; None if their number is unknown, too.
 
     A size vector that is made of constants and of dimensions of tensors is followed to where these come from.
     """

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import networkx as nx
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from patcomp.errors import VerifyError
 from patcomp.ir.aten import AtenOp
@@ -66,8 +65,8 @@ class _StructureChecker:
     def __init__(self, verification: Verification):
         self.verification = verification
         self.signatures = SignatureChecker(verification)
-        self.calls = nx.DiGraph()
-        """Which graph calls which, with the first invoke as `op`."""
+        self.calls: dict[str, dict[str, Operation]] = {}
+        """Which graph calls which, with the first invoke."""
 
     def module(self) -> None:
         verification = self.verification
@@ -94,7 +93,7 @@ class _StructureChecker:
         verification = self.verification
         assert isinstance(graph, CoreaiOp)
         verification.graph = graph_name(graph)
-        self.calls.add_node(verification.graph)
+        self.calls.setdefault(verification.graph, {})
         if not self.signatures.check(graph):
             return
         problems = list(_graph_problems(graph))
@@ -185,8 +184,7 @@ class _StructureChecker:
         if graph is None:
             self.verification.add(op, f"there is no graph @{name}")
             return
-        if not self.calls.has_edge(self.verification.graph, name):
-            self.calls.add_edge(self.verification.graph, name, op=op)
+        self.calls[self.verification.graph].setdefault(name, op)
         signature = graph.properties.get("function_type")
         given = FunctionType.from_lists([value.type for value in op.operands], [value.type for value in op.results])
         if signature != given:
@@ -194,14 +192,23 @@ class _StructureChecker:
 
     def _recursion(self) -> None:
         """Report graphs that call themselves, directly or through others."""
-        for together in nx.strongly_connected_components(self.calls):
-            first = next(name for name in self.calls if name in together)
-            if len(together) == 1 and not self.calls.has_edge(first, first):
-                continue
-            cycle = [caller for caller, _ in nx.find_cycle(self.calls.subgraph(together), first)]
-            listed = " -> ".join(f"@{name}" for name in (*cycle, cycle[0]))
-            last_call = self.calls.edges[cycle[-1], cycle[0]]["op"]
-            self.verification.add(last_call, f"graphs call one another in a circle: {listed}")
+        try:
+            TopologicalSorter(self.calls).prepare()
+        except CycleError:
+            for cycle in _cycles(self.calls):
+                listed = " -> ".join(f"@{name}" for name in (*cycle, cycle[0]))
+                self.verification.add(self.calls[cycle[-1]][cycle[0]], f"graphs call one another in a circle: {listed}")
+
+
+def _cycles(calls: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
+    """A circle of calls in each set of graphs that all call one another."""
+    import networkx as nx  # not needed for correct modules, and slow to import
+
+    directed = nx.DiGraph({caller: list(called) for caller, called in calls.items()})
+    for together in nx.strongly_connected_components(directed):
+        first = next(name for name in directed if name in together)
+        if len(together) > 1 or directed.has_edge(first, first):
+            yield [caller for caller, _ in nx.find_cycle(directed.subgraph(together), first)]
 
 
 def _invisible(value: SSAValue, user: Operation) -> str:

@@ -8,13 +8,13 @@ from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.value import Value, replace_op
-from patcomp.ir.xdsl import Block, Pure, SSAValue
+from patcomp.ir.xdsl import Block, Pure, SSAValue, ops_inside
 from patcomp.patterns.statistics import Statistics
 
 
 def expand_constant_gelu(module: IRModule, statistics: Statistics) -> None:
     """Replace each `coreai.gelu` whose operand is computed from constants alone."""
-    found = [op for op in module.op.walk() if op.name == "coreai.gelu"]
+    found = [op for op in ops_inside(module.op) if op.name == "coreai.gelu"]
     known = _Known(module) if found else None
     for op in found:
         if known is None or not known(op.operands[0]):

@@ -20,7 +20,7 @@ from patcomp.ir.extents import MAY_BE_EMPTY
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import is_empty, is_integer, shape_of, static_shape
 from patcomp.ir.value import Value, replace_op
-from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType
+from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType, ops_inside
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.empty_operands import CHANGES, REDUCTIONS, size_of, sizes_of
 
@@ -39,7 +39,7 @@ def ops_that_need_elements(module: IRModule) -> list[str]:
     `allow_empty` does not rewrite these ops, because a program is meant for inputs with elements.
     """
     copy = module.clone()
-    states = (op.results[0] for op in copy.op.walk() if op.name == "coreai.read_handle")
+    states = (op.results[0] for op in ops_inside(copy.op) if op.name == "coreai.read_handle")
     arguments = (argument for graph in copy.entry_graphs for argument in graph.regions[0].block.args)
     given = [value for value in (*arguments, *states) if isinstance(value.type, TensorType)]
     return list(dict.fromkeys(_rewritten(copy, _sized_by(copy, given))))
@@ -47,7 +47,7 @@ def ops_that_need_elements(module: IRModule) -> list[str]:
 
 def _rewritten(module: IRModule, unsure: set[SSAValue]) -> Iterator[str]:
     """Rewrite the ops that the runtime cannot run with these values empty; yield the name of each."""
-    for op in list(module.op.walk()):
+    for op in ops_inside(module.op):
         name = op.name
         change = _CHANGES.get("broadcasting" if name.startswith(_BROADCASTING) else name)
         if _is_empty_constant(op):
@@ -136,7 +136,7 @@ def _unsure(module: IRModule) -> set[SSAValue]:
     """The values that may be empty although no input is, and the numbers computed from their sizes."""
     marked = [graph for graph in module.graphs if graph.attributes.pop(MAY_BE_EMPTY, None) is not None]
     makers = _MAKE_SIZES if marked else {"coreai.non_zero"}
-    made = [op.results[0] for op in module.op.walk() if op.name in makers]
+    made = [op.results[0] for op in ops_inside(module.op) if op.name in makers]
     return _sized_by(module, [value for value in made if None in shape_of(value.type)])
 
 

@@ -18,7 +18,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType
+from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, ops_inside
 from patcomp.patterns.statistics import Statistics
 
 _NESTING = ("coreai.if", "coreai.while")
@@ -26,12 +26,12 @@ _NESTING = ("coreai.if", "coreai.while")
 
 def own_values(module: IRModule, statistics: Statistics) -> None:
     """Insert the copies that the runtime needs in every graph of a module."""
-    for op in list(module.op.walk()):
+    for op in ops_inside(module.op):
         if op.name == "coreai.invoke":
             if any(map(_is_state, op.operands)) and _has_blocks(op, module):
                 _own_captured_states(op, [op], module, statistics)
         elif op.name in _NESTING:
-            _own_captured_states(op, [inner for inner in op.walk() if inner is not op], module, statistics)
+            _own_captured_states(op, ops_inside(op), module, statistics)
             (_own_branch_results if op.name == "coreai.if" else _own_carried_values)(op, module, statistics)
 
 
@@ -84,7 +84,7 @@ def _has_blocks(invoke: Operation, module: IRModule) -> bool:
     """Whether a called graph, or one that it calls, has branches or loops."""
     called = module.graph(callee(invoke))
     return any(
-        op.name in _NESTING or (op.name == "coreai.invoke" and _has_blocks(op, module)) for op in called.walk()
+        op.name in _NESTING or (op.name == "coreai.invoke" and _has_blocks(op, module)) for op in ops_inside(called)
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from patcomp.errors import Problem
 from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, shape_of, storage_bytes
-from patcomp.ir.xdsl import DenseResourceAttr, Operation
+from patcomp.ir.xdsl import DenseResourceAttr, Operation, ops_inside
 
 _FOLDED = frozenset({"i1", "si8", "ui8", "si16", "ui16", "si32", "ui32", "f16", "f32"})
 """The element types between which the toolchain computes casts of constants. It leaves bfloat16 and float8 alone."""
@@ -49,7 +49,7 @@ def grown_weights(module: IRModule) -> Iterator[Problem]:
 def _weights(module: IRModule) -> dict[str, list[Operation]]:
     """The constants of each weight by its name."""
     found: dict[str, list[Operation]] = {}
-    for op in module.op.walk():
+    for op in ops_inside(module.op):
         value = op.properties["value"] if is_constant(op) else None
         if isinstance(value, DenseResourceAttr):
             found.setdefault(value.resource_handle.data, []).append(op)

@@ -1,0 +1,134 @@
+"""Dead and repeated ops: one walk of ours removes what xDSL's passes remove until nothing changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.transforms.common_subexpression_elimination import cse
+from xdsl.transforms.dead_code_elimination import region_dce, would_be_trivially_dead
+
+from patcomp.ir import aten, coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import is_removable, merge_equal_ops, remove_dead_ops
+from patcomp.ir.dialect import OPS, create_op
+from patcomp.ir.module import IRModule, create_graph
+from patcomp.ir.region import PATCOMP
+from patcomp.ir.types import tensor
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Block, Operation, ops_inside
+
+
+def _fill(data: st.DataObject, values: list[Value], depth: int) -> None:
+    """Build a few ops on values, with branches inside branches; the values that they give are added."""
+    for _ in range(data.draw(st.integers(1, 7))):
+        kind = data.draw(st.sampled_from(["constant", "exp", "add", "mul", "cast", *(["if"] if depth else [])]))
+        values.append(_value(data, kind, values, depth))
+
+
+def _value(data: st.DataObject, kind: str, values: list[Value], depth: int) -> Value:
+    x, y = (data.draw(st.sampled_from(values)) for _ in range(2))
+    if kind == "constant":
+        number = data.draw(st.sampled_from([0.0, -0.0, 1.0, 1]))
+        return coreai.cast(coreai.constant([number, number]), "f32")
+    if kind == "cast":
+        return coreai.cast(coreai.cast(x, data.draw(st.sampled_from(["f16", "si32"]))), "f32")
+    if kind == "if":
+        branches = [lambda: _branch(data, values, depth)] * 2
+        return coreai.if_(coreai.constant(data.draw(st.booleans())), *branches)[0]
+    return coreai.exp(x) if kind == "exp" else getattr(coreai, kind)(x, y)
+
+
+def _branch(data: st.DataObject, outer: list[Value], depth: int) -> list[Value]:
+    values = list(outer)
+    _fill(data, values, depth - 1)
+    return [data.draw(st.sampled_from(values))]
+
+
+def _program(data: st.DataObject) -> IRModule:
+    """A program with dead ops, repeated ones, and branches."""
+    block = Block(arg_types=[tensor([2], "f32")] * 2)
+    values = [Value(argument) for argument in block.args]
+    with Builder(block) as builder:
+        _fill(data, values, 2)
+        used = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
+        builder.insert(create_op("coreai.output", [value.ssa for value in used], ()))
+    module = IRModule()
+    module.op.body.block.add_op(create_graph("main", block))
+    return module
+
+
+def _count(module: IRModule) -> int:
+    return sum(1 for _ in module.graph("main").walk()) - 1
+
+
+@given(st.data())
+def test_ops_inside_has_the_ops_of_a_walk(data):
+    module = _program(data)
+    for scope in (module.op, module.graph("main")):
+        assert ops_inside(scope) == list(scope.walk())[1:]
+    region = module.graph("main").regions[0]
+    assert ops_inside(region) == ops_inside(region.block) == list(region.walk())
+
+
+@given(st.data())
+def test_dead_ops_are_those_of_xdsl(data):
+    module = _program(data)
+    theirs, text = module.clone(), ""
+    while theirs.text() != text:  # xDSL keeps, at first, what only ops inside a dead branch use
+        text = theirs.text()
+        region_dce(theirs.graph("main").regions[0])
+    before = _count(module)
+    assert remove_dead_ops(module.graph("main")) == before - _count(module)
+    assert module.text() == text
+    assert remove_dead_ops(module.graph("main")) == 0
+
+
+@given(st.data())
+def test_merging_reaches_in_one_walk_what_xdsl_reaches_in_many(data):
+    module = _program(data)
+    theirs, text = module.clone(), ""
+    while theirs.text() != text:
+        text = theirs.text()
+        cse(theirs.graph("main"))
+        region_dce(theirs.graph("main").regions[0])
+    before = _count(module)
+    removed = merge_equal_ops(module.graph("main")) + remove_dead_ops(module.graph("main"))
+    assert removed == before - _count(module)
+    assert module.text() == text
+    assert merge_equal_ops(module.graph("main")) == 0
+
+
+def test_constants_of_equal_bytes_but_other_types_stay():
+    block, zeros = Block(), []
+    for value, name in ((0.0, "f32"), (0, "si32"), ([0], "si32"), (0, "si32")):
+        with Builder(block):
+            zeros.append(coreai.constant(value, name))
+    with Builder(block) as builder:
+        builder.insert(create_op("coreai.output", [value.ssa for value in zeros], ()))
+    graph = create_graph("main", block)
+    assert merge_equal_ops(graph) == 1
+    outputs = block.last_op.operands
+    assert len(set(outputs)) == 3
+    assert outputs[1] is outputs[3]
+
+
+def test_equal_operands_with_other_properties_stay():
+    block = Block(arg_types=[tensor([2, 3], "f32")])
+    x = block.args[0]
+    with Builder(block) as builder:
+        made = [builder.insert(aten.create("aten.softmax.int", {"self": x, "dim": dim}, [x.type])) for dim in (0, 1, 0)]
+        builder.insert(create_op("coreai.output", [op.results[0] for op in made], ()))
+    graph = create_graph("main", block)
+    assert merge_equal_ops(graph) == 1
+    assert made[0].parent is made[1].parent is block
+    assert block.last_op.operands[2] is made[0].results[0]
+
+
+KINDS = [*OPS.values(), *PATCOMP.operations, aten.op_class("aten.add.Tensor")]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+def test_the_verdict_of_a_class_is_xdsls_verdict_of_its_ops(kind: type[Operation]):
+    op = kind.create()
+    assert is_removable(op) == would_be_trivially_dead(op)
