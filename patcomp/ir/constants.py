@@ -33,6 +33,7 @@ from patcomp.ir.xdsl import (
     DenseIntOrFPElementsAttr,
     DenseResourceAttr,
     Operation,
+    OpResult,
     SSAValue,
     TensorType,
 )
@@ -315,8 +316,9 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
 
 def is_constant(what: SSAValue | Operation | Block) -> bool:
     """Whether an op, or the maker of a value, is the `coreai.constant` that both dialects share."""
-    maker = what.owner if isinstance(what, SSAValue) else what
-    return isinstance(maker, Operation) and maker.name == "coreai.constant"
+    # `isinstance` on xDSL's abstract classes takes several calls, and every rule asks this
+    maker = what.op if type(what) is OpResult else what
+    return getattr(maker, "name", None) == "coreai.constant"
 
 
 def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarray | None:

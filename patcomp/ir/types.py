@@ -69,6 +69,8 @@ ELEMENT_TYPES: dict[str, Attribute] = {
 """Element types by the name that MLIR text gives them."""
 
 _NAMES = {attribute: name for name, attribute in ELEMENT_TYPES.items()}
+_NAMES_BY_ID = {id(attribute): name for name, attribute in ELEMENT_TYPES.items()}
+"""The names of the attributes of the table, which live as long as the process. Hashing an attribute takes longer."""
 
 ELEMENT_OF_TORCH: dict[str, str] = {
     "float16": "f16",
@@ -120,7 +122,7 @@ ML_DTYPES: dict[str, np.dtype] = {
 
 def element_name(element: Attribute) -> str:
     """The MLIR spelling of an element type: `"f32"`, `"si64"`; `str(element)` for a foreign one."""
-    return _NAMES.get(element) or str(element)
+    return _NAMES_BY_ID.get(id(element)) or _NAMES.get(element) or str(element)
 
 
 def element_type(name: str | Attribute) -> Attribute:

@@ -321,11 +321,10 @@ class Sweep:
         states = self._states
         key: list[Any] = [op.name]
         for operand in op.operands:
+            below, index_below = None, 0
             if isinstance(operand, OpResult):
-                state_below = self._below(operand.op)
-                key += (-1, 0) if state_below is None else (state_below.number, operand.index)
-            else:
-                key += (-1, 0)
+                below, index_below = states.get(id(operand.op)) or self._below(operand.op), operand.index
+            key += (-1, 0) if below is None else (below.number, index_below)
         properties = op.properties
         for name in plan.tested:
             attribute = properties.get(name)

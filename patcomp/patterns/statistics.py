@@ -59,7 +59,9 @@ class Statistics:
 
     def record(self, rule: str, rewrote: bool, seconds: float) -> None:
         """Add one try of a rule."""
-        entry = self.rules.setdefault(rule, RuleStatistics())
+        entry = self.rules.get(rule)
+        if entry is None:
+            entry = self.rules[rule] = RuleStatistics()
         entry.tries += 1
         entry.rewrites += rewrote
         entry.seconds += seconds
