@@ -16,6 +16,7 @@ from patcomp.emit.native import Native
 pytest_plugins = ["tests.helpers.changed"]
 
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
+os.environ["PATCOMP_VERIFY"] = "all"  # a stage that produces invalid IR fails itself
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers have the cores already; threads would wait for each other
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,8 @@ class Conversion:
         try:
             return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
-            raise StageError(f"{error}\n{self._dump_before(error.stage, dumps)}", error.stage) from error
+            found = self._first_defect(error)
+            raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
 
     def texts(self) -> dict[str, str]:
         """The text after each stage; runs the conversion again."""
@@ -115,6 +116,19 @@ class Conversion:
             raise UnsupportedError(headline(problems), problems)
         form_regions(module)
         return module
+
+    def _first_defect(self, error: StageError) -> StageError:
+        """The error of the stage that caused another stage's error; runs the conversion again.
+
+        A module is not verified after every stage, so a stage may fail because an earlier one produced invalid IR.
+        """
+        if self.options.verify_all:
+            return error
+        try:
+            run_pipeline(self.imported(), self.rules, replace(self.options, verify_all=True))
+        except StageError as first:
+            return first
+        return error
 
     def _dump_before(self, failed: str, dumps: Dumps | None) -> str:
         """Where the IR before the failed stage is; written now unless the user requested dumps."""

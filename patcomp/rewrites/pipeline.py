@@ -1,4 +1,4 @@
-"""The list of stages, and the driver that runs them, with verification, statistics and dumps after each."""
+"""The list of stages, and the driver that runs them, with verification, statistics and dumps."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class Options:
     strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
     """Whether an exception of a rule is an error in every stage; by default only in the lower stage, unless the
     environment variable PATCOMP_STRICT is set."""
+    verify_all: bool = field(default_factory=lambda: os.environ.get("PATCOMP_VERIFY") == "all")
+    """Whether the module is verified after every stage; by default only after some (`Pass.verified`), unless the
+    environment variable PATCOMP_VERIFY is `all`."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class Pass:
     run: Callable[[IRModule, RuleSet, Options], Statistics]
     lowered: bool
     """Whether the module has only `coreai` ops afterwards, so that the runtime's rules are checked."""
+    verified: bool = False
+    """Whether the module is verified afterwards by default. It is before the ops are replaced by others, which may hide
+    a problem (recover), when they are (lower), and at the end."""
 
 
 STAGES: tuple[Pass, ...] = (
@@ -60,11 +66,14 @@ STAGES: tuple[Pass, ...] = (
             module, rules, options.composites, strict=options.strict, assumed=options.assume
         ),
         False,
+        verified=True,
     ),
-    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths), True),
+    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths), True, verified=True),
     Pass("outline", lambda module, rules, options: outline(module), True),
     Pass("state", lambda module, rules, options: state(module), True),
-    Pass("optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True),
+    Pass(
+        "optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True, verified=True
+    ),
 )
 """The stages between import and emission, in order."""
 
@@ -138,31 +147,33 @@ def run_pipeline(
     Raises:
         UnsupportedError: ops cannot be converted, or narrowed numbers may change and the user chose errors; the message
             lists all of them.
-        StageError: a stage produced invalid IR, or one of its rules has a defect.
+        StageError: a stage produced invalid IR, or one of its rules has a defect. The stage that it names may be a
+            later one than the stage that produced the IR, unless `options.verify_all`.
     """
     reports: list[StageReport] = []
     call = after_stage or (lambda name, module: None)
     call("import", module)
     narrowed = Narrowed()
     with _collector_paused():
+        count = module.op_count()
         for stage in STAGES:
             if stage.name == only_before:
                 break
-            before, started = module.op_count(), time.perf_counter()
+            before, started = count, time.perf_counter()
             try:
                 if stage.name == "lower":
                     narrowed = check_narrowing(module, options.widths)
                 statistics = stage.run(module, rules.stage(stage.name), options)
-                if stage.lowered:
+                if stage.lowered and statistics.rewrites:
                     keep_casts(module, statistics)
-                verify(module, runtime=stage.lowered)
+                if stage.verified or options.verify_all:
+                    verify(module, runtime=stage.lowered)
             except UnsupportedError:
                 raise
             except (RuleError, PatcompError) as error:
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
-            reports.append(
-                StageReport(stage.name, before, module.op_count(), time.perf_counter() - started, statistics)
-            )
+            count = module.op_count()
+            reports.append(StageReport(stage.name, before, count, time.perf_counter() - started, statistics))
             call(stage.name, module)
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
     grown = tuple(grown_weights(module)) if only_before is None else ()

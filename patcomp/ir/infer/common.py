@@ -111,6 +111,10 @@ def normalize_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
+SIZE_MAKERS = frozenset(f"coreai.{name}" for name in ("get_shape", "cast", "reshape", "shrink_dims", "concat", "slice"))
+"""The ops through which `partial_integers` follows a vector of sizes."""
+
+
 def partial_integers(value: SSAValue) -> Shape | None:
     """The integers of an index operand, None for each known at run time only; None if their number is unknown, too.
 

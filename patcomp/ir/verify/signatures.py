@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patcomp.ir.attributes import class_of
-from patcomp.ir.constants import constant_integers, is_constant
+from patcomp.ir.constants import constant_integers
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
+from patcomp.ir.infer.common import SIZE_MAKERS, partial_integers
 from patcomp.ir.rows import Row, Slot
 from patcomp.ir.types import (
     ELEMENT_TYPES,
@@ -16,12 +17,33 @@ from patcomp.ir.types import (
     ImageType,
     TokenType,
     element_name,
+    is_integer,
     shape_of,
 )
 from patcomp.ir.verify.verification import Verification
-from patcomp.ir.xdsl import Attribute, IntegerAttr, SSAValue, TensorType
+from patcomp.ir.xdsl import (
+    Attribute,
+    DenseArrayBase,
+    DenseResourceAttr,
+    IntegerAttr,
+    Operation,
+    SSAValue,
+    StringAttr,
+    TensorType,
+)
 
 _NOT_TENSORS: dict[str, type[Attribute]] = {"TOKEN": TokenType, "HANDLE": HandleType, "IMAGE": ImageType}
+
+
+_KEPT = 1 << 13
+"""The largest number of verdicts that the process keeps."""
+
+_VERDICTS: dict[tuple[object, ...], tuple[list[str], object]] = {}
+"""The problems of the ops whose types, operands and properties are the same, and the objects that the key names.
+
+The key has the identities of interned objects, because hashing them costs more than the checks. An entry keeps these
+objects alive, so that no other object gets their identity.
+"""
 
 
 class SignatureChecker:
@@ -29,44 +51,66 @@ class SignatureChecker:
 
     def __init__(self, verification: Verification):
         self.verification = verification
-        # types are compared by identity, which is safe as long as the module keeps them alive, and fast
-        self._verdicts: dict[tuple[object, ...], list[str]] = {}
-        self._inferred: dict[tuple[object, ...], list[str]] = {}
 
     def check(self, op: CoreaiOp) -> bool:
         """Report the problems of an op; return whether there are none, so that other checks may rely on its types."""
-        problems = list(_structure_problems(op))
-        if not problems:
-            operands, results = op.operands, op.results
-            types = tuple(id(value.type) for value in (*operands, *results))
-            key = (op.ROW.name, types, len(operands), op.operand_segments())
-            found = self._verdicts.get(key)
-            if found is None:
-                found = self._verdicts[key] = _type_problems(op)
-            problems = found or self._inference_problems(op)
+        runtime = self.verification.runtime
+        if op.name == "coreai.graph":  # each has its own names, so its verdict would serve no other
+            problems = _problems(op, runtime)
+        else:
+            facts = _facts(op)
+            key = (op.name, runtime, len(op.operands), len(op.results), len(op.regions), *map(_identity, facts))
+            entry = _VERDICTS.get(key)
+            if entry is None:
+                if len(_VERDICTS) >= _KEPT:
+                    _VERDICTS.clear()
+                entry = _VERDICTS[key] = (_problems(op, runtime), facts)
+            problems = entry[0]
         for problem in problems:
             self.verification.add(op, problem)
         return not problems
 
-    def _inference_problems(self, op: CoreaiOp) -> list[str]:
-        row = op.ROW
-        if row.infer is None:
-            return []
-        operands = op.operands
-        # types, the values of constant operands and properties decide; small constants are interned too
-        types = (id(value.type) for value in (*operands, *op.results))
-        properties = op.properties
-        key = (row.name, len(operands), *types, *map(_constant, operands), *properties, *map(id, properties.values()))
-        found = self._inferred.get(key)
-        if found is None:
-            found = self._inferred[key] = _compare_with_inferred(op, self.verification.runtime)
-        return found
+
+def _problems(op: CoreaiOp, runtime: bool) -> list[str]:
+    return _structure_problems(op) or _type_problems(op) or _compare_with_inferred(op, runtime)
 
 
-def _constant(value: SSAValue) -> int:
-    """The identity of the values of a constant operand; 0 for any other."""
+def _identity(fact: object) -> object:
+    """What tells one fact from another in a key: text and numbers themselves, objects by their identity."""
+    return fact if fact is None or isinstance(fact, str | tuple) else id(fact)
+
+
+def _facts(op: CoreaiOp) -> list[object]:
+    """All that the checks of an op read: its types, what inference knows of its operands, its properties."""
+    operands = op.operands
+    facts: list[object] = [value.type for value in operands]
+    facts += [result.type for result in op.results]
+    facts += map(_known, operands)
+    for name, attribute in op.properties.items():
+        facts.append(name)
+        if isinstance(attribute, DenseResourceAttr):
+            facts += ("weight", attribute.type)  # programs have many, and the checks read only the type
+        elif isinstance(attribute, DenseArrayBase):
+            facts.append(tuple(attribute.get_values()))
+        elif isinstance(attribute, StringAttr):
+            facts.append(("text", attribute.data))
+        else:
+            facts.append(attribute)
+    return facts
+
+
+def _known(value: SSAValue) -> object:
+    """What inference may know of an operand besides its type: its values, or some of the sizes that it consists of."""
     owner = value.owner
-    return id(owner.properties.get("value")) if is_constant(owner) else 0  # type: ignore[union-attr]
+    if not isinstance(owner, Operation):
+        return None
+    if owner.name == "coreai.constant":
+        values = owner.properties.get("value")
+        return None if isinstance(values, DenseResourceAttr) else values
+    type_ = value.type
+    if owner.name in SIZE_MAKERS and isinstance(type_, TensorType) and is_integer(type_.element_type):
+        return partial_integers(value)
+    return None
 
 
 def _structure_problems(op: CoreaiOp) -> list[str]:
@@ -159,6 +203,8 @@ def _slot_problem(slot: Slot, type_: Attribute) -> str:
 
 def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:
     row = op.ROW
+    if row.infer is None:
+        return []
     declared = [result.type for result in op.results]
     if row.infer == "cast":
         source, target = shape_of(op.operands[0].type), shape_of(declared[0])

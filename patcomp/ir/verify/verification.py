@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from patcomp.errors import Problem
-from patcomp.ir.locations import origins
+from patcomp.ir.locations import origins, rules
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Operation, SSAValue
 
@@ -24,12 +24,13 @@ class Verification:
     """The graphs of the module by symbol."""
 
     def add(self, op: Operation, message: str) -> None:
-        """Add a problem of an op, with the place in the user's program that the op comes from."""
+        """Add a problem of an op, with the rule or stage that made it and its place in the user's program."""
         where = f"graph @{self.graph}: " if self.graph else ""
+        made_by = "".join(f" (made by {name})" for name in rules(op.location)[:1])
         place = next(iter(origins(op.location)), None)
         self.problems.append(
             Problem(
-                where + message,
+                where + message + made_by,
                 _signature(op),
                 place.node if place else "",
                 place.module_path if place else "",
