@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "results.json").write_text(json.dumps(results, indent=1))
     (options.output / "report.md").write_text(report.markdown())
-    (options.output / "ratios.svg").write_text(plot(report.ratios()))
+    plot(report.ratios(), options.output / "ratios.svg")
     print(report.conditions())
     for title, headings, rows in report.tables():
         print(f"\n{title}")
