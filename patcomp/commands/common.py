@@ -150,13 +150,20 @@ def load_catalogs(names: Sequence[str] | None) -> list[ModuleType]:
     return [load_catalog(name) for name in names or ()]
 
 
-def rules_with(names: Sequence[str] | None) -> RuleSet:
-    """The rules and decompositions of the named catalogs, then of installed catalogs, then patcomp's own."""
+def rules_with(names: Sequence[str] | None, *, decompositions: bool = True) -> RuleSet:
+    """The rules and decompositions of the named catalogs, then of installed catalogs, then patcomp's own.
+
+    Args:
+        decompositions: whether the caller needs decompositions. If not, patcomp's own are left out unless another
+            catalog may have rules of their names, because they import PyTorch.
+    """
+    from patcomp.patterns import RuleSet
     from patcomp.patterns.user_catalogs import in_front, installed_rules, rules_of
     from patterns_catalog import default_decompositions, default_rules
 
-    own = default_decompositions() + default_rules()
-    return in_front(own, [*map(rules_of, load_catalogs(names)), installed_rules()])
+    users = [*map(rules_of, load_catalogs(names)), installed_rules()]
+    own = default_decompositions() if decompositions or any(users) else RuleSet()
+    return in_front(own + default_rules(), users)
 
 
 def run_file(path: Path) -> ModuleType:

@@ -47,7 +47,7 @@ def opt(
         raise UsageError(f"stages run in the order {', '.join(stages)}: use -p {','.join(ordered)}")
     module = _parse(file)
     verify(module, runtime=False)
-    rules, table = rules_with(catalog), Table("stage", "seconds", "ops in", "ops out")
+    rules, table = rules_with(catalog, decompositions=False), Table("stage", "seconds", "ops in", "ops out")
     text, count = module.text(generic=generic), module.op_count()
     for name in names:
         started, before = time.perf_counter(), text
@@ -79,7 +79,9 @@ def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
     except Exception as error:
         reason = str(error) if isinstance(error, PatcompError) else f"{type(error).__name__}: {error}"
         failed = error.__cause__ if isinstance(error, RuleError) else error
-        if not isinstance(failed, PatcompError | None):
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "torch":
+            reason = "it computes constants with PyTorch, which cannot be imported"
+        elif not isinstance(failed, PatcompError | None):
             # rules rely on the stages before theirs, which a text need not have been through
             reason += f"; have the stages before {stage.name} been run?"
         raise StageError(f"stage {stage.name}: {reason}", stage.name) from error
