@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.ir import aten
-from patcomp.ir.evaluate.eager import overload_of
+from patcomp.ir.evaluate.eager import registered_overload
 from patcomp.patterns import Rule, RuleSet
 from patcomp.pytorch import OpOverload, global_decomposition_table, pytree
 
@@ -54,7 +53,7 @@ def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
         return Formulas(rules, table, lowerings)
     declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
     # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
-    of_libraries = tuple(_registered(name) for name in declared if not name.startswith("aten."))
+    of_libraries = tuple(registered_overload(name) for name in declared if not name.startswith("aten."))
     return _without_lowerings(rules, table, of_libraries)
 
 
@@ -96,11 +95,5 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
 
 def _by_overload(rules: Mapping[str, Rule]) -> dict[Any, Callable[..., Any]]:
     """The functions of decompositions by operator, without operators that PyTorch has not registered."""
-    registered = ((_registered(name), rule.function) for name, rule in rules.items())
+    registered = ((registered_overload(name), rule.function) for name, rule in rules.items())
     return {op: function for op, function in registered if op is not None and function is not None}
-
-
-def _registered(name: str) -> OpOverload | None:
-    with suppress(AttributeError):
-        return overload_of(name)
-    return None

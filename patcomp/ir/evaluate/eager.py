@@ -49,10 +49,20 @@ def overload_of(op: str) -> OpOverload:
     Raises:
         AttributeError: there is none.
     """
-    namespace, name, *overload = op.split(".")
+    namespace = op.partition(".")[0]
     if namespace in _REGISTERED_BY:
         import_module(_REGISTERED_BY[namespace])
-    return getattr(getattr(getattr(torch.ops, namespace), name), overload[0] if overload else "default")
+    found = registered_overload(op)
+    if found is None:
+        raise AttributeError(f"PyTorch has no operator {op}")
+    return found
+
+
+def registered_overload(op: str) -> OpOverload | None:
+    """PyTorch's operator of a name in the `aten` dialect; None if it is not registered yet."""
+    namespace, name, *overload = op.split(".")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    return getattr(packet, overload[0] if overload else "default", None)
 
 
 def is_pointwise(op: str) -> bool:
