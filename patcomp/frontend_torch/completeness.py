@@ -12,7 +12,7 @@ from torch.fx import Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.diagnostics import listed
 from patcomp.frontend_torch.fx.nodes import is_untyped, operator_name, writes_in_place
-from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.pytorch import FakeTensor
 
 
@@ -31,7 +31,7 @@ def check_complete(program: ExportedProgram) -> None:
             dead.add(node)
         else:
             used.insert(0, node)
-    origins = origins_of(program.graph)
+    origins = Origins(program.graph)
     problems = [
         origins[node].problem(
             operator_name(node),

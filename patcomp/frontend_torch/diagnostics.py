@@ -62,7 +62,8 @@ def _is_of_batch_norm(node: Node) -> bool:
 _CORE_ML = re.compile(r"(?:(.*)\.)?_COREML_/(.+)/\w+")
 """The buffers by which coreai-opt and `coremltools.optimize.torch` describe a weight: `fc._COREML_/weight/lut`."""
 
-_DESCRIPTION = re.compile(r"[._][\w.]*(scale|zero_?point|zeros|lut|code_?book|palette|absmax)\w*")
+_WORD = re.compile(r"scale|zero_?point|zeros|lut|code_?book|palette|absmax")
+_DESCRIPTION = re.compile(rf"[._][\w.]*({_WORD.pattern})\w*")
 """The suffixes of tensors that describe how a weight is compressed: `fc.weight_scale` for `fc.weight`."""
 
 
@@ -75,10 +76,11 @@ def _unread_compression(program: ExportedProgram, signature: Signature) -> Itera
     core_ml = {
         ".".join(filter(None, match.groups())) for path in tensors.keys() - read if (match := _CORE_ML.fullmatch(path))
     }
+    candidates = [path for path in tensors if _WORD.search(path)]
     described = {
         weight: descriptions
         for weight in weights
-        if (descriptions := [path for path in tensors if _describes(path, weight)]) and read.isdisjoint(descriptions)
+        if (descriptions := [path for path in candidates if _describes(path, weight)]) and read.isdisjoint(descriptions)
     }
     if found := sorted(core_ml.intersection(weights)):
         yield Problem(

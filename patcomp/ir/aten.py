@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, ClassVar
 
@@ -94,6 +94,16 @@ class Schema:
 
     def __getitem__(self, name: str) -> Argument:
         return next(argument for argument in self.arguments if argument.name == name)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its arguments."""
+        return frozenset(argument.name for argument in self.arguments)
+
+    @cached_property
+    def defaults(self) -> dict[str, Attribute]:
+        """The defaults of the arguments that have one, as attributes."""
+        return {argument.name: encode(argument.default, []) for argument in self.arguments if argument.has_default}
 
 
 def op_name(qualified: str) -> str:
@@ -265,7 +275,7 @@ class AtenOp(IRDLOperation):
         first = True
         for argument in self.SCHEMA.arguments:
             attribute = self.properties.get(argument.name)
-            if attribute is not None and argument.has_default and attribute == _encoded_default(argument):
+            if attribute is not None and attribute == self.SCHEMA.defaults.get(argument.name):
                 continue
             printer.print_string(" " if first else ", ")
             if attribute is None:
@@ -304,7 +314,7 @@ class AtenOp(IRDLOperation):
         properties: dict[str, Attribute] = {}
         for argument in cls.SCHEMA.arguments:
             if argument.name not in given:
-                properties[argument.name] = _encoded_default(argument)
+                properties[argument.name] = cls.SCHEMA.defaults.get(argument.name, NONE)
             elif isinstance(given[argument.name], UnresolvedOperand):
                 unresolved.append(given[argument.name])
             else:
@@ -314,11 +324,6 @@ class AtenOp(IRDLOperation):
             result_types=signature.outputs.data,
             properties=properties,
         )
-
-
-@cache
-def _encoded_default(argument: Argument) -> Attribute:
-    return encode(argument.default, [])
 
 
 def _print_argument(attribute: Attribute, operands: Iterator[SSAValue], printer: Printer) -> None:
@@ -405,18 +410,18 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
         TypeError: a required argument is missing, or a value has no form in the dialect.
     """
     cls = op_class(name)
-    unknown = set(arguments) - {argument.name for argument in cls.SCHEMA.arguments}
-    if unknown:
+    if unknown := arguments.keys() - cls.SCHEMA.names:
         raise KeyError(f"{name} has no argument {', '.join(sorted(unknown))}")
     operands: list[SSAValue] = []
     properties: dict[str, Attribute] = {}
+    defaults = cls.SCHEMA.defaults
     for argument in cls.SCHEMA.arguments:
         if argument.name in arguments:
             encoded = encode(arguments[argument.name], operands)
             if encoded is not VALUE:
                 properties[argument.name] = encoded
-        elif argument.has_default:
-            properties[argument.name] = _encoded_default(argument)
+        elif argument.name in defaults:
+            properties[argument.name] = defaults[argument.name]
         else:
             raise TypeError(f"{name} needs {argument.name}=")
     op = cls.create(operands=operands, result_types=result_types, properties=properties)

@@ -54,8 +54,14 @@ def origin_location(origin: Origin) -> LocationAttr:
     name = f"{origin.node}@{origin.module_path}" if origin.module_path else origin.node
     child: LocationAttr | NoneAttr = NoneAttr()
     if origin.file:
-        child = FileLineColLoc(StringAttr(origin.file), IntAttr(origin.line), IntAttr(0))
+        child = _line(origin.file, origin.line)
     return NameLoc(StringAttr(name), child)
+
+
+@cache
+def _line(file: str, line: int) -> FileLineColLoc:
+    """The location of a source line, which many ops share."""
+    return FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
 
 
 def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:

@@ -36,7 +36,7 @@ from patcomp.frontend_torch.fx.nodes import (
     operator_name,
     writes_in_place,
 )
-from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
 from patcomp.patterns import Rejected, RuleSet
@@ -83,7 +83,7 @@ def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
 
     PyTorch adds up the changes of all of them, so `x.expand(2, 3).fill_(1)` changes `x` twice.
     """
-    origins = origins_of(program.graph)
+    origins = Origins(program.graph)
     for node in program.graph.nodes:
         if not isinstance(node.target, OpOverload) or not writes_in_place(node):
             continue
@@ -107,14 +107,16 @@ def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
     name are considered.
     """
     message = str(error).partition("\n")[0] or type(error).__name__
-    origins = origins_of(program.graph)
-    left = [node for node in origins if _is_left_to_pytorch(node) and isinstance(node.target, OperatorBase)]
-    nodes = [node for node in left if operator_name(node) in message] or left
-    if not nodes:
+    origins = Origins(program.graph)
+    left = [
+        node for node in nodes_of(program.graph) if _is_left_to_pytorch(node) and isinstance(node.target, OperatorBase)
+    ]
+    named = [node for node in left if operator_name(node) in message] or left
+    if not named:
         return Problem(message)
-    if len(nodes) > 1:
-        message += f"; this is the first of {len(nodes)} ops that may be the cause"
-    return origins[nodes[0]].problem(operator_name(nodes[0]), message)
+    if len(named) > 1:
+        message += f"; this is the first of {len(named)} ops that may be the cause"
+    return origins[named[0]].problem(operator_name(named[0]), message)
 
 
 def _is_left_to_pytorch(node: Node) -> bool:
@@ -147,7 +149,8 @@ class Decomposer:
         found: dict[Node, GraphModule] = {}
         problems: list[Problem] = []
         shown: set[str] = set()
-        for node, origin in origins_of(program.graph).items():
+        origins = Origins(program.graph)
+        for node in nodes_of(program.graph):
             if not self.takes(node):
                 continue
             inside, reason = None, "unsupported op"
@@ -166,7 +169,7 @@ class Decomposer:
             if draws_random_numbers(node):
                 reason = "unsupported op, which draws random numbers"
             op = operator_name(node)
-            problem = origin.problem(op, reason, advice_for(node))
+            problem = origins[node].problem(op, reason, advice_for(node))
             if op in shown and is_of_custom_op(problem):
                 problem = replace(problem, advice="as above")
             shown.add(op)

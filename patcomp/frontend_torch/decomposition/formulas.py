@@ -13,7 +13,7 @@ from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.ir import aten
 from patcomp.ir.evaluate.eager import registered_overload
 from patcomp.patterns import Rule, RuleSet
-from patcomp.pytorch import OpOverload, global_decomposition_table, pytree
+from patcomp.pytorch import OpOverload, global_decomposition_table
 
 
 class Formulas:
@@ -72,8 +72,13 @@ def without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[
 
 def any_complex(values: Any) -> bool:
     """Whether there are complex tensors, numbers or dtypes in a tree of values."""
-    leaves = (leaf.dtype if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(values))
-    return any(leaf.is_complex if isinstance(leaf, torch.dtype) else isinstance(leaf, complex) for leaf in leaves)
+    if isinstance(values, torch.Tensor):
+        return values.dtype.is_complex
+    if isinstance(values, list | tuple):
+        return any(map(any_complex, values))
+    if isinstance(values, dict):
+        return any(map(any_complex, values.values()))
+    return values.is_complex if isinstance(values, torch.dtype) else isinstance(values, complex)
 
 
 def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, Callable[..., Any]]) -> dict[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -60,13 +61,25 @@ def draws_random_numbers(node: Node) -> bool:
 def operator_name(node: Node) -> str:
     """The name of a node's op in the `aten` dialect; Python's name of a target that is no operator overload."""
     if isinstance(node.target, OpOverload):
-        return aten.op_name(node.target.name())
+        return _name_of(node.target)
     return getattr(node.target, "__name__", str(node.target))
+
+
+@lru_cache(maxsize=4096)
+def _name_of(target: OpOverload) -> str:
+    return aten.op_name(target.name())
+
+
+@lru_cache(maxsize=4096)
+def list_lengths(target: OpOverload) -> dict[str, int | None]:
+    """The arguments of an operator by name, in order: the length of a list that one number may stand for, or None."""
+    return {argument.name: argument.N for argument in schema_of_overload(target).arguments}
 
 
 def given_arguments(node: Node) -> dict[str, Any]:
     """The arguments that a node gives its operator, by name, in the order of the schema."""
-    names = [argument.name for argument in schema_of_overload(node.target).arguments]
+    assert isinstance(node.target, OpOverload)
+    names = list_lengths(node.target)
     given = dict(zip(names, node.args, strict=False)) | node.kwargs
     return {name: given[name] for name in names if name in given}
 

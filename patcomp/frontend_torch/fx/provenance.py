@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,32 +21,46 @@ _NOT_THE_MODEL = (str(Path(torch.__file__).parent) + os.sep, str(_METAL_KERNEL))
 def _origin_of(node: Node) -> Origin:
     """The origin of a node, as far as export recorded one."""
     stack = node.meta.get("nn_module_stack")
-    path = str(list(stack.values())[-1][0]) if stack else ""
-    path = re.sub(r"\['([^']*)'\]", r".\1", path).removeprefix("L.self").lstrip(".")
+    path = _module_path(str(next(reversed(stack.values()))[0])) if stack else ""
     return Origin(node.name, path, *_user_frame(node.meta.get("stack_trace") or ""))
 
 
-def origins_of(graph: Graph, outer: Origin | None = None) -> dict[Node, Origin]:
-    """The origin of each node of a graph, and of the graphs nested in it.
+class Origins(dict[Node, Origin]):
+    """The origins of the nodes of a graph, and of the graphs nested in it; each is computed when it is first asked for.
 
     The names of nested nodes start with the attribute of their graph, so that all names differ. Facts that export did
     not record about them are taken from the operator of their graph.
-
-    Args:
-        graph: the graph.
-        outer: the origin of the attribute that holds it.
     """
-    found: dict[Node, Origin] = {}
-    for node in graph.nodes:
+
+    def __init__(self, graph: Graph):
+        super().__init__()
+        self._holders: dict[Graph, Node] = {}
+        """The attribute that holds each nested graph."""
+        self._nest(graph)
+
+    def _nest(self, graph: Graph) -> None:
+        for node in graph.find_nodes(op="get_attr"):
+            if (inside := nested_graph(node)) is not None:
+                self._holders[inside.graph] = node
+                self._nest(inside.graph)
+
+    def __missing__(self, node: Node) -> Origin:
         origin = _origin_of(node)
-        if outer is not None:
+        if (holder := self._holders.get(node.graph)) is not None:
+            outer = self[holder]
             place = origin if origin.file else outer
             path = origin.module_path or outer.module_path
             origin = Origin(f"{outer.node}_{node.name}", path, place.file, place.line)
-        found[node] = origin
-        if (inside := nested_graph(node)) is not None:
-            found |= origins_of(inside.graph, origin)
-    return found
+        self[node] = origin
+        return origin
+
+
+def nodes_of(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph; those of a nested graph follow the attribute that holds it."""
+    for node in graph.nodes:
+        yield node
+        if node.op == "get_attr" and (inside := nested_graph(node)) is not None:
+            yield from nodes_of(inside.graph)
 
 
 def nested_graph(node: Node) -> GraphModule | None:
@@ -53,6 +68,11 @@ def nested_graph(node: Node) -> GraphModule | None:
     owner = node.graph.owning_module
     held = getattr(owner, str(node.target), None) if node.op == "get_attr" else None
     return held if isinstance(held, GraphModule) else None
+
+
+@cache
+def _module_path(recorded: str) -> str:
+    return re.sub(r"\['([^']*)'\]", r".\1", recorded).removeprefix("L.self").lstrip(".")
 
 
 @cache

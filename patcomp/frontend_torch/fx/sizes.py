@@ -67,7 +67,7 @@ def known_shape(fake: torch.Tensor) -> list[Any]:
 
     The tensor itself may still have a symbol that export replaced by a number later.
     """
-    return list(map(known, fake.shape))
+    return [size if type(size) is int else known(size) for size in fake.shape]
 
 
 def may_be_zero(size: torch.SymInt, ranges: Mapping[sympy.Symbol, Any]) -> bool:
@@ -160,8 +160,8 @@ class Sizes:
             recorded: what export recorded for the value.
         """
         if isinstance(recorded, torch.Tensor):
-            for axis, size in enumerate(known_shape(recorded)):
-                if isinstance(size, torch.SymInt):
+            for axis, size in enumerate(recorded.shape):
+                if type(size) is not int and isinstance(size := known(size), torch.SymInt):
                     dimension = partial(self._op, "aten.sym_size.int", _INTEGER, self=value, dim=axis)
                     self._solve(size.node.expr, dimension)
         elif isinstance(known(recorded), SYMBOLIC):

@@ -22,11 +22,12 @@ from patcomp.frontend_torch.fx.nodes import (
     is_assertion,
     is_size,
     is_untyped,
+    list_lengths,
     operator_name,
     recorded_results,
 )
-from patcomp.frontend_torch.fx.provenance import nested_graph, origins_of
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known_shape, may_be_zero, scalar_type
+from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.importing.strided import flatten_source
 from patcomp.frontend_torch.interface.names import Names
@@ -109,13 +110,15 @@ class _Importer:
     expansions: Mapping[Node, GraphModule]
 
     def __post_init__(self) -> None:
-        self.origins = origins_of(self.program.graph)
+        self.origins = Origins(self.program.graph)
         self.expanded: Node | None = None
         """The node whose expansion is being imported."""
         self.values: dict[Node, Value | list[Value | None] | None] = {}
         """The values of the nodes imported so far; None for an unused result."""
         self.numbers: dict[Node, Any] = {}
         """The values of placeholders that are Python values."""
+        self.schemas: dict[OpOverload, aten.Schema] = {}
+        """The schemas of the operators met so far."""
         self.problems: list[Problem] = []
         self.sizes = Sizes()
         self.dynamic: dict[Any, torch.SymInt] = {}
@@ -354,13 +357,18 @@ class _Importer:
         if (empty := self._without_elements(node)) is not None:
             self._results(node, empty)
             return
-        schema = aten.define(str(schema_of_overload(target)))
+        schema = self._schema(target)
         arguments = self._arguments(node)
         if schema.name == "aten.as_strided":
             flatten_source(node, arguments)
         if schema.name in _VIEWS:
             self._without_rest(node, arguments)
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
+
+    def _schema(self, target: OpOverload) -> aten.Schema:
+        if target not in self.schemas:
+            self.schemas[target] = aten.define(str(schema_of_overload(target)))
+        return self.schemas[target]
 
     def _without_elements(self, node: Node) -> list[Value] | None:
         """Zeros for empty results of a dynamic shape, because the runtime may give them another shape, or abort.
@@ -369,10 +377,10 @@ class _Importer:
         """
         results = recorded_results(node)
         shapes = [known_shape(value) if isinstance(value, torch.Tensor) else [] for value in results]
-        # comparing a dynamic size with 0 would be a guard
-        if not shapes or not all(any(isinstance(size, int) and size == 0 for size in shape) for shape in shapes):
-            return None
         if all(isinstance(size, int) for shape in shapes for size in shape):
+            return None
+        # comparing a dynamic size with 0 would be a guard
+        if not all(any(isinstance(size, int) and size == 0 for size in shape) for shape in shapes):
             return None
         try:
             return [self._zeros(value) for value in results]
@@ -410,11 +418,13 @@ class _Importer:
         for index, (value, recorded) in enumerate(zip(made, recorded_results(node), strict=True)):
             set_name(value.ssa, f"{self._name(node)}_{index}" if several else self._name(node))
             self.sizes.record(value, recorded)
-            self.dynamic |= {size.node.expr: size for size in known_shape(recorded) if isinstance(size, torch.SymInt)}
+            for size in recorded.shape:
+                if type(size) is not int and isinstance(size := known(size), torch.SymInt):
+                    self.dynamic[size.node.expr] = size
         self.values[node] = list(made) if several else made[0]
 
     def _arguments(self, node: Node) -> dict[str, Any]:
-        lengths = {argument.name: argument.N for argument in schema_of_overload(node.target).arguments}
+        lengths = list_lengths(node.target)
         given: dict[str, Any] = {}
         for name, value in given_arguments(node).items():
             if name not in aten.MEMORY_ARGUMENTS:

@@ -16,7 +16,7 @@ from patcomp.emit.dims import Dims, Extent, Place, Range
 from patcomp.emit.guards import Guard
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.nodes import operator_name
-from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.names import Names
@@ -158,7 +158,7 @@ def _small_sizes(
         )
 
     changed, wrong, computed = with_small_sizes(program, ranges, holds, converts)
-    origins = origins_of(program.graph)
+    origins = Origins(program.graph)
     differences = [[Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes] for failure in wrong]
     problems = [
         problem(
