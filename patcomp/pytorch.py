@@ -56,6 +56,7 @@ __all__ = [
     "gather_params",
     "global_decomposition_table",
     "guards_code",
+    "has_default_settings",
     "int_oo",
     "is_traceable_wrapper_subclass",
     "make_fx",
@@ -112,6 +113,23 @@ def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
 def all_schemas() -> list[Any]:
     """The schemas of all operators that are registered."""
     return torch._C._jit_get_all_schemas()
+
+
+def has_default_settings() -> bool:
+    """Whether this thread has PyTorch's default settings, as far as a decomposition may read them."""
+    return (
+        torch.get_default_dtype() is torch.float32
+        and not torch.are_deterministic_algorithms_enabled()
+        and not torch.is_inference_mode_enabled()
+        and not torch._C._is_any_autocast_enabled()
+        and not torch._C._len_torch_function_stack()  # of modes, such as that of torch.set_default_device
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._get_mkldnn_enabled()
+        and torch._C._get_flash_sdp_enabled()
+        and torch._C._get_mem_efficient_sdp_enabled()
+        and torch._C._get_math_sdp_enabled()
+        and torch._C._get_cudnn_sdp_enabled()
+    )
 
 
 @dataclass(frozen=True)

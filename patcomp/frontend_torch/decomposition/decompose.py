@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,8 @@ from torch.fx.node import map_arg
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
-from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, without
+from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, remember, without
+from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
@@ -42,6 +43,7 @@ from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
 from patcomp.patterns import Rejected, RuleSet
 from patcomp.pytorch import (
     FakeTensor,
+    FakeTensorMode,
     OperatorBase,
     OpOverload,
     enable_python_dispatcher,
@@ -179,21 +181,32 @@ class Decomposer:
     def graph_of(self, node: Node) -> GraphModule | None:
         """The decomposed graph of a node, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
 
-        Nodes that differ only in their inputs share one graph. Unused results are None.
+        Nodes that differ only in their inputs share one graph, those of one `Kind` in the whole process. Unused results
+        are None.
         """
         recorded = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
             return None
+        shared = self._formulas.graphs
+        kind = None if shared is None else kind_of(node)
+        if shared is not None and kind is not None:
+            if kind in shared:
+                return shared[kind]
+            with suppress(Exception):  # what fails without the program is tried with it
+                return remember(shared, kind, self._decomposed(node, kind))
         key = _key(node)
         if key not in self._graphs:
-            found = None
-            for table in self._formulas.tables:
-                graph = self._traced(node, table)
-                found = graph or found
-                if graph is not None and not self.unknown(graph):
-                    break
-            self._graphs[key] = found  # only on success, so that the next such node fails for the same reason
+            self._graphs[key] = self._decomposed(node)  # only on success: the next such node fails for the same reason
         return self._graphs[key]
+
+    def _decomposed(self, node: Node, kind: Kind | None = None) -> GraphModule | None:
+        found = None
+        for table in self._formulas.tables:
+            graph = self._traced(node, table, kind)
+            found = graph or found
+            if graph is not None and not self.unknown(graph):
+                break
+        return found
 
     def takes(self, node: Node) -> bool:
         """Whether a node must be decomposed."""
@@ -216,7 +229,12 @@ class Decomposer:
         """The ops in a graph that would have to be decomposed further."""
         return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
-    def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> GraphModule | None:
+    def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]], kind: Kind | None) -> GraphModule | None:
+        """The graph of a node by a table; None if its op stays.
+
+        Args:
+            kind: the node's kind, to trace it without tensors, sizes and mode of its program.
+        """
         inputs = node.all_input_nodes
         target = node.target
         assert isinstance(target, OpOverload)
@@ -236,17 +254,20 @@ class Decomposer:
         def trace(function: Callable[..., Any]) -> GraphModule:
             return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
 
-        mode = fakes[0].fake_mode
+        mode = fakes[0].fake_mode if kind is None else FakeTensorMode(allow_non_fake_inputs=True, export=True)
         # a decomposition that branches on a dynamic size fails, because its result would hold only for some sizes
         no_guards = nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
         # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
         # turn symbolic sizes into numbers
         with mode, torch.no_grad(), no_guards, enable_python_dispatcher():
-            samples = [_resolved(source.meta["val"]) for source in inputs]
+            if kind is None:
+                samples = [_resolved(source.meta["val"]) for source in inputs]
+            else:
+                samples = [facts.sample() for facts in kind.inputs]
             traced = trace(call)
             if any(map(writes_in_place, traced.graph.nodes)):
                 traced = trace(traced)  # the first trace does not remove in-place writes of PyTorch's decompositions
-        _drop_unused_results(traced, _used_results(node))
+        _drop_unused_results(traced, used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
 
 
@@ -267,21 +288,13 @@ def _resolved(value: Any) -> Any:
 
 
 def _key(node: Node) -> Any:
-    places = {source: f"%{index}" for index, source in enumerate(node.all_input_nodes)}
-    args, kwargs = map_arg((node.args, node.kwargs), places.__getitem__)  # type: ignore[misc]
+    """What the decomposition of a node reads, within one program."""
     fakes = [source.meta["val"] for source in node.all_input_nodes]
     kinds = [  # sizes count, because the graph contains them as expressions over the program's dimensions
         (fake.dtype, tuple(fake.shape), fake.stride()) if isinstance(fake, torch.Tensor) else str(fake)
         for fake in fakes
     ]
-    return node.target, repr(args), repr(kwargs), repr(kinds), _used_results(node)
-
-
-def _used_results(node: Node) -> frozenset[int] | None:
-    """Which of a node's several results are used; None for all."""
-    if not node.users or any(user.target is not operator.getitem for user in node.users):
-        return None
-    return frozenset(user.args[1] for user in node.users if user.users)  # type: ignore[misc]
+    return node.target, arguments_text(node), repr(kinds), used_results(node)
 
 
 def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> None:

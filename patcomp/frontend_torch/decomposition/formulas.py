@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from patcomp.frontend_torch.custom.lowerings import Lowerings
+from patcomp.frontend_torch.decomposition.kinds import Kind
 from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.ir import aten
 from patcomp.ir.evaluate.eager import registered_overload
-from patcomp.patterns import Rule, RuleSet
+from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.pytorch import OpOverload, global_decomposition_table
 
 
@@ -30,6 +32,8 @@ class Formulas:
         self._lowerings = lowerings
         # an op that only patterns contain is decomposed if it can be
         self._known = rules.procedural_ops | (rules.pattern_ops - table.ops)
+        self.graphs: dict[Kind, GraphModule | None] | None = None if lowerings or _is_foreign(rules, table) else {}
+        """The graphs of the nodes decomposed so far, by the kinds of the nodes; None if they may depend on more."""
         self.own, self.of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
 
     @cached_property
@@ -48,18 +52,45 @@ class Formulas:
 
 def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
     """The decompositions of now. They are made once in the process, unless lowerings are registered."""
-    table = current_table()
-    if lowerings:
-        return Formulas(rules, table, lowerings)
     declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
     # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
     of_libraries = tuple(registered_overload(name) for name in declared if not name.startswith("aten."))
-    return _without_lowerings(rules, table, of_libraries)
+    table = current_table()  # now, because the lines above may import libraries
+    return Formulas(rules, table, lowerings) if lowerings else _without_lowerings(rules, table, of_libraries)
 
 
 @lru_cache(maxsize=16)
 def _without_lowerings(rules: RuleSet, table: Table, of_libraries: tuple[OpOverload | None, ...]) -> Formulas:
     return Formulas(rules, table, None)
+
+
+def _is_foreign(rules: RuleSet, table: Table) -> bool:
+    """Whether there are decompositions that neither patcomp nor PyTorch wrote. They may read anything."""
+    from patterns_catalog import default_decompositions
+
+    ours = set(default_decompositions())
+    if any(rule not in ours for rule in rules.stage(Stage.IMPORT)):
+        return True
+    functions = (*table.functions.values(), *global_decomposition_table["post_autograd"].values())
+    return not all(_module(function).startswith(("torch.", "patcomp.")) for function in functions)
+
+
+def _module(function: Any) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__module__", ""))
+
+
+_LIMIT = 10_000
+"""The number of graphs to keep. A program has far fewer kinds of nodes."""
+
+
+def remember(graphs: dict[Kind, GraphModule | None], kind: Kind, graph: GraphModule | None) -> GraphModule | None:
+    """Keep the graph of a kind of nodes, and return it."""
+    if len(graphs) >= _LIMIT:
+        graphs.clear()
+    graphs[kind] = graph
+    return graph
 
 
 def without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:
