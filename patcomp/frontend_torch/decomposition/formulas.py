@@ -71,7 +71,9 @@ def _is_foreign(rules: RuleSet, table: Table) -> bool:
     ours = set(default_decompositions())
     if any(rule not in ours for rule in rules.stage(Stage.IMPORT)):
         return True
-    functions = (*table.functions.values(), *global_decomposition_table["post_autograd"].values())
+    entries = (*table.functions.items(), *global_decomposition_table["post_autograd"].items())
+    # PyTorch's own ops do not become ops of other libraries
+    functions = (function for op, function in entries if op.name().startswith(("aten::", "prims::")))
     return not all(_module(function).startswith(("torch.", "patcomp.")) for function in functions)
 
 
