@@ -55,7 +55,7 @@ def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
     declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
     # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
     of_libraries = tuple(registered_overload(name) for name in declared if not name.startswith("aten."))
-    table = current_table()  # now, because the lines above may import libraries
+    table = current_table()
     return Formulas(rules, table, lowerings) if lowerings else _without_lowerings(rules, table, of_libraries)
 
 
