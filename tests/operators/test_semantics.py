@@ -112,6 +112,17 @@ def test_agrees(function: Callable[..., torch.Tensor], tensors: tuple[torch.Tens
     assert_agrees(native, function, *tensors)
 
 
+@pytest.mark.parametrize("write", [False, True])
+def test_negative_indices_of_what_the_toolchain_folds(write: bool, native: Native) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        constant = torch.full((6,), 0.5)
+        folded = constant / constant.norm(2, -1, True).clamp(min=0.125)
+        index = torch.tensor([-6, 5, -1])
+        return folded.index_put((index,), x) if write else folded[index[:, None]] + x
+
+    assert_agrees(native, function, torch.randn(3))
+
+
 def test_an_integer_divided_by_the_number_zero_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="an integer is divided by the constant zero"):
         _converted(lambda x: torch.ops.aten.remainder.Scalar(x, 0) if not torch.compiler.is_exporting() else x % 0,
