@@ -33,11 +33,11 @@ def scatter_from_the_front(op: OpView, c: Coreai) -> Value | None:
 
 
 def _from_the_front(x: Value, indices: Value) -> np.ndarray | None:
-    """Constant indices counted from the front; None if they are so already, or are not known."""
+    """Constant indices counted from the front; None if they are so already, are not known, or are outside of `x`."""
     numbers = constant_values(indices.ssa, Builder.current().blobs)
     if numbers is None or not (numbers < 0).any():
         return None
     sizes = x.shape[: numbers.shape[-1]]
-    if None in sizes:
+    if None in sizes or (numbers < -np.array(sizes)).any():
         return None
     return np.where(numbers < 0, numbers + np.array(sizes), numbers).astype(numbers.dtype)

@@ -283,3 +283,13 @@ def test_numbers_stay_to_the_sign_of_zero(rule: str | None, body: Callable[[Valu
     expected, given = (evaluate(module, {"x": ZEROS_AND_OTHERS})["y0"] for module in (before, after))
     torch.testing.assert_close(given, expected, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(given.signbit() & ~given.isnan(), expected.signbit() & ~expected.isnan())
+
+
+@pytest.mark.parametrize(("index", "wanted"), [([-6, 5], [0, 5]), ([-7, 5], [-7, 5])])
+def test_constant_indices_are_counted_from_the_front_unless_outside(index: list[int], wanted: list[int]) -> None:
+    module = program({"x": "6xf32"}, lambda x: coreai.gather_nd(x, [[number] for number in index]))
+    optimize(module, RULES)
+    (gather,) = [op for op in module.op.walk() if op.name == "coreai.gather_nd"]
+    found = constant_values(gather.operands[1])
+    assert found is not None
+    assert found.ravel().tolist() == wanted
