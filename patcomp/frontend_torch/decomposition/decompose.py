@@ -221,9 +221,8 @@ class Decomposer:
 
     def _is_known(self, name: str) -> bool:
         """Whether rules take an op."""
-        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
-        rules = self._rules
-        return name in rules.procedural_ops or (name in rules.pattern_ops and name not in self._formulas.table.ops)
+        # most programs have only ops of the first kind, and need no table of decompositions
+        return name in self._rules.procedural_ops or name in self._formulas.known
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""

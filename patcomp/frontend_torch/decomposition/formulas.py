@@ -28,10 +28,11 @@ class Formulas:
     """
 
     def __init__(self, rules: RuleSet, table: Table, lowerings: Lowerings | None):
-        self.table = table
         self._lowerings = lowerings
-        # an op that only patterns contain is decomposed if it can be
-        self._known = rules.procedural_ops | (rules.pattern_ops - table.ops)
+        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
+        self.known = rules.procedural_ops | (rules.pattern_ops - table.ops)
+        """The names of the ops that rules take."""
+        self._table = table
         self.graphs: dict[Kind, GraphModule | None] | None = None if lowerings or _is_foreign(rules, table) else {}
         """The graphs of the nodes decomposed so far, by the kinds of the nodes; None if they may depend on more."""
         self.own, self.of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
@@ -39,14 +40,14 @@ class Formulas:
     @cached_property
     def tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """The usual table and the table of all decompositions."""
-        usual = self._unknown_of({**self.table.functions, **self.own})
+        usual = self._unknown_of({**self._table.functions, **self.own})
         # these often end in ops outside of ATen, so they are used only if the usual table does not help
         rest = dict(global_decomposition_table["post_autograd"])
         for_complex = {op: function for op, function in usual.items() if op not in self.own} | self.of_complex
         return _by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
 
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-        left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self._known}
+        left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self.known}
         return left if self._lowerings is None else without(left, self._lowerings)
 
 
