@@ -6,7 +6,6 @@ copies a weight. `coreai-core` is imported when first needed, because much of pa
 
 from __future__ import annotations
 
-import io
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.emit.hand_over import HandOver, hand_over_text
 from patcomp.emit.loaded import LoadedModel, checked
 from patcomp.emit.replacement import check_space, check_target, not_an_asset, recover, replacing
 from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
-from patcomp.errors import MissingToolchainError, PatcompError, VerifyError
+from patcomp.errors import MissingToolchainError, PatcompError
 from patcomp.ir.module import IRModule
-from patcomp.ir.text import TextPrinter
-from patcomp.ir.types import shape_of, storage_bytes
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr, TensorType
 
 BLOB_ALIGNMENT = 16
 """Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
@@ -249,7 +246,7 @@ def save_asset(
     """
     target = Path(path)
     check_target(target, force)
-    with _handed_over(module, metadata, target.name) as write, replacing(target, force) as draft:
+    with _handed_over(HandOver.of(module), metadata, target.name) as write, replacing(target, force) as draft:
         write(draft)
         write_state(draft, state or {})
     remove_earlier_state(target)
@@ -257,11 +254,11 @@ def save_asset(
 
 
 @contextmanager
-def temporary_asset(module: IRModule) -> Iterator[Asset]:
+def temporary_asset(program: HandOver) -> Iterator[Asset]:
     """A program saved in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.aimodel"
-        with _handed_over(module, None, path.name) as write:
+        with _handed_over(program, None, path.name) as write:
             write(path)
         asset = Asset(toolchain().AIModelAsset.load(path))
         try:
@@ -271,20 +268,18 @@ def temporary_asset(module: IRModule) -> Iterator[Asset]:
 
 
 @contextmanager
-def _handed_over(module: IRModule, metadata: Any, name: str) -> Iterator[Callable[[Path], None]]:
+def _handed_over(program: HandOver, metadata: Any, name: str) -> Iterator[Callable[[Path], None]]:
     """Pass a program to the toolchain; yield a function that writes it as a new folder."""
-    check_blobs(module)
     tools = toolchain()
     with tools.Context()._mlir_context:
-        text = _hand_over_text(module)
-        program = _parse(tools, text)
-        size = 2 * len(text) + _attach_weights(tools, module, program)
+        parsed = _parse(tools, program.text)
+        size = 2 * len(program.text) + _attach_weights(tools, program, parsed)
         described = _metadata(tools, metadata)
 
         def write(folder: Path) -> None:
             check_space(folder.parent, size)
             try:
-                tools.AIProgram._from_mlir_module(program).save_asset(folder, described)
+                tools.AIProgram._from_mlir_module(parsed).save_asset(folder, described)
             except RuntimeError as error:
                 cause = error.__cause__ or error
                 raise AssetError(
@@ -305,49 +300,6 @@ def _metadata(tools: SimpleNamespace, metadata: Any) -> Any:
     return result
 
 
-def resource_attributes(module: IRModule) -> Iterator[DenseResourceAttr]:
-    """The attributes of constants that are weights, in the order of the text, one for each constant."""
-    for op in module.op.walk():
-        value = op.properties.get("value") if op.name == "coreai.constant" else None
-        if isinstance(value, DenseResourceAttr):
-            yield value
-
-
-def check_blobs(module: IRModule) -> None:
-    """Check that every weight that a module names is in its store and has the size of its type.
-
-    Raises:
-        VerifyError: one is missing or has another size; the message names it.
-    """
-    for attribute in dict.fromkeys(resource_attributes(module)):
-        key = attribute.resource_handle.data
-        if key not in module.blobs:
-            raise VerifyError(f"the program names the weight {key!r}, which is not in its blob store")
-        assert isinstance(attribute.type, TensorType)
-        expected = storage_bytes(shape_of(attribute.type), attribute.type.element_type)  # type: ignore[arg-type]
-        if len(module.blobs[key].data) != expected:
-            raise VerifyError(
-                f"weight {key!r} has {len(module.blobs[key].data)} bytes, but {attribute.type} takes {expected}"
-            )
-
-
-class _HandOverPrinter(TextPrinter):
-    """Prints all weights under one placeholder name: a name in the text could not be used for a buffer again."""
-
-    def print_attribute_text(self, attribute: Attribute) -> None:
-        if isinstance(attribute, DenseResourceAttr):
-            self.print_string("dense_resource<unset> : ")
-            self.print_attribute(attribute.type)
-        else:
-            super().print_attribute_text(attribute)
-
-
-def _hand_over_text(module: IRModule) -> str:
-    stream = io.StringIO()
-    _HandOverPrinter(stream, generic=True).print_op(module.op)
-    return stream.getvalue()
-
-
 def _parse(tools: SimpleNamespace, text: str) -> Any:
     try:
         return tools.ir.Module.parse(text)
@@ -365,25 +317,24 @@ def _messages(error: Any, text: str) -> Iterator[str]:
         yield f"{diagnostic.message} [{source[:300]}]"
 
 
-def _attach_weights(tools: SimpleNamespace, module: IRModule, program: Any) -> int:
+def _attach_weights(tools: SimpleNamespace, program: HandOver, parsed: Any) -> int:
     """Attach a buffer to each resource constant of the parsed program; weights of equal content share one.
 
     Returns:
         The total size of the buffers in bytes.
     """
-    same = module.blobs.same_content()
     size = 0
     attached: dict[tuple[str, str], Any] = {}
-    ours = resource_attributes(module)
+    keys = iter(program.constants)
     resource = tools.ir.DenseResourceElementsAttr
-    for op in _inner_operations(program.operation):
+    for op in _inner_operations(parsed.operation):
         if op.name != "coreai.constant" or not resource.isinstance(op.attributes["value"]):
             continue
-        key = same[next(ours).resource_handle.data]
+        key = next(keys)
         type_ = op.results[0].type
         attribute = attached.get((key, str(type_)))
         if attribute is None:
-            data = np.frombuffer(module.blobs[key].data, dtype=np.uint8)
+            data = np.frombuffer(program.weights[key], dtype=np.uint8)
             attribute = attached[key, str(type_)] = resource.get_from_buffer(data, key, type_, BLOB_ALIGNMENT)
             size += len(data)
         op.attributes["value"] = attribute
@@ -408,8 +359,16 @@ def parse_with_toolchain(module: IRModule, *, pretty: bool = False) -> tuple[str
     Raises:
         MissingToolchainError: `coreai-core` is not installed.
     """
+    return diagnostics(module.text() if pretty else hand_over_text(module))
+
+
+def diagnostics(text: str) -> tuple[str, ...]:
+    """The diagnostics of the real parser and verifier for a text in either form; empty when it is accepted.
+
+    Raises:
+        MissingToolchainError: `coreai-core` is not installed.
+    """
     tools = toolchain()
-    text = module.text() if pretty else _hand_over_text(module)
     with tools.Context()._mlir_context:
         try:
             _parse(tools, text)

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.emit.asset import as_array, check_blobs
+from patcomp.emit.asset import as_array
+from patcomp.emit.hand_over import HandOver, hand_over_text
 from patcomp.ir.module import IRModule
 
 PATIENCE = 10
@@ -75,7 +76,11 @@ class Native:
             ProcessDied: the child process died.
         """
         outputs, new_state = self._ask(
-            "run", _pack(module), {k: as_array(v) for k, v in inputs.items()}, _arrays(state), entry
+            "run",
+            HandOver.of(module).with_copied_weights(),
+            {k: as_array(v) for k, v in inputs.items()},
+            _arrays(state),
+            entry,
         )
         if state is not None:
             state.update(new_state)
@@ -83,7 +88,7 @@ class Native:
 
     def check(self, module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:
         """The diagnostics of the real parser and verifier for the module's text; empty when it is accepted."""
-        return self._ask("check", _pack(module), pretty)
+        return self._ask("check", module.text() if pretty else hand_over_text(module))
 
     def kill(self) -> None:
         """Kill a child process that does not answer; the next job starts another."""
@@ -133,12 +138,6 @@ class Native:
             stderr=self._log,
         )
         return self._process
-
-
-def _pack(module: IRModule) -> tuple[str, list[tuple[str, bytes, str]]]:
-    """A module in a form that pickles: its text, and the bytes and type of each weight."""
-    check_blobs(module)
-    return module.text(generic=True), [(blob.key, bytes(blob.data), str(blob.type)) for blob in module.blobs]
 
 
 def _arrays(values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from patcomp.emit.asset import Asset, as_array, has_toolchain, save_asset, tempo
 from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
+from patcomp.emit.hand_over import HandOver
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
 from patcomp.emit.variants import fixed_arguments, static_sizes
 from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
@@ -311,7 +312,7 @@ class AIProgram:
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
         else:
             self._check_elements({**inputs, **contents}, types)
-            with temporary_asset(self.module) as asset:
+            with temporary_asset(HandOver.of(self.module)) as asset:
                 outputs = asset.run(inputs, contents, entrypoint)
         if state is not None:
             state.update(contents)
