@@ -25,7 +25,7 @@ from patcomp.ir.xdsl import (
 )
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import RuleStatistics, Statistics
-from patcomp.rewrites.runtime.constant_gelu import expand_constant_gelu
+from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.loops import own_values
 
@@ -51,7 +51,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statis
         _removing("dead ops", graph, statistics, remove_dead_ops)
     own_values(module, statistics)
     allow_empty(module, statistics)
-    expand_constant_gelu(module, statistics)
+    expand_constant_expressions(module, statistics)
     return statistics
 
 

@@ -96,7 +96,8 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
     made_here = isinstance(maker, Operation) and maker.name not in ("coreai.constant", "coreai.read_handle")
     source: Operation = maker if made_here else output  # type: ignore[assignment]
     type_ = handle.ssa.type.tensor_type  # type: ignore[attr-defined]
-    read_again = made_here and content.type == type_ and not content.has_one_use()
+    # the runtime fails where views of an open size are taken of both readings, so later uses take a view itself
+    read_again = made_here and source.name != "coreai.reshape" and content.type == type_ and not content.has_one_use()
     before = source.next_op if made_here else output
     with Builder(block, before=before, location=fused("state", [source])) as builder:
         stored = Value(content)

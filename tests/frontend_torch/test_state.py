@@ -611,3 +611,20 @@ def test_verification_compares_states_and_leaves_the_model_alone() -> None:
     other = Buffers(lambda m, x: swap(m, x) + m.a.add_(1) * 0)
     wrong = program.verify_against(other, (Y,), backends=["evaluator"])
     assert [error.name for error in wrong.errors if error.max_abs > 0.5] == ["b_a"]
+
+
+@pytest.mark.parametrize("function", [lambda v: v[1:], lambda v: v * 2, lambda v: v[:, :]])
+def test_views_of_an_input_that_is_written_through_a_view(function: Any) -> None:
+    """The runtime failed where a view of the input was taken of the first reading and of the second one."""
+    pytest.importorskip("coreai")
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            flat = x.flatten(0, 1)
+            flat[torch.tensor([3, 7])] = 2
+            return function(flat)
+
+    x = torch.arange(32.0).reshape(2, 4, 4)
+    exported = torch.export.export(Model(), (x,), dynamic_shapes=({2: torch.export.Dim.AUTO},))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    program.verify_against(Model(), (x.clone(),)).check()

@@ -40,6 +40,16 @@ def test_kept_integers_compute_in_64_bits_and_index(native: Native) -> None:
             assert torch.equal(torch.as_tensor(outputs[name]), expected)
 
 
+@pytest.mark.parametrize("numbers", [[-2, -1, -2, -2], [2**62, 2**62 - 1, -5, 1], [-(2**62), -(2**62), 7]])
+def test_kept_sums_up_to_the_largest_integer(numbers: list[int], native: Native) -> None:
+    """The parts that a sum is made of come close to 2**63, where doubles round up."""
+    x = torch.tensor(numbers)
+    program = TorchConverter(int64="keep").add_exported_program(export(lambda x: x.cumsum(0), x)).to_coreai()
+    given = {program.input_names()[0]: x}
+    for outputs in (program.run(given), native.run(program.module, given)):
+        assert torch.equal(torch.as_tensor(outputs[program.output_names()[0]]), x.cumsum(0))
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_kept_integers_wrap_in_a_cast(dtype: torch.dtype, native: Native) -> None:
     x = torch.tensor([0, 5, -1, 2**31, 2**32 + 5, -(2**31) - 1, 2**62 + 77, 300, -300])

@@ -80,10 +80,12 @@ def fits(tensor: Tensor, element: str, estimate: Tensor | None = None) -> bool:
         element: name of the integer element type.
         estimate: the same values in `float64`, by which a 64-bit type is judged.
     """
-    low, high = integer_range(element)
     if BIT_WIDTHS[element] == 64:
         assert estimate is not None
-        return not bool(((estimate < float(low)) | (estimate >= float(high))).any())
+        wrapped = tensor.view(torch.uint64) if element == "ui64" else tensor
+        # the two differ by a multiple of 2^64 where 64 bits overflowed, else by what doubles round
+        return bool(((estimate - in_doubles(wrapped)).abs() < 2.0**62).all())
+    low, high = integer_range(element)
     return not bool(((tensor < low) | (tensor > high)).any())
 
 
