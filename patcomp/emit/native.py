@@ -75,16 +75,29 @@ class Native:
             NativeError: the program was refused, by any layer.
             ProcessDied: the child process died.
         """
-        outputs, new_state = self._ask(
-            "run",
-            HandOver.of(module).with_copied_weights(),
-            {k: as_array(v) for k, v in inputs.items()},
-            _arrays(state),
-            entry,
-        )
+        program = HandOver.of(module).with_copied_weights()
+        ((outputs, new_state),) = self._ask("run", program, [(entry, _arrays(inputs), _copies(state))])
         if state is not None:
             state.update(new_state)
         return outputs
+
+    def run_each(self, module: IRModule, calls: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+        """Save a module as an asset and run some of its functions, which takes little longer than one.
+
+        Args:
+            module: the program with its weights.
+            calls: the inputs by name of each function to run.
+
+        Returns:
+            The outputs by name of each of the functions.
+
+        Raises:
+            NativeError: the program was refused, by any layer.
+            ProcessDied: the child process died.
+        """
+        program = HandOver.of(module).with_copied_weights()
+        answers = self._ask("run", program, [(entry, _arrays(inputs), {}) for entry, inputs in calls.items()])
+        return {entry: outputs for entry, (outputs, _) in zip(calls, answers, strict=True)}
 
     def check(self, module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:
         """The diagnostics of the real parser and verifier for the module's text; empty when it is accepted."""
@@ -140,5 +153,9 @@ class Native:
         return self._process
 
 
-def _arrays(values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    return {name: np.array(as_array(value)) for name, value in (values or {}).items()}
+def _arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: as_array(value) for name, value in values.items()}
+
+
+def _copies(values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    return {name: np.array(array) for name, array in _arrays(values or {}).items()}

@@ -11,10 +11,13 @@ from typing import Any
 from patcomp.emit.asset import diagnostics, temporary_asset
 from patcomp.emit.hand_over import HandOver
 
+_Arrays = dict[str, Any]
 
-def _run(program: HandOver, inputs: dict, state: dict, entry: str) -> Any:
+
+def _run(program: HandOver, calls: list[tuple[str, _Arrays, _Arrays]]) -> list[tuple[_Arrays, _Arrays]]:
+    """The outputs and the states of some calls: entry point, inputs and states."""
     with temporary_asset(program) as asset:
-        return asset.run(inputs, state, entry), state
+        return [(asset.run(inputs, state, entry), state) for entry, inputs, state in calls]
 
 
 def main() -> None:

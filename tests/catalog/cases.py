@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from patcomp.ir.xdsl import Block
 from patcomp.patterns import RuleSet
 from patcomp.rewrites import Compilation, run_pipeline
 from patterns_catalog import default_rules
+from tests.helpers.joined import run_each
 
 _TENSOR = re.compile(r"((?:\d+x)*)([a-z]+\d+|complex<f32>)(?:\[([-\d.]+),([-\d.]+)\])?")
 
@@ -214,6 +216,23 @@ def check_on_evaluator(case: Case, compilation: Compilation) -> None:
 def check_on_runtime(case: Case, compilation: Compilation, native: Native) -> None:
     """The program's results on the real runtime are eager's."""
     assert_agrees(case, native.run(compilation.module, _inputs(case, compilation)), "runtime")
+
+
+@contextmanager
+def noted(note: str) -> Iterator[None]:
+    """An exception in the block says more."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note)
+        raise
+
+
+def check_each_on_runtime(programs: Mapping[str, tuple[Case, Compilation]], native: Native) -> None:
+    """The results of several programs on the real runtime are eager's; their names are identifiers."""
+    inputs = {name: (compilation.module, _inputs(case, compilation)) for name, (case, compilation) in programs.items()}
+    for name, outputs in run_each(native, inputs).items():
+        assert_agrees(programs[name][0], outputs, f"runtime, {name}")
 
 
 def assert_all_agree(case: Case, native: Native) -> None:

@@ -1,7 +1,8 @@
 """Generated from the `examples` of every procedural rule: it fires, and the numbers are eager PyTorch's.
 
 Each example also runs with every other element type in place of its floats, and on special values; a
-combination that the catalog does not convert must be refused, never give other numbers.
+combination that the catalog does not convert must be refused, never give other numbers. An example is one test,
+because the runtime compiles all its programs at once.
 """
 
 from __future__ import annotations
@@ -17,8 +18,18 @@ import torch
 from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
 from patcomp.patterns import Example, Rule
+from patcomp.rewrites import Compilation
 from patterns_catalog import default_rules
-from tests.catalog.cases import check_on_evaluator, check_on_runtime, compile_case, fired, make_case, make_tensor
+from tests.catalog.cases import (
+    Case,
+    check_each_on_runtime,
+    check_on_evaluator,
+    compile_case,
+    fired,
+    make_case,
+    make_tensor,
+    noted,
+)
 from tests.catalog.recovering import convert
 
 RULES = [rule for rule in default_rules().procedural() if rule.stage != "optimize"]
@@ -61,15 +72,6 @@ def test_rule_fires_in_its_program(rule: Rule, example: Example, native: Native)
     assert rule.name in fired_rules
 
 
-@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
-def test_rule_fires_and_agrees(rule: Rule, example: Example, native: Native) -> None:
-    case = make_case(_op(rule, example), example.args, example.kwargs)
-    compilation = compile_case(case)
-    assert fired(compilation).get(rule.name, 0) >= 1, f"{rule.name} did nothing; {fired(compilation)} did"
-    check_on_evaluator(case, compilation)
-    check_on_runtime(case, compilation, native)
-
-
 # ---- other element types ---------------------------------------------------------------------------
 
 ELEMENTS = ("f16", "bf16", "f32", "f64", "si8", "si16", "si32", "si64", "ui8", "i1")
@@ -100,37 +102,16 @@ def _variants(rule: Rule, example: Example) -> Iterator[tuple[str, Example]]:
             if rule.name == "to_copy" and element[0] in "fb" and _RANGE.search(str(example.args)):
                 continue  # floats outside the range of an integer type are undefined in PyTorch
             args = tuple(_with_element(value, (elements[0],), element) for value in example.args)
-            yield f"all {element}", Example(args, example.kwargs, example.op)
+            yield f"all_{element}", Example(args, example.kwargs, example.op)
             if elements.count(elements[0]) > 1:
                 first = next(i for i, value in enumerate(example.args) if not isinstance(value, int | float))
                 changed = _first(example.args[first], elements[0], element)
                 args = (*example.args[:first], changed, *example.args[first + 1 :])
-                yield f"first {element}", Example(args, example.kwargs, example.op)
+                yield f"first_{element}", Example(args, example.kwargs, example.op)
 
 
 def _first(value: Any, old: str, new: str) -> Any:
     return [_first(value[0], old, new), *value[1:]] if isinstance(value, list) else _with_element(value, (old,), new)
-
-
-def _eager_takes(op: str, example: Example) -> bool:
-    try:
-        case = make_case(op, example.args, example.kwargs)
-    except (RuntimeError, TypeError, NotImplementedError, ValueError, AssertionError):
-        return False
-    return all(result.dtype != torch.complex32 for result in case.expected)  # which the IR does not have
-
-
-ON_RUNTIME = {f"all {element}" for element in ELEMENTS if not element.endswith("64")}
-"""The variants that run on the runtime too: 64-bit types become 32-bit ones, and the rest mixes the same kernels."""
-
-VARIANTS = [
-    pytest.param(_op(rule, example), variant, name in ON_RUNTIME, id=f"{_identifier(rule, example)} {name}")
-    for rule in RULES
-    for example in rule.examples
-    if example.program is None
-    for name, variant in _variants(rule, example)
-    if _eager_takes(_op(rule, example), variant)
-]
 
 
 REFUSED = {
@@ -150,21 +131,6 @@ REFUSED = {
 """The ops that some element types are refused for, and why; all else must agree."""
 
 
-@pytest.mark.parametrize(("op", "example", "on_runtime"), VARIANTS)
-def test_other_element_types_agree_or_are_refused(op: str, example: Example, on_runtime: bool, native: Native) -> None:
-    case = make_case(op, example.args, example.kwargs)
-    try:
-        compilation = compile_case(case)
-    except UnsupportedError as error:
-        messages = [problem.message for problem in error.problems]
-    else:
-        check_on_evaluator(case, compilation)
-        if on_runtime:
-            check_on_runtime(case, compilation, native)
-        return
-    assert messages == [REFUSED.get(op)]
-
-
 # ---- special values --------------------------------------------------------------------------------
 
 _FLOAT = re.compile(r"(\d+x)*f\d+(\[.*\])?")
@@ -181,17 +147,51 @@ UNDEFINED = {
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""
 
 
-@pytest.mark.parametrize(
-    ("rule", "example"),
-    [
-        param
-        for param in EXAMPLES
-        if any(_FLOAT.fullmatch(str(argument)) for argument in param.values[1].args)
-        and param.values[0].name not in UNDEFINED
-    ],
-)
-def test_special_values_agree(rule: Rule, example: Example, native: Native) -> None:
-    case = make_case(_op(rule, example), example.args, example.kwargs, special=True)
-    compilation = compile_case(case)
-    check_on_evaluator(case, compilation)
-    check_on_runtime(case, compilation, native)
+def _has_special_values(rule: Rule, example: Example) -> bool:
+    return rule.name not in UNDEFINED and any(_FLOAT.fullmatch(str(argument)) for argument in example.args)
+
+
+# ---- the test --------------------------------------------------------------------------------------
+
+ON_RUNTIME = {"itself", "special_values"} | {f"all_{element}" for element in ELEMENTS if not element.endswith("64")}
+"""What runs on the runtime too: 64-bit types become 32-bit ones, and the rest mixes the same kernels."""
+
+
+def _cases(rule: Rule, example: Example) -> Iterator[tuple[str, Case]]:
+    """The example, with other element types where eager PyTorch takes them, and on special values."""
+    op = _op(rule, example)
+    yield "itself", make_case(op, example.args, example.kwargs)
+    for name, variant in _variants(rule, example):
+        try:
+            case = make_case(op, variant.args, variant.kwargs)
+        except (RuntimeError, TypeError, NotImplementedError, ValueError, AssertionError):
+            continue
+        if all(result.dtype != torch.complex32 for result in case.expected):  # which the IR does not have
+            yield name, case
+    if _has_special_values(rule, example):
+        yield "special_values", make_case(op, example.args, example.kwargs, special=True)
+
+
+def _compiled_or_refused(case: Case) -> tuple[Compilation | None, list[str]]:
+    try:
+        return compile_case(case), []
+    except UnsupportedError as error:
+        return None, [problem.message for problem in error.problems]
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
+def test_rule_fires_and_agrees(rule: Rule, example: Example, native: Native) -> None:
+    programs: dict[str, tuple[Case, Compilation]] = {}
+    for name, case in _cases(rule, example):
+        with noted(f"the example, {name}"):
+            compilation, refusal = _compiled_or_refused(case)
+            if compilation is None:
+                assert name not in ("itself", "special_values")
+                assert refusal == [REFUSED.get(case.op)]
+                continue
+            if name == "itself":
+                assert fired(compilation).get(rule.name, 0) >= 1, f"{rule.name} did nothing; {fired(compilation)} did"
+            check_on_evaluator(case, compilation)
+        if name in ON_RUNTIME:
+            programs[name] = case, compilation
+    check_each_on_runtime(programs, native)
