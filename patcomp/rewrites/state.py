@@ -33,6 +33,10 @@ from patcomp.patterns.statistics import Statistics
 MUTATION = "MutableBuffers.buffer_mutation"
 """The argument attribute that names the result which holds a mutated argument's new value."""
 
+_VIEWS = {
+    "coreai.reshape", "coreai.slice", "coreai.split", "coreai.transpose", "coreai.expand_dims", "coreai.shrink_dims",
+}  # fmt: skip
+
 
 def mark_mutated(graph: Operation, arguments: Collection[int]) -> None:
     """Mark arguments of a graph as states: the result of the same run-time name has the new content."""
@@ -96,8 +100,7 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
     made_here = isinstance(maker, Operation) and maker.name not in ("coreai.constant", "coreai.read_handle")
     source: Operation = maker if made_here else output  # type: ignore[assignment]
     type_ = handle.ssa.type.tensor_type  # type: ignore[attr-defined]
-    # the runtime fails where views of an open size are taken of both readings, so later uses take a view itself
-    read_again = made_here and source.name != "coreai.reshape" and content.type == type_ and not content.has_one_use()
+    read_again = made_here and content.type == type_ and not content.has_one_use() and not _asks_for_sizes(token)
     before = source.next_op if made_here else output
     with Builder(block, before=before, location=fused("state", [source])) as builder:
         stored = Value(content)
@@ -110,3 +113,21 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
         set_name(again.ssa, f"{content.name_hint}_stored")
         content.replace_uses_with_if(again.ssa, lambda use: use.operation is not builder.created[0])
         return last
+
+
+def _asks_for_sizes(token: Value) -> bool:
+    """Whether sizes are taken of a view of the first reading. The runtime dies or fails at the same view of a second
+    one, if the sizes are open."""
+    read = token.ssa.owner
+    assert isinstance(read, Operation)
+    waiting, views = [read.results[0]], {read.results[0]}
+    while waiting:
+        view = waiting.pop()
+        for use in view.uses:
+            if use.operation.name == "coreai.get_shape" and view is not read.results[0]:
+                return True
+            if use.operation.name in _VIEWS and use.index == 0:
+                made = [result for result in use.operation.results if result not in views]
+                views.update(made)
+                waiting += made
+    return False

@@ -75,18 +75,25 @@ def singular_values(matrix: Tensor) -> Tensor:
     return lengths.sort(-1, descending=True).values[..., :count] * scale[..., 0]
 
 
-@torch.library.custom_op("patcomp::vectors_of_undetermined_sign", mutates_args=())
+_LIBRARY = torch.library.Library("patcomp", "FRAGMENT")
+_LIBRARY.define(
+    "vectors_of_undetermined_sign(Tensor matrix, SymInt columns) -> Tensor", tags=torch.Tag.pt2_compliant_tag
+)
+
+
+def _shape_of_vectors(matrix: Tensor, columns: int) -> Tensor:
+    return matrix.new_empty(*matrix.shape[:-1], columns)
+
+
+_LIBRARY.impl("vectors_of_undetermined_sign", _shape_of_vectors, "Meta")
+
+
 def _vectors(matrix: Tensor, columns: int) -> Tensor:
     """Stands for singular vectors and eigenvectors: no rule takes it, so a program that uses them is refused.
 
     PyTorch asks for vectors even where a program only uses values.
     """
-    raise NotImplementedError
-
-
-@_vectors.register_fake
-def _(matrix: Tensor, columns: int) -> Tensor:
-    return matrix.new_empty(*matrix.shape[:-1], columns)
+    return torch.ops.patcomp.vectors_of_undetermined_sign(matrix, columns)  # type: ignore[no-any-return]
 
 
 @decomposition("aten._linalg_svd", unspecified=_VECTORS, examples=[
