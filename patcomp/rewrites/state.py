@@ -25,7 +25,7 @@ from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
-from patcomp.ir.types import HandleType
+from patcomp.ir.types import HandleType, shape_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, SSAValue, StringAttr, set_name
 from patcomp.patterns.statistics import Statistics
@@ -100,7 +100,9 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
     made_here = isinstance(maker, Operation) and maker.name not in ("coreai.constant", "coreai.read_handle")
     source: Operation = maker if made_here else output  # type: ignore[assignment]
     type_ = handle.ssa.type.tensor_type  # type: ignore[attr-defined]
-    read_again = made_here and content.type == type_ and not content.has_one_use() and not _asks_for_sizes(token)
+    read_again = made_here and content.type == type_ and not content.has_one_use()
+    if read_again and None in shape_of(type_):
+        read_again = not _asks_for_sizes(token)
     before = source.next_op if made_here else output
     with Builder(block, before=before, location=fused("state", [source])) as builder:
         stored = Value(content)
@@ -117,7 +119,7 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
 
 def _asks_for_sizes(token: Value) -> bool:
     """Whether sizes are taken of a view of the first reading. The runtime dies or fails at the same view of a second
-    one, if the sizes are open."""
+    one, if the state has an open size."""
     read = token.ssa.owner
     assert isinstance(read, Operation)
     waiting, views = [read.results[0]], {read.results[0]}
