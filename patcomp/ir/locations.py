@@ -12,6 +12,7 @@ from functools import cache
 
 from patcomp.errors import Problem
 from patcomp.ir.xdsl import (
+    ArrayAttr,
     FileLineColLoc,
     FusedLoc,
     IntAttr,
@@ -21,6 +22,7 @@ from patcomp.ir.xdsl import (
     Operation,
     StringAttr,
     UnknownLoc,
+    unchecked,
 )
 
 UNKNOWN = UnknownLoc()
@@ -74,15 +76,21 @@ def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
     parts = tuple(part for location in locations for part in _without(location, rule))
     if len(locations) > 1:
         parts = tuple(dict.fromkeys(parts))
-    return NameLoc(StringAttr(rule), _fuse(parts or (UNKNOWN,)))
+    return _named(_string(rule), parts or (UNKNOWN,))
 
 
-def _fuse(parts: tuple[LocationAttr, ...]) -> FusedLoc:
-    return FusedLoc(parts, NoneAttr())  # type: ignore[arg-type]  # xDSL annotates the field too widely
+def _named(name: StringAttr, parts: tuple[LocationAttr, ...]) -> NameLoc:
+    """The name of a rule around the locations that it was fused from."""
+    locations = unchecked(ArrayAttr, data=parts)
+    return unchecked(NameLoc, desc=name, location=unchecked(FusedLoc, locations=locations, metadata=_NO_METADATA))
+
+
+_string = cache(StringAttr)
+_NO_METADATA = NoneAttr()
 
 
 def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:
-    return tuple(location.locations)  # type: ignore[arg-type]
+    return location.locations.data  # type: ignore[return-value]
 
 
 def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
@@ -94,7 +102,7 @@ def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
         elif children == list(_parts(location.location)):
             yield location
         else:
-            yield NameLoc(location.desc, _fuse(tuple(dict.fromkeys(children))))
+            yield _named(location.desc, tuple(dict.fromkeys(children)))
     else:
         yield location
 

@@ -277,9 +277,9 @@ class AtenInterface(DialectInterface):
         return {name: _decoded(value) for name, value in op.arguments_by_name().items()}
 
     def structure(self, attribute: Attribute) -> Any:
-        if isinstance(attribute, ArrayAttr):
+        if type(attribute) is ArrayAttr:
             return tuple(map(self.structure, attribute.data))
-        return isinstance(attribute, aten.ValueAttr)
+        return attribute is aten.VALUE or isinstance(attribute, aten.ValueAttr)
 
     def build(
         self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None

@@ -5,7 +5,7 @@ xDSL's API changes about twice a month; only this file has to follow.
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -89,6 +89,8 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import ParseError, VerifyException
 
+_A = TypeVar("_A", bound=Attribute)
+
 
 def set_name(value: SSAValue, name: str | None) -> None:
     """Set a value's name in the text exactly. xDSL's own setter drops a trailing number (`view_3` becomes `view`), so
@@ -96,6 +98,14 @@ def set_name(value: SSAValue, name: str | None) -> None:
     if name is not None and not SSAValue.is_valid_name(name):
         name = re.sub(r"[^A-Za-z0-9_]", "_", name) if re.match(r"[A-Za-z_]", name) else None
     value._name = name
+
+
+def unchecked(kind: type[_A], **fields: object) -> _A:
+    """An attribute whose fields are known to be valid. xDSL's constructors check them, which takes most of the time
+    where many attributes are made."""
+    made = kind.__new__(kind)
+    made.__dict__.update(fields)
+    return made
 
 
 def ops_inside(scope: Operation | Region | Block) -> list[Operation]:

@@ -55,7 +55,7 @@ class Pass:
     """Whether the module has only `coreai` ops afterwards, so that the runtime's rules are checked."""
     verified: bool = False
     """Whether the module is verified afterwards by default. It is before the ops are replaced by others, which may hide
-    a problem (recover), when they are (lower), and at the end."""
+    a problem (recover), and at the end."""
 
 
 STAGES: tuple[Pass, ...] = (
@@ -68,7 +68,7 @@ STAGES: tuple[Pass, ...] = (
         False,
         verified=True,
     ),
-    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths), True, verified=True),
+    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths), True),
     Pass("outline", lambda module, rules, options: outline(module), True),
     Pass("state", lambda module, rules, options: state(module), True),
     Pass(

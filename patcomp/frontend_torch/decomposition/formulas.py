@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.kinds import Kind
@@ -101,14 +101,19 @@ def without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[
     return table
 
 
+_REAL = frozenset({bool, int, float, str, type(None), Node, torch.device, torch.layout, torch.memory_format})
+"""Types of values that are nothing complex, which most arguments have."""
+
+
 def any_complex(values: Any) -> bool:
     """Whether there are complex tensors, numbers or dtypes in a tree of values."""
+    if type(values) in _REAL:
+        return False
     if isinstance(values, torch.Tensor):
         return values.dtype.is_complex
-    if isinstance(values, list | tuple):
-        return any(map(any_complex, values))
-    if isinstance(values, dict):
-        return any(map(any_complex, values.values()))
+    if isinstance(values, list | tuple | dict):
+        items = values.values() if isinstance(values, dict) else values
+        return any(any_complex(item) for item in items if type(item) not in _REAL)
     return values.is_complex if isinstance(values, torch.dtype) else isinstance(values, complex)
 
 
