@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import VerifyError
+from patcomp.ir.constants import NO_VALUES
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextPrinter
 from patcomp.ir.types import shape_of, storage_bytes
@@ -52,6 +53,8 @@ def check_blobs(module: IRModule) -> None:
     """
     for attribute in dict.fromkeys(_resource_attributes(module)):
         key = attribute.resource_handle.data
+        if key in module.blobs.without_values:
+            raise VerifyError(NO_VALUES.format(key))
         if key not in module.blobs:
             raise VerifyError(f"the program names the weight {key!r}, which is not in its blob store")
         assert isinstance(attribute.type, TensorType)

@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.externalization.externalize import Marking
+from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.signature import Signature
@@ -29,9 +30,23 @@ def diagnostics(
     return (
         *map(Problem, texts),
         *of_sizes,
+        *_without_values(program, signature),
         *_training(program, signature),
         *_unread_compression(program, signature),
     )
+
+
+def _without_values(program: ExportedProgram, signature: Signature) -> Iterator[Problem]:
+    """Weights that are fake or on the meta device, if the program reads them."""
+    used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
+    read = (weight for name, weight in signature.constants.items() if name in used)
+    if unknown := [path for path, value in read if not has_values(value)]:
+        yield Problem(
+            f"the weights {listed(unknown)} have no values, because they are fake or on the meta device: the program "
+            "has a text, but cannot be run or saved",
+            advice="give the model its weights before it is exported: model.to_empty(device='cpu') and "
+            "model.load_state_dict(...)",
+        )
 
 
 def _training(program: ExportedProgram, signature: Signature) -> Iterator[Problem]:

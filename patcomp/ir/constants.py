@@ -68,6 +68,12 @@ def element_of_numpy(dtype: np.dtype) -> Attribute:
         raise TypeError(f"numpy dtype {dtype} has no Core AI element type") from None
 
 
+NO_VALUES = (
+    "the weight {!r} has no values, because its tensor is fake or on the meta device; give the model its weights, then "
+    "export and convert it again"
+)
+
+
 @dataclass(eq=False)
 class Blob:
     """The bytes of one weight, in their owner's memory, and their tensor type."""
@@ -100,6 +106,9 @@ class BlobStore:
     """The weights of a module by key; tensors that share memory have one entry, also across graphs."""
 
     blobs: dict[str, Blob] = field(default_factory=dict)
+    without_values: dict[str, object] = field(default_factory=dict)
+    """The keys of weights that a program names, but that have no bytes, with the tensor of each. Such a program has a
+    text; it can neither be run nor saved."""
     _by_memory: dict[tuple[int, int, TensorType], str] = field(default_factory=dict)
 
     def add(self, key: str, data: memoryview | bytes | np.ndarray, type_: TensorType, owner: object = None) -> str:
@@ -126,11 +135,25 @@ class BlobStore:
         self._by_memory[memory] = unique
         return unique
 
+    def name(self, key: str, type_: TensorType, tensor: object) -> str:
+        """The key of a weight without values; the same tensor has the same key.
+
+        Args:
+            key: requested name, as in `add`.
+            type_: static tensor type of the weight.
+            tensor: the PyTorch tensor that has no values.
+        """
+        memory = (id(tensor), -1, type_)
+        if memory not in self._by_memory:
+            self._by_memory[memory] = self._unique(re.sub(r"[^A-Za-z0-9_.$]", "_", key))
+            self.without_values[self._by_memory[memory]] = tensor
+        return self._by_memory[memory]
+
     def _unique(self, key: str) -> str:
         if not re.match(r"[A-Za-z_]", key):
             key = f"_{key}"
         candidate, number = key, 1
-        while candidate in self.blobs:
+        while candidate in self.blobs or candidate in self.without_values:
             candidate, number = f"{key}_{number}", number + 1
         return candidate
 

@@ -27,6 +27,7 @@ from patcomp.ir.xdsl import (
     Attribute,
     Block,
     ComplexType,
+    DenseResourceAttr,
     Operation,
     Region,
     SSAValue,
@@ -124,18 +125,24 @@ class _Lowering:
         wanted = self.widths.of(type_)
         if wanted != type_:
             if attribute not in self.weights:
-                values = attribute_values(attribute, self.module.blobs)
-                assert values is not None
-                assert isinstance(wanted, TensorType)
-                assert isinstance(type_, TensorType)
-                name = element_name(type_.element_type)
-                self.weights[attribute] = constant_attribute(
-                    self._narrow(op, values, name), wanted.element_type, self.module.blobs,
-                    getattr(getattr(attribute, "resource_handle", None), "data", "constant"),
-                )  # fmt: skip
+                self.weights[attribute] = self._narrowed(op, attribute, wanted)
             attribute = self.weights[attribute]
         made = type(op).create(result_types=[wanted], properties={"value": attribute})
         return builder.insert(made).results
+
+    def _narrowed(self, op: Operation, attribute: Attribute, wanted: Attribute) -> Attribute:
+        """The attribute of a constant in the type that it is narrowed to."""
+        blobs, type_ = self.module.blobs, op.results[0].type
+        assert isinstance(wanted, TensorType)
+        assert isinstance(type_, TensorType)
+        key = attribute.resource_handle.data if isinstance(attribute, DenseResourceAttr) else "constant"
+        if key in blobs.without_values:
+            named = blobs.name(key, wanted, blobs.without_values[key])
+            return DenseResourceAttr.from_params(named, wanted)
+        values = attribute_values(attribute, blobs)
+        assert values is not None
+        narrow = self._narrow(op, values, element_name(type_.element_type))
+        return constant_attribute(narrow, wanted.element_type, blobs, key)
 
     def _narrow(self, op: Operation, values: np.ndarray, name: str) -> np.ndarray:
         if name in ("si64", "ui64"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,16 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
-from patcomp import AIProgram, ConversionWarning, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp import (
+    AIProgram,
+    ConversionWarning,
+    EvaluationError,
+    PatcompError,
+    TorchConverter,
+    UnsupportedError,
+    get_decomp_table,
+)
+from patcomp.ir.xdsl import ops_inside
 
 X = torch.randn(2, 4)
 
@@ -106,23 +117,52 @@ def test_recurrent_networks_without_dropout_are_not_random() -> None:
 # ---- incomplete programs ----------------------------------------------------------------------------
 
 
-def test_weights_on_the_meta_device() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval().to("meta")
-    text = refusal(torch.export.export(model, (X.to("meta"),)))
-    assert (
-        "the weights '0.weight', '0.bias', '1.weight', '1.bias', '1.running_mean', '1.running_var' are on the" in text
-    )
-    assert "model.to_empty(device='cpu') and model.load_state_dict(...)" in text
+class Scaled(nn.Module):
+    """A model with weights of several kinds, one of them in 64 bits, and a tied one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("offsets", torch.arange(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).relu()) * self.offsets
 
 
-def test_weights_that_are_fake() -> None:
+def on_the_meta_device() -> ExportedProgram:
+    return torch.export.export(Scaled().eval().to("meta"), (torch.randn(2, 64, device="meta"),))
+
+
+def in_fake_mode() -> ExportedProgram:
     with FakeTensorMode():
-        program = torch.export.export(nn.Linear(4, 3), (torch.randn(2, 4),))
-    assert "the weights 'weight', 'bias' are fake tensors and have no values" in refusal(program)
+        return torch.export.export(Scaled().eval(), (torch.randn(2, 64),))
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("make", [on_the_meta_device, in_fake_mode])
+def test_weights_without_values_convert_to_text(
+    make: Callable[[], ExportedProgram], table: str, tmp_path: Path
+) -> None:
+    x = torch.randn(2, 64)
+    wanted = staged(torch.export.export(Scaled().eval(), (x,))).to_coreai()
+    with pytest.warns(ConversionWarning, match="have no values, because they are fake or on the meta device") as caught:
+        program = staged(TABLES[table](make())).to_coreai()
+    assert any("model.to_empty(device='cpu') and model.load_state_dict(...)" in str(each.message) for each in caught)
+    assert "dense_resource<second.weight>" in program.text()
+    ours, theirs = (Counter(op.name for op in ops_inside(one.module.op)) for one in (program, wanted))
+    kinds = ("decomposable.broadcasting_batch_matmul", "decomposable.broadcasting_add", "relu")
+    assert [ours[f"coreai.{kind}"] for kind in kinds] == [theirs[f"coreai.{kind}"] for kind in kinds] == [2, 1, 1]
+    assert program.stages["recover"]
+    with pytest.raises(EvaluationError, match="has no values"):
+        program.run(x)
+    with pytest.raises(PatcompError, match=r"the weight .* has no values, .* then export and convert it again"):
+        program.save_asset(tmp_path / "a.aimodel")
+    assert not list(tmp_path.iterdir())
 
 
 def test_states_without_values() -> None:
-    assert "the weights 'running_mean' are on the meta" in refusal(
+    assert "the buffer 'running_mean', which the program writes to, has no values" in refusal(
         torch.export.export(Counts().to("meta"), (X.to("meta"),))
     )
 

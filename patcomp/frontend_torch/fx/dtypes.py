@@ -9,7 +9,7 @@ from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE
 from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
-from patcomp.pytorch import is_traceable_wrapper_subclass
+from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
 
 _DTYPES = {name: dtype for dtype, name in ELEMENT_OF_DTYPE.items()}
 
@@ -42,6 +42,11 @@ def type_of(value: torch.Tensor) -> TensorType:
     """The tensor type of a (fake) tensor; symbolic sizes become dynamic dimensions."""
     sizes = known_shape(value)
     return tensor([size if isinstance(size, int) else None for size in sizes], element_of(value.dtype))
+
+
+def has_values(value: torch.Tensor) -> bool:
+    """Whether a tensor has numbers: it is neither fake nor on the meta device."""
+    return not (isinstance(value, FakeTensor) or value.is_meta)
 
 
 def storage_array(value: torch.Tensor) -> np.ndarray:

@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.markers import BEGIN, is_marker, marker_op
-from patcomp.frontend_torch.fx.dtypes import element_of, storage_array, type_of
+from patcomp.frontend_torch.fx.dtypes import element_of, has_values, storage_array, type_of
 from patcomp.frontend_torch.fx.nodes import (
     given_arguments,
     is_assertion,
@@ -43,7 +43,7 @@ from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, UnitAttr, set_name
+from patcomp.ir.xdsl import Attribute, Block, DenseResourceAttr, UnitAttr, set_name
 from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
 from patcomp.rewrites.state import mark_mutated
 
@@ -194,7 +194,12 @@ class _Importer:
             plain = value.detach().resolve_conj()
             parts = (self._stored(f"{name}.{part}", getattr(plain, part).contiguous()) for part in ("real", "imag"))
             return aten.build("aten.complex", type_of(plain), **dict(zip(("real", "imag"), parts, strict=True)))
-        attribute = constant_attribute(storage_array(value), element_of(value.dtype), self.module.blobs, name, value)
+        element, attribute = element_of(value.dtype), None
+        if has_values(value):
+            attribute = constant_attribute(storage_array(value), element, self.module.blobs, name, value)
+        else:
+            type_ = tensor(tuple(value.shape), element)
+            attribute = DenseResourceAttr.from_params(self.module.blobs.name(name, type_, value), type_)
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
         return Value(op.results[0])
 

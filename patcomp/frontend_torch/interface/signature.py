@@ -20,6 +20,7 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 
 from patcomp.errors import Problem
+from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 from patcomp.pytorch import statically_known_true
 
@@ -96,7 +97,7 @@ def program_signature(program: ExportedProgram, mutated_inputs: str = "state") -
 
     Returns:
         The signature, and the inputs and outputs that cannot be converted: custom objects, sparse tensors, buffers
-        into which PyTorch lost a copy.
+        into which PyTorch lost a copy, states without values.
     """
     problems: list[Problem] = []
     signature = program.graph_signature
@@ -117,6 +118,7 @@ def program_signature(program: ExportedProgram, mutated_inputs: str = "state") -
             source = program.constants if spec.target not in program.state_dict else program.state_dict
             if name in mutated:
                 problems += _lost_copy(nodes[name], nodes[mutated[name]], spec.target)
+                problems += _unknown_state(source[spec.target], spec.target)
                 states.append(State(name, spec.target, True, mutated[name], source[spec.target]))
             else:
                 constants[name] = (spec.target, source[spec.target])
@@ -183,6 +185,18 @@ def _mutations(signature: ExportGraphSignature) -> dict[str, str]:
         for spec in signature.output_specs
         if spec.kind.name.endswith("_MUTATION") and spec.target is not None
     }
+
+
+def _unknown_state(value: torch.Tensor, target: str) -> list[Problem]:
+    """A problem if the first run of a program could not begin with a buffer's values, because it has none."""
+    if has_values(value):
+        return []
+    return [
+        Problem(
+            f"the buffer {target!r}, which the program writes to, has no values: it is fake or on the meta device",
+            advice="give the buffer its values before the model is exported; other weights may lack theirs",
+        )
+    ]
 
 
 def _lost_copy(before: Node, after: Node, target: str) -> list[Problem]:

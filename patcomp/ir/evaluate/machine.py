@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.constants import BlobStore
+from patcomp.ir.constants import NO_VALUES, BlobStore
 from patcomp.ir.evaluate.calling import check_names
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, narrow, to_tensor
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
@@ -166,6 +166,8 @@ def decode_constant(attribute: Attribute, blobs: BlobStore) -> Tensor:
         packed = False
     elif isinstance(attribute, DenseResourceAttr):
         key = attribute.resource_handle.data
+        if key in blobs.without_values:
+            raise EvaluationError(NO_VALUES.format(key))
         if key not in blobs:
             raise EvaluationError(f"there is no weight {key!r} in the module's blob store")
         data = blobs[key].data

@@ -110,6 +110,8 @@ def _constant(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     value = op.properties["value"]
     if isinstance(value, DenseResourceAttr):
         key, type_ = value.resource_handle.data, op.results[0].type
+        if key in verification.module.blobs.without_values:
+            return
         if key not in verification.module.blobs:
             yield f"there is no weight `{key}`; saving would abort the process"
         elif isinstance(type_, TensorType) and is_static(type_):
