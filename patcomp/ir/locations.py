@@ -90,7 +90,7 @@ _NO_METADATA = NoneAttr()
 
 
 def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:
-    return location.locations.data  # type: ignore[return-value]
+    return location.locations.data  # type: ignore[attr-defined, no-any-return]
 
 
 def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
