@@ -21,7 +21,7 @@ from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
-from patcomp.rewrites import Compilation, Dumps, Options, run_pipeline
+from patcomp.rewrites import Compilation, Dumps, Options, collector_paused, run_pipeline
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Conversion:
             advance(stage)
 
         try:
-            return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
+            with collector_paused():
+                return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
             found = self._first_defect(error)
             raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
