@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from benchmarks import suite
 from benchmarks.measurement import Job
 from benchmarks.report import PEER, Report
+from tests.helpers import warm
 
 pytestmark = pytest.mark.xdist_group("benchmarks")  # which measures once
 
@@ -21,10 +24,18 @@ NAMES = {"model", "task", "compiler", "form", "round", "load"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a run on one tiny model."""
+    """The output of a run on one tiny model. Its conversions run in processes that have PyTorch loaded."""
     output = tmp_path_factory.mktemp("benchmarks")
+    run = subprocess.run
+
+    def started(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        is_conversion = "benchmarks.measurement" in command and json.loads(command[-1])["task"] == "convert"
+        return warm.run(options["cwd"], *command[1:]) if is_conversion else run(command, **options)
+
     tasks = ("convert", "whole") if find_spec("coreai") else ("convert",)
-    suite.main(["--quick", "--only", "mlp-1", "--tasks", *tasks, "--output", str(output)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "run", started)
+        suite.main(["--quick", "--only", "mlp-1", "--tasks", *tasks, "--output", str(output)])
     return output
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from torch import nn
 
 from patcomp import TorchConverter, __version__, get_decomp_table
 from patcomp.cli import main
+from tests.helpers import warm
 
 
 @dataclass(frozen=True)
@@ -437,20 +437,16 @@ def suppression(): return Suppression().eval(), (torch.rand(3, 4), torch.rand(3)
 
 
 def test_torchvision_that_does_not_fit(tmp_path: Path) -> None:
-    """Its C++ operators are declared where they cannot be loaded, here because there are none; in a fresh process."""
+    """Its C++ operators are declared where they cannot be loaded, here because there are none."""
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:
         pytest.skip("needs torchvision")
     (tmp_path / "nets.py").write_text(IMPORTING)
-    script = "import torch, sys\ntorch.ops.load_library = lambda path: (_ for _ in ()).throw(OSError(path))\n"
-    script += "from patcomp.cli import main\nmain()"
-    root = str(Path(__file__).parents[1])
+    script = "import torch\ntorch.ops.load_library = lambda path: (_ for _ in ()).throw(OSError(path))\n"
+    (tmp_path / "command.py").write_text(f"{script}from patcomp.cli import main\nmain()")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", script, *arguments],
-            capture_output=True, text=True, cwd=tmp_path, timeout=300, env=os.environ | {"PYTHONPATH": root},
-        )  # fmt: skip
+        return warm.run(tmp_path, "command.py", *arguments)
 
     done = run("convert", "nets.py:net", "--text", "net.mlir")
     assert done.returncode == 0, done.stderr

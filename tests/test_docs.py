@@ -8,16 +8,15 @@ page shows above them.
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.warm import run_script
+from tests.helpers import warm
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -51,8 +50,8 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     script = write_script(page, tmp_path)
     if script is None:
         pytest.skip("no Python on this page")
-    code, output = run_script(script)
-    assert code == 0, f"{page.name}:\n{output}"
+    done = warm.run(tmp_path, script.name)
+    assert done.returncode == 0, f"{page.name}:\n{done.stdout}\n{done.stderr}"
 
 
 _SHELL = re.compile(r"^ *```(?:python (\S+)|sh (run))\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -63,15 +62,17 @@ def test_shell_commands_run(page: Path, tmp_path: Path) -> None:
     blocks = _SHELL.findall(page.read_text())
     if not any(run for _, run, _ in blocks):
         pytest.skip("no commands to run on this page")
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     for name, _, code in blocks:
         if name:
             (tmp_path / name).write_text(code)
-            continue
-        script = f'set -e\npatcomp() {{ "{sys.executable}" -m patcomp "$@"; }}\n{code}'
-        environment = os.environ | {"PYTHONPATH": path}
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{page.name}:\n{code}\n{done.stdout}\n{done.stderr}"
+        for line in code.splitlines() if not name else ():
+            command, *filters = line.split(" | ", 1)
+            program, *arguments = shlex.split(command)
+            assert program == "patcomp", line
+            done = warm.run(tmp_path, "-m", "patcomp", *arguments)
+            assert done.returncode == 0, f"{page.name}: {line}\n{done.stdout}\n{done.stderr}"
+            for shell in filters:
+                subprocess.run(["bash", "-c", shell], input=done.stdout, text=True, check=True, stdout=subprocess.PIPE)
 
 
 @each_page

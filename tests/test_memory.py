@@ -1,11 +1,11 @@
 """Weights that are mapped from a file are neither copied nor read by a conversion."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import warm
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux reports what a process has read")
 
@@ -69,8 +69,9 @@ def _write_sparse(path: Path, width: int, layers: int) -> None:
 
 def _measure(path: Path, width: int, layers: int, way: str) -> tuple[int, int]:
     """The kilobytes of the file that a process touches when it converts the model, and those that it allocates."""
-    command = [sys.executable, "-c", _MODEL, str(path), str(width), str(layers), way]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    script = path.with_name("script.py")
+    script.write_text(_MODEL)
+    done = warm.run(path.parent, script.name, str(path), str(width), str(layers), way)
     assert done.returncode == 0, done.stderr
     touched, allocated = map(int, done.stdout.split())
     return touched, allocated

@@ -1,4 +1,4 @@
-"""Runs scripts in processes that have PyTorch and patcomp loaded, which takes longer than most scripts run.
+"""Runs Python in processes that have PyTorch and patcomp loaded, which takes longer than most scripts run.
 
 The processes are forked from one that only imports this module and converts one small model.
 """
@@ -8,29 +8,35 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 
-def run_script(path: Path) -> tuple[int, str]:
-    """Runs a Python file as `python name` in its folder does; returns the exit code, and what it wrote."""
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `python *arguments` does in a folder, where the arguments start with the name of a file or `-m MODULE`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "tests.helpers.warm_up"])
-    log = path.with_suffix(".log")
-    process = context.Process(target=_run, args=(path, log))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode, log.read_text()
+    with tempfile.TemporaryDirectory() as logs:
+        out, err = Path(logs, "out"), Path(logs, "err")
+        process = context.Process(target=_run, args=(folder, arguments, out, err))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return subprocess.CompletedProcess(arguments, process.exitcode, out.read_text(), err.read_text())
 
 
-def _run(path: Path, log: Path) -> None:
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.chdir(path.parent)
-    sys.path.insert(0, str(path.parent))
-    sys.argv = [path.name]
-    runpy.run_path(path.name, run_name="__main__")
+def _run(folder: Path, arguments: tuple[str, ...], out: Path, err: Path) -> None:
+    for number, name, mode in ((0, os.devnull, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
+        file = os.open(name, mode | os.O_CREAT)
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(arguments)
+        runpy.run_path(arguments[0], run_name="__main__")
