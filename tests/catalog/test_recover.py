@@ -14,18 +14,19 @@ from patcomp import TorchConverter
 from patcomp.emit.program import AIProgram
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir.types import element_name
-from patcomp.proof.selftest import SelfTest, self_tests
+from patcomp.patterns import Rule
+from patcomp.proof.selftest import self_tests
 from patterns_catalog import default_rules
-from tests.catalog.cases import TOLERANCES
+from tests.catalog.cases import TOLERANCES, noted
 from tests.catalog.recovering import convert
 from tests.models import zoo
 
-SELF_TESTS = [test for rule in default_rules().declarative() for test in self_tests(rule)]
 
-
-@pytest.mark.parametrize("self_test", SELF_TESTS, ids=str)
-def test_declaration_implies(self_test: SelfTest) -> None:
-    self_test.run()
+@pytest.mark.parametrize("rule", default_rules().declarative(), ids=lambda rule: rule.name)
+def test_declaration_implies(rule: Rule) -> None:
+    for self_test in self_tests(rule):
+        with noted(f"the self-test {self_test}"):
+            self_test.run()
 
 
 def rms_norms(program: AIProgram) -> int:
