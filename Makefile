@@ -24,7 +24,8 @@ style: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install -c constraints.txt -e '.[dev]'
+	.venv/bin/pip install --no-compile -c constraints.txt -e '.[dev]'
+	-.venv/bin/python -m compileall -qq -j 0 .venv/lib  # pip uses one core; some files are for later Pythons
 	touch .venv/installed
 
 clean:
