@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,16 +215,6 @@ def check_on_evaluator(case: Case, compilation: Compilation) -> None:
 def check_on_runtime(case: Case, compilation: Compilation, native: Native) -> None:
     """The program's results on the real runtime are eager's."""
     assert_agrees(case, native.run(compilation.module, _inputs(case, compilation)), "runtime")
-
-
-@contextmanager
-def noted(note: str) -> Iterator[None]:
-    """An exception in the block says more."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(note)
-        raise
 
 
 def check_each_on_runtime(programs: Mapping[str, tuple[Case, Compilation]], native: Native) -> None:

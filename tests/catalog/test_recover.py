@@ -17,8 +17,9 @@ from patcomp.ir.types import element_name
 from patcomp.patterns import Rule
 from patcomp.proof.selftest import self_tests
 from patterns_catalog import default_rules
-from tests.catalog.cases import TOLERANCES, noted
+from tests.catalog.cases import TOLERANCES
 from tests.catalog.recovering import convert
+from tests.helpers.joined import noted
 from tests.models import zoo
 
 

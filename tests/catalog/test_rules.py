@@ -28,9 +28,9 @@ from tests.catalog.cases import (
     fired,
     make_case,
     make_tensor,
-    noted,
 )
 from tests.catalog.recovering import convert
+from tests.helpers.joined import noted
 
 RULES = [rule for rule in default_rules().procedural() if rule.stage != "optimize"]
 

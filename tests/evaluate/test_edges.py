@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from patcomp.emit.native import Native, ProcessDied
+from patcomp.emit import native_worker
+from patcomp.emit.asset import as_array
+from patcomp.emit.hand_over import HandOver
+from patcomp.emit.native import Native
 from patcomp.errors import EvaluationError
-from patcomp.ir import coreai
+from patcomp.ir import IRModule, coreai
 from patcomp.ir.evaluate import evaluate
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.types import integer_range, is_integer
 from tests.evaluate.agreement import assert_all_agree, native_array
+from tests.helpers import warm
+from tests.helpers.joined import noted, run_each
 from tests.helpers.programs import program
 
 NAN, INF = float("nan"), float("inf")
@@ -45,28 +51,29 @@ def values(items: object, element: str) -> torch.Tensor:
 
 def check(native: Native, body: Callable, *arguments: tuple[object, str]) -> dict[str, torch.Tensor]:
     """Evaluates and runs a program on the arguments, `(values, element type)` each, and compares."""
-    inputs = {f"x{index}": values(items, element) for index, (items, element) in enumerate(arguments)}
-    types = {
-        name: "x".join([*map(str, value.shape), element])
-        for (name, value), (_, element) in zip(inputs.items(), arguments, strict=True)
-    }
-    module = program(types, body)
-    ours = evaluate(module, inputs)
-    elements = [element for _, element in arguments]
-    given = {
-        name: native_array(value, element) for (name, value), element in zip(inputs.items(), elements, strict=True)
-    }
-    assert_all_agree(ours, native.run(module, given))
+    return check_each(native, {"it": (body, *arguments)})["it"]
+
+
+def check_each(native: Native, programs: Mapping[str, tuple[Any, ...]]) -> dict[str, dict[str, torch.Tensor]]:
+    """The same for several programs, of a body and arguments each, that run as one asset."""
+    ours: dict[str, dict[str, torch.Tensor]] = {}
+    given: dict[str, tuple[IRModule, dict[str, np.ndarray]]] = {}
+    for each, (body, *arguments) in programs.items():
+        inputs = {f"x{index}": values(items, element) for index, (items, element) in enumerate(arguments)}
+        elements = {f"x{index}": element for index, (_, element) in enumerate(arguments)}
+        types = {name: "x".join([*map(str, value.shape), elements[name]]) for name, value in inputs.items()}
+        module = program(types, body)
+        ours[each] = evaluate(module, inputs)
+        given[each] = module, {name: native_array(value, elements[name]) for name, value in inputs.items()}
+    for each, theirs in run_each(native, given).items():
+        with noted(f"the program is {each}"):
+            assert_all_agree(ours[each], theirs)
     return ours
 
 
-@pytest.mark.parametrize("element", ["f32", "f16", "bf16", "f64"])
-@pytest.mark.parametrize(
-    "name",
-    UNARY,
-)
-def test_unary_floats(native, name: str, element: str):
-    check(native, getattr(coreai, name), (FLOATS, element))
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_floats(native, name: str):
+    check_each(native, {x: (getattr(coreai, name), (FLOATS, x)) for x in ("f32", "f16", "bf16", "f64")})
 
 
 @pytest.mark.parametrize("approximate", ["tanh", "sigmoid"])
@@ -74,23 +81,22 @@ def test_gelu_approximations(native, approximate: str):
     check(native, lambda x: coreai.gelu(x, approximate=approximate), (FLOATS, "f32"))
 
 
-@pytest.mark.parametrize("element", ["f32", "f16", "f64"])
 @pytest.mark.parametrize("name", BINARY)
-def test_binary_floats(native, name: str, element: str):
-    check(native, getattr(coreai, name), (PAIRS[0], element), (PAIRS[1], element))
+def test_binary_floats(native, name: str):
+    body = getattr(coreai, name)
+    check_each(native, {x: (body, (PAIRS[0], x), (PAIRS[1], x)) for x in ("f32", "f16", "f64")})
 
 
-@pytest.mark.parametrize("element", INTEGERS)
-@pytest.mark.parametrize(
-    "name",
-    INTEGER_BINARY,
-)
-def test_binary_integers_wrap(native, name: str, element: str):
-    low, high = integer_range(element)
-    left, right = [7, 9, 7, high, low, high, 0, 1], [2, 2, 3, high, 2, 3, 5, high]
-    if low < 0:
-        left, right = [*left, -7, 7, -7, low], [*right, 2, -2, -2, -3]
-    check(native, getattr(coreai, name), (left, element), (right, element))
+@pytest.mark.parametrize("name", INTEGER_BINARY)
+def test_binary_integers_wrap(native, name: str):
+    programs = {}
+    for element in INTEGERS:
+        low, high = integer_range(element)
+        left, right = [7, 9, 7, high, low, high, 0, 1], [2, 2, 3, high, 2, 3, 5, high]
+        if low < 0:
+            left, right = [*left, -7, 7, -7, low], [*right, 2, -2, -2, -3]
+        programs[element] = getattr(coreai, name), (left, element), (right, element)
+    check_each(native, programs)
 
 
 @pytest.mark.parametrize("element", INTEGERS)
@@ -117,10 +123,10 @@ def test_casts_of_floats(native, target: str):
     check(native, lambda x: coreai.cast(x, target), (CAST_FLOATS, "f32"))
 
 
-@pytest.mark.parametrize("source", ["si32", "si64"])
 @pytest.mark.parametrize("target", [*INTEGERS, "si4", "ui4", "i1", "f32", "f16"])
-def test_casts_of_integers_saturate(native, source: str, target: str):
-    check(native, lambda x: coreai.cast(x, target), (CAST_INTEGERS, source))
+def test_casts_of_integers_saturate(native, target: str):
+    cast = lambda x: coreai.cast(x, target)  # noqa: E731
+    check_each(native, {source: (cast, (CAST_INTEGERS, source)) for source in ("si32", "si64")})
 
 
 @pytest.mark.parametrize("target", ["si8", "si64", "ui8", "f32"])
@@ -131,18 +137,23 @@ def test_casts_of_the_largest_unsigned_integers(native, target: str):
 ROWS = [[3.0, NAN, 1.0, 2.0, NAN], [5.0, 5.0, -INF, 5.0, 1.0], [NAN, NAN, INF, -INF, -1.0]]
 
 
-@pytest.mark.parametrize("element", ["f32", "f16"])
 @pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_sum", "reduce_mean", "reduce_product"])
-def test_reductions_of_nan(native, name: str, element: str):
-    for axes in ([1], [0], [0, -1]):
-        check(native, lambda x, axes=axes: getattr(coreai, name)(x, axes), (ROWS, element))
+def test_reductions_of_nan(native, name: str):
+    programs = {
+        f"{element}_{number}": (lambda x, axes=axes: getattr(coreai, name)(x, axes), (ROWS, element))
+        for number, axes in enumerate(([1], [0], [0, -1]))
+        for element in ("f32", "f16")
+    }
+    check_each(native, programs)
 
 
-@pytest.mark.parametrize("element", INTEGERS)
 @pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_sum", "reduce_product"])
-def test_reductions_of_integers_wrap(native, name: str, element: str):
-    low, high = integer_range(element)
-    check(native, lambda x: getattr(coreai, name)(x, [1]), ([[high, high, 2], [low, 1, 5]], element))
+def test_reductions_of_integers_wrap(native, name: str):
+    programs = {}
+    for element in INTEGERS:
+        low, high = integer_range(element)
+        programs[element] = lambda x: getattr(coreai, name)(x, [1]), ([[high, high, 2], [low, 1, 5]], element)
+    check_each(native, programs)
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16", "si8", "ui64"])
@@ -321,9 +332,9 @@ def test_what_aborts_the_runtime_is_an_error(native, body: Callable, arguments: 
         check(native, body, *arguments)
     inputs = {f"x{index}": values(items, element) for index, (items, element) in enumerate(arguments)}
     types = {f"x{i}": "x".join([*map(str, inputs[f"x{i}"].shape), element]) for i, (_, element) in enumerate(arguments)}
-    with pytest.raises(ProcessDied) as death:
-        native.run(program(types, body), inputs)
-    assert death.value.signal in (4, 5)
+    given = HandOver.of(program(types, body)).with_copied_weights()
+    arrays = {name: as_array(value) for name, value in inputs.items()}
+    assert warm.exit_code(native_worker._run, given, [("main", arrays, {})]) in (-4, -5)
 
 
 @pytest.mark.parametrize("index", [5, -6])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,19 @@ def run_each(native: Native, programs: Mapping[str, tuple[IRModule, _Arrays]]) -
             failure = error
     for name, (module, inputs) in programs.items():
         if name not in outputs:
-            try:
+            with noted(f"the program is {name}"):
                 outputs[name] = native.run(module, inputs)
-            except (NativeError, ProcessDied) as error:
-                error.add_note(f"the program is {name}")
-                raise
     if failure is not None:
         failure.add_note("each program runs by itself")
         raise failure
     return outputs
+
+
+@contextmanager
+def noted(note: str) -> Iterator[None]:
+    """An exception in the block says more."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note)
+        raise

@@ -11,20 +11,28 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What `python *arguments` does in a folder, where the arguments start with the name of a file or `-m MODULE`."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "tests.helpers.warm_up"])
     with tempfile.TemporaryDirectory() as logs:
         out, err = Path(logs, "out"), Path(logs, "err")
-        process = context.Process(target=_run, args=(folder, arguments, out, err))
-        process.start()
-        process.join()
-        assert process.exitcode is not None
-        return subprocess.CompletedProcess(arguments, process.exitcode, out.read_text(), err.read_text())
+        code = exit_code(_run, folder, arguments, out, err)
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+
+
+def exit_code(function: Callable[..., Any], *arguments: Any) -> int:
+    """The exit code of a process that calls a function of a module; minus a signal's number where one ends it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "tests.helpers.warm_up"])
+    process = context.Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def _run(folder: Path, arguments: tuple[str, ...], out: Path, err: Path) -> None:
