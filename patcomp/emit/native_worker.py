@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from patcomp.emit.asset import diagnostics, temporary_asset
@@ -14,25 +15,41 @@ from patcomp.emit.hand_over import HandOver
 _Arrays = dict[str, Any]
 
 
-def _run(program: HandOver, calls: list[tuple[str, _Arrays, _Arrays]]) -> list[tuple[_Arrays, _Arrays]]:
-    """The outputs and the states of some calls: entry point, inputs and states."""
-    with temporary_asset(program) as asset:
-        return [(asset.run(inputs, state, entry), state) for entry, inputs, state in calls]
+class _Assets:
+    """The asset of the last program, which often runs again with other inputs."""
+
+    def __init__(self) -> None:
+        self._program: HandOver | None = None
+        self._open = ExitStack()
+
+    def run(self, program: HandOver, calls: list[tuple[str, _Arrays, _Arrays]]) -> list[tuple[_Arrays, _Arrays]]:
+        """The outputs and the states of some calls: entry point, inputs and states."""
+        if program != self._program:
+            self.close()
+            self._asset = self._open.enter_context(temporary_asset(program))
+            self._program = program
+        return [(self._asset.run(inputs, state, entry), state) for entry, inputs, state in calls]
+
+    def close(self) -> None:
+        self._program = None
+        self._open.close()
 
 
 def main() -> None:
     # the runtime prints to standard output, so answers go through a copy of it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    jobs: dict[str, Callable[..., Any]] = {"run": _run, "check": diagnostics}
+    assets = _Assets()
+    jobs: dict[str, Callable[..., Any]] = {"run": assets.run, "check": diagnostics}
     while True:
         try:
             name, *arguments = pickle.load(sys.stdin.buffer)
         except EOFError:
-            return
+            return assets.close()
         try:
             answer: tuple[str, Any] = ("ok", jobs[name](*arguments))
         except Exception as error:
+            assets.close()
             cause = f" || {error.__cause__}" if error.__cause__ else ""
             answer = (type(error).__name__, f"{error}{cause}")
         pickle.dump(answer, answers)

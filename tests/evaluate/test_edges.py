@@ -334,7 +334,7 @@ def test_what_aborts_the_runtime_is_an_error(native, body: Callable, arguments: 
     types = {f"x{i}": "x".join([*map(str, inputs[f"x{i}"].shape), element]) for i, (_, element) in enumerate(arguments)}
     given = HandOver.of(program(types, body)).with_copied_weights()
     arrays = {name: as_array(value) for name, value in inputs.items()}
-    assert warm.exit_code(native_worker._run, given, [("main", arrays, {})]) in (-4, -5)
+    assert warm.exit_code(native_worker._Assets().run, given, [("main", arrays, {})]) in (-4, -5)
 
 
 @pytest.mark.parametrize("index", [5, -6])
