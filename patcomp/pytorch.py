@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true, sym_eq
@@ -66,6 +67,7 @@ __all__ = [
     "qualified_name",
     "registrations",
     "replace_graph_module",
+    "replace_graph_signature",
     "schema_of_overload",
     "statically_known_true",
     "sym_eq",
@@ -108,6 +110,11 @@ def guards_code(program: ExportedProgram) -> list[str]:
 def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
     """Give a program another graph, with the same signature."""
     program._graph_module = module
+
+
+def replace_graph_signature(program: ExportedProgram, signature: ExportGraphSignature) -> None:
+    """Give a program another signature, for another graph."""
+    program._graph_signature = signature
 
 
 def all_schemas() -> list[Any]:

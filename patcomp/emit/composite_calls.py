@@ -38,6 +38,8 @@ class CompositeReport:
     """The warnings of the conversion."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The largest magnitude of each narrowed int64 input, by entry point and name."""
+    left_to_pytorch: tuple[Problem, ...] = ()
+    """Why PyTorch had to decompose programs during the conversion."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -60,6 +62,7 @@ class CompositeReport:
         for entrypoint, limits in self.limits.items():
             listed = ", ".join(f"{name} within ±{limit}" for name, limit in limits.items())
             lines.append(f"int64 inputs of @{entrypoint} for which all results fit 32 bits: {listed}")
+        lines += [f"left to PyTorch's run_decompositions: {reason}" for reason in self.left_to_pytorch]
         return "\n".join(lines)
 
 

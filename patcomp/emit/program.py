@@ -76,6 +76,8 @@ class AIProgram:
             and name of the state; read-only.
         dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
         diagnostics (tuple[Problem, ...]): the warnings of the conversion.
+        left_to_pytorch (tuple[Problem, ...]): for each entry point that PyTorch's `run_decompositions` had to
+            decompose during the conversion, the first reason; empty if it was not needed.
         limits (Mapping[str, Mapping[str, int]]): how large, in magnitude, the numbers of int64 inputs may be, by entry
             point and name. Only inputs are listed for which some 32-bit numbers have results that may not fit; `run`
             warns of larger numbers, an asset cannot.
@@ -88,6 +90,7 @@ class AIProgram:
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dims: Mapping[str, Dims] = field(default_factory=dict)
     diagnostics: tuple[Problem, ...] = ()
+    left_to_pytorch: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     _explain: Callable[[str], str] = _unexplained
@@ -190,13 +193,17 @@ class AIProgram:
 
     def report(self) -> CompositeReport:
         """The calls of composites (the rule that recovered each, and its place in the model), overlaps of rules, and
-        the warnings of the conversion.
+        the warnings of the conversion, and why PyTorch's `run_decompositions` was needed, if it was.
 
         `print(program.report())` shows a line for each. A program of `Mode.RELEASE` has no places.
         """
         overlaps = (str(overlap) for report in self.reports for overlap in report.statistics.overlaps)
         return CompositeReport(
-            composite_calls(self.module), tuple(dict.fromkeys(overlaps)), self.diagnostics, self.limits
+            composite_calls(self.module),
+            tuple(dict.fromkeys(overlaps)),
+            self.diagnostics,
+            self.limits,
+            self.left_to_pytorch,
         )
 
     def optimize(self) -> AIProgram:

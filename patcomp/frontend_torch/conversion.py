@@ -45,6 +45,8 @@ class Staged:
     """Custom ops that nothing lowers yet."""
     lowerings: tuple[str, ...] = ()
     """The lowerings that were registered when it was prepared."""
+    left_to_pytorch: tuple[Problem, ...] = ()
+    """Why PyTorch had to decompose all of it; empty if it did not."""
     prepare: Callable[[Any], Staged] = field(kw_only=True)
     """Prepares the program again, for a converter."""
 

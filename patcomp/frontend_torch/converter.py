@@ -23,7 +23,8 @@ from patcomp.frontend_torch.conversion import Conversion, Staged, headline, prog
 from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
-from patcomp.frontend_torch.decomposition.decompose import Decomposer, functional
+from patcomp.frontend_torch.decomposition.decompose import Decomposer
+from patcomp.frontend_torch.decomposition.functional import functional
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
@@ -230,7 +231,7 @@ class TorchConverter:
         def prepare(converter: TorchConverter) -> Staged:
             check_complete(program)
             try:
-                before = functional(program, converter.lowerings)
+                before, left = functional(program, converter.lowerings)
             except UnsupportedError as error:
                 problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
@@ -258,6 +259,7 @@ class TorchConverter:
                 diagnostics(current, signature, marking, of_sizes),
                 tuple(unsupported),
                 tuple(converter.lowerings),
+                left,
                 prepare=prepare,
             )
 
@@ -410,6 +412,7 @@ class TorchConverter:
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: item.dims for item in staged},
             diagnostics=found,
+            left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
             limits=compilation.limits,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),

@@ -11,7 +11,7 @@ Ops on complex numbers are decomposed too: the catalog's decompositions `of_comp
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -22,12 +22,11 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from patcomp.errors import Problem, UnsupportedError
+from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
-from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, remember, without
+from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, remember
 from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
-from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
@@ -39,93 +38,15 @@ from patcomp.frontend_torch.fx.nodes import (
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
-from patcomp.frontend_torch.interface.aliases import shared_tensors, used_once
 from patcomp.patterns import Rejected, RuleSet
 from patcomp.pytorch import (
     FakeTensor,
     FakeTensorMode,
-    OperatorBase,
     OpOverload,
     enable_python_dispatcher,
-    is_traceable_wrapper_subclass,
     make_fx,
     pytree,
 )
-
-
-def functional(program: ExportedProgram, lowerings: Lowerings) -> ExportedProgram:
-    """The program, functionalized by PyTorch if it writes in place, nests graphs or has wrapper subclasses as weights.
-
-    Quantized weights may be such subclasses.
-
-    Args:
-        program: the program, which is not changed.
-        lowerings: the registered lowerings; their ops stay whole.
-
-    Raises:
-        UnsupportedError: PyTorch cannot remove the in-place writes (a tensor is written by two names, for example) or
-            the subclasses.
-    """
-    held = (*program.state_dict.values(), *program.constants.values())
-    wraps = any(map(is_traceable_wrapper_subclass, held))
-    if not wraps and not any(map(_is_left_to_pytorch, program.graph.nodes)):
-        return program
-    if problems := list(_writes_to_expanded(program)):
-        raise UnsupportedError("PyTorch removes in-place writes, and these would become wrong numbers:", problems)
-    try:
-        return used_once(program).run_decompositions(without(get_decomp_table(), lowerings))
-    except Exception as error:  # PyTorch's passes raise errors of any class
-        problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
-        what = "split the program's tensor subclasses into plain tensors" if wraps else "remove in-place writes"
-        raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
-
-
-def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
-    """Writes to tensors whose elements overlap in memory.
-
-    PyTorch adds up the changes of all of them, so `x.expand(2, 3).fill_(1)` changes `x` twice.
-    """
-    origins = Origins(program.graph)
-    for node in program.graph.nodes:
-        if not isinstance(node.target, OpOverload) or not writes_in_place(node):
-            continue
-        value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
-        if not isinstance(value, torch.Tensor):
-            continue
-        strides = zip(value.shape, value.stride(), strict=True)
-        shared = [size for size, stride in strides if isinstance(stride, int) and stride == 0]
-        if any(not isinstance(size, int) or size > 1 for size in shared):
-            yield origins[node].problem(
-                operator_name(node),
-                "the op writes to an expanded tensor",
-                "write to the tensor before it is expanded, or to a clone() of the expanded one",
-            )
-
-
-def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
-    """An error of PyTorch's passes, with the place of the first op that may have caused it.
-
-    The error itself has no place. If it names an op, as in `cond_true might be aliasing the input`, only ops of that
-    name are considered.
-    """
-    message = str(error).partition("\n")[0] or type(error).__name__
-    origins = Origins(program.graph)
-    left = [
-        node for node in nodes_of(program.graph) if _is_left_to_pytorch(node) and isinstance(node.target, OperatorBase)
-    ]
-    named = [node for node in left if operator_name(node) in message] or left
-    if not named:
-        return Problem(message)
-    if len(named) > 1:
-        message += f"; this is the first of {len(named)} ops that may be the cause"
-    return origins[named[0]].problem(operator_name(named[0]), message)
-
-
-def _is_left_to_pytorch(node: Node) -> bool:
-    """Whether a node writes in place or nests graphs."""
-    if node.op != "call_function" or node.target is operator.getitem:
-        return False
-    return not isinstance(node.target, OpOverload) or writes_in_place(node)
 
 
 class Decomposer:

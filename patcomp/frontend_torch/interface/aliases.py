@@ -50,6 +50,11 @@ def shared_tensors(program: ExportedProgram) -> list[Problem]:
     ]
 
 
+def names_of_shared(program: ExportedProgram) -> set[str]:
+    """The names of the placeholders of parameters, buffers and constants that share memory with others."""
+    return {node.name for paths in _sharing(program).values() for _, node in paths.values()}
+
+
 def _sharing(program: ExportedProgram) -> dict[int, dict[str, tuple[InputKind, Node]]]:
     """The kind and placeholder of each tensor that shares memory, by path, grouped by address."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}

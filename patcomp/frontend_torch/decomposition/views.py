@@ -1,0 +1,180 @@
+"""Views: which operators return one for certain, and how a write to it changes the tensor that it views."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from patcomp.frontend_torch.fx.sizes import known_shape
+from patcomp.pytorch import OpOverload, base_name, can_decompose, schema_of_overload, statically_known_true
+
+Call = tuple[OpOverload, tuple[Any, ...]]
+"""An operator and its arguments."""
+
+VIEWS = frozenset(
+    {
+        "alias", "chunk", "conj", "detach", "diagonal", "expand", "expand_as", "mT", "movedim", "narrow", "numpy_T",
+        "permute", "select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "transpose",
+        "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "view_as_complex", "view_as_real",
+    }
+)  # fmt: skip
+"""The ATen operators whose result always shares the memory of their first argument.
+
+`reshape`, `flatten`, `contiguous` and `to` are not among them: whether they copy depends on strides, types and devices.
+"""
+
+_NEW = frozenset(
+    {
+        "__and__", "__or__", "__xor__", "absolute", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+        "argsort", "avg_pool1d", "batch_norm", "bilinear", "clip", "concat", "concatenate", "conv1d", "conv2d",
+        "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity",
+        "cumulative_trapezoid", "divide", "greater", "greater_equal", "group_norm", "hstack", "isfinite", "layer_norm",
+        "less", "less_equal", "linear", "log_sigmoid", "log_softmax", "matmul", "max", "max_pool1d", "max_pool2d",
+        "max_pool3d", "min", "multiply", "negative", "not_equal", "one_hot", "outer", "prelu", "relu6", "rms_norm",
+        "scaled_dot_product_attention", "selu", "softmax", "square", "std", "subtract", "tile", "true_divide",
+        "upsample_bicubic2d", "upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+        "var", "vstack", "where",
+    }
+)  # fmt: skip
+"""The ATen operators that are made of others and never return one of their arguments or a view of it."""
+
+_UNDECLARED = frozenset(
+    {"_unsafe_view", "_reshape_copy", "lift", "lift_fresh", "unsafe_split", "unsafe_split_with_sizes"}
+)
+"""The ATen operators with their own kernel whose schema does not say that they may return a view."""
+
+
+def is_new(op: OpOverload) -> bool:
+    """Whether the results of an operator certainly share memory with none of its arguments.
+
+    A schema is reliable only for an operator with a kernel of its own: `dropout` and `type_as` may return their input.
+    """
+    schema = schema_of_overload(op)
+    if op.namespace != "aten" or any(argument.alias_info for argument in schema.arguments):
+        return False
+    name = base_name(op)
+    return name in _NEW if can_decompose(op) else name not in _UNDECLARED
+
+
+def is_view(node: Node) -> bool:
+    """Whether the result of a node, or each of its results, is certainly a view of its first argument."""
+    return isinstance(node.target, OpOverload) and node.target.namespace == "aten" and base_name(node.target) in VIEWS
+
+
+def changed_base(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | Node | None:
+    """What a base becomes when a view of it is written: a call, or `part` if the view shows the base as it is.
+
+    Args:
+        view: the node of the view, with the recorded types.
+        given: the arguments of the view in the new graph.
+        index: which of the view's results is written; None if it has only one.
+        base: the node of the base in the new graph.
+        part: the node of the new content of the view.
+
+    Returns:
+        None if this is not known.
+    """
+    name = base_name(view.target)  # type: ignore[arg-type]
+    if name in ("alias", "detach"):
+        return part
+    function = _CHANGED.get(name)
+    return None if function is None else function(view, given, index, base, part)
+
+
+def _select(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    return torch.ops.aten.select_scatter.default, (base, part, given["dim"], given["index"])
+
+
+def _slice(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    bounds = (given.get("dim", 0), given.get("start"), given.get("end"), given.get("step", 1))
+    return torch.ops.aten.slice_scatter.default, (base, part, *bounds)
+
+
+def _narrow(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | None:
+    start, length = (
+        value.meta["val"] if isinstance(value, Node) else value for value in (given["start"], given["length"])
+    )
+    if isinstance(start, torch.Tensor) or not statically_known_true(start >= 0):
+        return None
+    end = start + length
+    if not isinstance(end, int):
+        end = base.graph.call_function(operator.add, (given["start"], given["length"]))
+        end.meta["val"] = start + length
+    return torch.ops.aten.slice_scatter.default, (base, part, given["dim"], given["start"], end)
+
+
+def _transpose(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    first, second = (value for name, value in given.items() if name != "self")
+    return torch.ops.aten.transpose.int, (part, first, second)
+
+
+def _last_two(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    return torch.ops.aten.transpose.int, (part, -2, -1)
+
+
+def _t(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    return torch.ops.aten.t.default, (part,)
+
+
+def _permute(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    dims = given.get("dims", list(reversed(range(base.meta["val"].dim()))))
+    order = [dim % len(dims) for dim in dims]
+    return torch.ops.aten.permute.default, (part, [order.index(axis) for axis in range(len(order))])
+
+
+def _unsqueeze(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    return torch.ops.aten.squeeze.dim, (part, given["dim"])
+
+
+def _view(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | None:
+    if view.meta["val"].dtype != base.meta["val"].dtype:
+        return None
+    return torch.ops.aten.view.default, (part, known_shape(base.meta["val"]))
+
+
+def _diagonal(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    dims = (given.get("offset", 0), given.get("dim1", 0), given.get("dim2", 1))
+    return torch.ops.aten.diagonal_scatter.default, (base, part, *dims)
+
+
+def _unbind(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
+    return torch.ops.aten.select_scatter.default, (base, part, given.get("dim", 0), index)
+
+
+def _split(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | None:
+    assert index is not None
+    dim = given.get("dim", 0)
+    lengths = [known_shape(result)[dim] for result in view.meta["val"][: index + 1]]
+    if not all(isinstance(length, int) for length in lengths):
+        return None
+    end = sum(lengths)
+    return torch.ops.aten.slice_scatter.default, (base, part, dim, end - lengths[-1], end)
+
+
+_CHANGED: dict[str, Callable[..., Call | None]] = {
+    "chunk": _split,
+    "diagonal": _diagonal,
+    "mT": _last_two,
+    "narrow": _narrow,
+    "numpy_T": _permute,
+    "permute": _permute,
+    "select": _select,
+    "slice": _slice,
+    "split": _split,
+    "split_with_sizes": _split,
+    "squeeze": _view,
+    "swapaxes": _transpose,
+    "swapdims": _transpose,
+    "t": _t,
+    "transpose": _transpose,
+    "unbind": _unbind,
+    "unflatten": _view,
+    "unsqueeze": _unsqueeze,
+    "view": _view,
+    "view_as": _view,
+}
+"""For each operator of `VIEWS` that can be undone, a function with the arguments of `changed_base`."""
