@@ -24,7 +24,7 @@ from patcomp.frontend_torch.fx.nodes import (
     operator_name,
     writes_in_place,
 )
-from patcomp.frontend_torch.fx.provenance import origins_of
+from patcomp.frontend_torch.fx.provenance import nested_graph, origins_of
 from patcomp.frontend_torch.interface.aliases import names_of_shared, shared_tensors, used_once
 from patcomp.ir.locations import Origin
 from patcomp.pytorch import (
@@ -130,7 +130,9 @@ def _left_to_pytorch(node: Node) -> Problem | None:
             return None
         reason = "the op updates running statistics, which its schema does not say"
     elif node.target is torch.ops.higher_order.wrap_with_autocast:
-        reason = "autocast converts types, and the graph does not say which"
+        inside = nested_graph(node.args[4])  # type: ignore[arg-type]
+        node = next((each for each in inside.graph.nodes if each.op == "call_function"), node) if inside else node
+        return _origin(node).problem("autocast", "autocast converts types, and the graph does not say which")
     else:
         reason = "the op nests graphs"
     return _origin(node).problem(operator_name(node), reason)

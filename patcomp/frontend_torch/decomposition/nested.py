@@ -55,7 +55,7 @@ def flattened(graph: Graph) -> Graph:
 
 def _called(node: Node) -> tuple[Graph, tuple[Any, ...]]:
     """The graph that a node runs, and its inputs."""
-    position = _GRAPH_POSITIONS[node.target]
+    position = _GRAPH_POSITIONS[node.target]  # type: ignore[index]
     inside = nested_graph(node.args[position])  # type: ignore[arg-type]
     assert inside is not None
     return inside.graph, node.args[position + 1 :]

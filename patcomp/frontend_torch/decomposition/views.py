@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from patcomp.frontend_torch.fx.nodes import given_arguments
 from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.pytorch import OpOverload, base_name, can_decompose, schema_of_overload, statically_known_true
 
@@ -48,21 +49,32 @@ _UNDECLARED = frozenset(
 """The ATen operators with their own kernel whose schema does not say that they may return a view."""
 
 
-def is_new(op: OpOverload) -> bool:
-    """Whether the results of an operator certainly share memory with none of its arguments.
+_DROPOUTS = frozenset({"alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"})
+"""The operators that return their argument itself outside of training."""
+
+
+def is_new(node: Node) -> bool:
+    """Whether the results of a node certainly share memory with none of its arguments.
 
     A schema is reliable only for an operator with a kernel of its own: `dropout` and `type_as` may return their input.
     """
-    schema = schema_of_overload(op)
-    if op.namespace != "aten" or any(argument.alias_info for argument in schema.arguments):
+    op = node.target
+    if not isinstance(op, OpOverload) or op.namespace != "aten":
         return False
     name = base_name(op)
+    if name in ("to", "type_as"):
+        return bool(node.meta["val"].dtype != node.all_input_nodes[0].meta["val"].dtype)
+    if any(argument.alias_info for argument in schema_of_overload(op).arguments):
+        return False
     return name in _NEW if can_decompose(op) else name not in _UNDECLARED
 
 
 def is_view(node: Node) -> bool:
     """Whether the result of a node, or each of its results, is certainly a view of its first argument."""
-    return isinstance(node.target, OpOverload) and node.target.namespace == "aten" and base_name(node.target) in VIEWS
+    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
+        return False
+    name = base_name(node.target)
+    return name in VIEWS or (name in _DROPOUTS and given_arguments(node)["train"] is False)
 
 
 def changed_base(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | Node | None:
@@ -79,7 +91,7 @@ def changed_base(view: Node, given: Mapping[str, Any], index: int | None, base: 
         None if this is not known.
     """
     name = base_name(view.target)  # type: ignore[arg-type]
-    if name in ("alias", "detach"):
+    if name in ("alias", "detach") or name in _DROPOUTS:
         return part
     function = _CHANGED.get(name)
     return None if function is None else function(view, given, index, base, part)

@@ -56,8 +56,8 @@ class _Memory:
     """The node of the given graph that made it."""
     version: int = 0
     """How often it was written."""
-    unknown: str = ""
-    """Why its content is not known."""
+    unknown: tuple[str, Node] | None = None
+    """Why its content is not known, and the write that changed it."""
     may_share: set[_Memory] = field(default_factory=set)
 
 
@@ -164,7 +164,7 @@ class Functional:
         if is_view(node) and (base := self._tensors.get(node.args[0])) is not None:  # type: ignore[arg-type]
             return _Tensor(node, base.memory, value, base.memory.version, base, index)
         memory = _Memory(node)
-        if node.op != "placeholder" and not (isinstance(node.target, OpOverload) and is_new(node.target)):
+        if node.op != "placeholder" and not is_new(node):
             for source in node.all_input_nodes:
                 if source in self._tensors:
                     memory.may_share.add(other := self._tensors[source].memory)
@@ -183,7 +183,7 @@ class Functional:
     def _content(self, tensor: _Tensor, reader: Node) -> Node:
         """The present content of a tensor; a view of a memory that was written since is built again."""
         if tensor.memory.unknown:
-            raise NotFollowedError(tensor.memory.unknown, reader)
+            raise NotFollowedError(*tensor.memory.unknown)
         if tensor.version != tensor.memory.version:
             assert tensor.base is not None
             base = self._content(tensor.base, reader)
@@ -237,7 +237,9 @@ class Functional:
             found += (fresh := found.pop().may_share - reached)
             reached |= fresh
             for other in fresh:
-                other.unknown = f"%{memory.owner.name} is written, and %{other.owner.name} may share its memory"
+                owners = f"%{memory.owner.name} is written, and %{other.owner.name}"
+                reason = f"{owners}, which is read later, may share its memory"
+                other.unknown = reason, node
 
     def _copied(self, node: Node) -> Node:
         """The value of a tensor after `copy_`."""
