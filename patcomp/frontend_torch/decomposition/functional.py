@@ -20,6 +20,7 @@ from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.decomposition.writes import Functional, NotFollowedError
 from patcomp.frontend_torch.fx.nodes import (
     given_arguments,
+    graphs_of,
     is_size,
     operator_name,
     writes_in_place,
@@ -160,10 +161,9 @@ def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
 
     PyTorch adds up the changes of all of them, so `x.expand(2, 3).fill_(1)` changes `x` twice.
     """
-    origins = origins_of(program.graph)
-    for node in program.graph.nodes:
-        if not isinstance(node.target, OpOverload) or not writes_in_place(node):
-            continue
+    writing = [node for graph in graphs_of(program) for node in graph.nodes if _writes(node)]
+    origins = origins_of(program.graph) if writing else {}
+    for node in writing:
         value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
         if not isinstance(value, torch.Tensor):
             continue
