@@ -81,4 +81,6 @@ def _copy(graph: Graph, made: Graph, copied: dict[Node, Any], outer: dict[str, A
         elif node.op != "output" and node not in copied and not is_operand(node):
             copied[node] = made.node_copy(node, copied.__getitem__)
             copied[node].meta = outer | copied[node].meta
+            if node.op == "placeholder":
+                copied[node].name = node.name  # FX renames what is a name of Python, such as `input`
     return map_arg(graph.output_node().args[0], copied.__getitem__)

@@ -136,6 +136,8 @@ class Functional:
             self._others[node] = self.graph.node_copy(node, lambda source: self._tensors[source].value)
         else:
             copied = self.graph.node_copy(node, lambda source: self._read(source, node))
+            if node.op == "placeholder":
+                copied.name = node.name  # FX renames what is a name of Python, such as `input`
             recorded = node.meta.get("val")
             if isinstance(recorded, torch.Tensor):
                 self._tensors[node] = self._tensor(node, copied)
