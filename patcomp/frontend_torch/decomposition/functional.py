@@ -6,26 +6,28 @@ import copy
 import dataclasses
 import operator
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.formulas import without
 from patcomp.frontend_torch.decomposition.nested import flattened, is_inlined, with_inlined
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
+from patcomp.frontend_torch.decomposition.views import is_dropout_off, is_new
 from patcomp.frontend_torch.decomposition.writes import Functional, NotFollowedError
 from patcomp.frontend_torch.fx.nodes import (
     given_arguments,
-    graphs_of,
     is_size,
     operator_name,
     writes_in_place,
 )
-from patcomp.frontend_torch.fx.provenance import nested_graph, origins_of
+from patcomp.frontend_torch.fx.provenance import Origins, nested_graph, nodes_of
 from patcomp.frontend_torch.interface.aliases import names_of_shared, shared_tensors, used_once
 from patcomp.ir.locations import Origin
 from patcomp.pytorch import (
@@ -54,8 +56,10 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
             the subclasses.
     """
     nodes = list(with_inlined(program.graph))
-    writes = any(map(_writes, nodes))
-    if problems := list(_writes_to_expanded(program)):
+    writes = any(map(_writes, nodes_of(program.graph)))
+    inlines = any(map(is_inlined, program.graph.nodes))
+    graph = flattened(program.graph) if writes or inlines else program.graph
+    if writes and (problems := list(_writes_to_overlapping(program, graph, nodes))):
         raise UnsupportedError("writes to tensors whose elements share memory would become wrong numbers:", problems)
     held = (*program.state_dict.values(), *program.constants.values())
     wraps = any(map(is_traceable_wrapper_subclass, held))
@@ -63,11 +67,11 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
         reason = Problem("the program has tensor subclasses as weights")
     elif (found := next(filter(None, map(_left_to_pytorch, nodes)), None)) is not None:
         reason = found
-    elif not writes and not any(map(is_inlined, program.graph.nodes)):
+    elif graph is program.graph:
         return program, ()
     else:
         try:
-            return _converted(program, writes), ()
+            return _converted(program, graph, writes), ()
         except NotFollowedError as error:
             reason = _origin(error.node).problem(operator_name(error.node), str(error))
     return _by_pytorch(program, lowerings, wraps), (reason,)
@@ -75,21 +79,48 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
 
 def _by_pytorch(program: ExportedProgram, lowerings: Lowerings, wraps: bool) -> ExportedProgram:
     try:
-        return used_once(program).run_decompositions(without(get_decomp_table(), lowerings))
+        return used_once(_without_dropouts(program)).run_decompositions(without(get_decomp_table(), lowerings))
     except Exception as error:  # PyTorch's passes raise errors of any class
         problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
         what = "split the program's tensor subclasses into plain tensors" if wraps else "remove in-place writes"
         raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
 
 
-def _converted(program: ExportedProgram, writes: bool) -> ExportedProgram:
+def _without_dropouts(program: ExportedProgram) -> ExportedProgram:
+    """The program, or a copy in which the argument of each dropout outside of training takes the dropout's place.
+
+    Such a dropout returns its argument itself. PyTorch decomposes it to a copy, which would miss later writes.
+    """
+    if not any(is_dropout_off(node) for node in nodes_of(program.graph)):
+        return program
+    module = copy.deepcopy(program.graph_module)
+    for given, copied in zip(program.graph.nodes, module.graph.nodes, strict=True):
+        if given.op == "placeholder":
+            copied.name = given.name  # FX renames what is a name of Python, such as `input`
+    for node in nodes_of(module.graph):
+        if is_dropout_off(node):
+            node.target, node.args, node.kwargs = torch.ops.aten.alias.default, node.args[:1], {}
+            node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+    changed = copy.copy(program)
+    replace_graph_module(changed, module)
+    return changed
+
+
+def _converted(program: ExportedProgram, graph: Graph, writes: bool) -> ExportedProgram:
     """A copy of a program without nested graphs and, if it has any, without writes.
+
+    Args:
+        program: the program.
+        graph: its graph without nested ones.
+        writes: whether the graph writes in place.
 
     Raises:
         NotFollowedError: it is not certain which tensors a write changes, or what it writes.
     """
     given = program.graph_signature
-    graph, written = flattened(program.graph), {}
+    for node in graph.find_nodes(op="get_attr"):
+        raise NotFollowedError("the graph reads a tensor that is not among the inputs of the program", node)
+    written: dict[str, Node] = {}
     if writes:
         if any(spec.kind != OutputKind.USER_OUTPUT for spec in given.output_specs):
             raise NotFollowedError("the program returns new contents of states", graph.output_node())
@@ -115,7 +146,7 @@ def _converted(program: ExportedProgram, writes: bool) -> ExportedProgram:
 
 
 def _origin(node: Node) -> Origin:
-    return origins_of(node.graph)[node]
+    return Origins(node.graph)[node]
 
 
 def _writes(node: Node) -> bool:
@@ -156,25 +187,59 @@ def _changes_structure(node: Node) -> bool:
     return not isinstance(node.target, OpOverload) or writes_in_place(node)
 
 
-def _writes_to_expanded(program: ExportedProgram) -> Iterator[Problem]:
-    """Writes to tensors whose elements overlap in memory.
+def _writes_to_overlapping(program: ExportedProgram, graph: Graph, nodes: list[Node]) -> Iterator[Problem]:
+    """Writes to tensors whose elements overlap in memory, and to views of such tensors.
 
-    PyTorch adds up the changes of all of them, so `x.expand(2, 3).fill_(1)` changes `x` twice.
+    A write to one of the elements changes the others, and PyTorch adds up the changes of all of them: by it,
+    `x.expand(2, 3).fill_(1)` changes `x` twice.
+
+    Args:
+        program: the program.
+        graph: its graph without those nested graphs that can be inlined.
+        nodes: the nodes of the program, with those of nested graphs that can be inlined.
     """
-    writing = [node for graph in graphs_of(program) for node in graph.nodes if _writes(node)]
-    origins = origins_of(program.graph) if writing else {}
-    for node in writing:
-        value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
-        if not isinstance(value, torch.Tensor):
+    inside = (held.graph for node in nodes if (held := nested_graph(node)) is not None)
+    origins = Origins(program.graph)
+    for node in chain(graph.nodes, *map(nodes_of, inside)):
+        if not _writes(node):
             continue
-        strides = zip(value.shape, value.stride(), strict=True)
-        shared = [size for size, stride in strides if isinstance(stride, int) and stride == 0]
-        if any(not isinstance(size, int) or size > 1 for size in shared):
+        if any(_overlaps(each.meta.get("val")) for each in _memory_of(node)):
             yield origins[node].problem(
                 operator_name(node),
-                "the op writes to an expanded tensor",
+                "the op writes to a tensor whose elements share memory, such as an expanded one",
                 "write to the tensor before it is expanded, or to a clone() of the expanded one",
             )
+
+
+def _memory_of(write: Node) -> Iterator[Node]:
+    """The tensor that a node writes to, and the tensors that it may be a view of."""
+    node = write
+    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+        node = node.args[0]
+        yield node
+        if is_new(node):
+            return
+
+
+def _overlaps(value: Any) -> bool:
+    """Whether elements of a recorded tensor may share memory."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    steps = [
+        (stride, size)
+        for size, stride in zip(value.shape, value.stride(), strict=True)
+        if not (isinstance(size, int) and size == 1)
+    ]
+    if any(isinstance(stride, int) and stride == 0 for stride, _ in steps):
+        return True
+    if not all(isinstance(number, int) for step in steps for number in step):
+        return False
+    reach = 1  # how far apart the elements of the dimensions so far can be
+    for stride, size in sorted(steps):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
@@ -184,11 +249,13 @@ def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
     name are considered.
     """
     message = str(error).partition("\n")[0] or type(error).__name__
-    origins = origins_of(program.graph)
-    left = [node for node in origins if _changes_structure(node) and isinstance(node.target, OperatorBase)]
-    nodes = [node for node in left if operator_name(node) in message] or left
-    if not nodes:
+    origins = Origins(program.graph)
+    left = [
+        node for node in nodes_of(program.graph) if _changes_structure(node) and isinstance(node.target, OperatorBase)
+    ]
+    named = [node for node in left if operator_name(node) in message] or left
+    if not named:
         return Problem(message)
-    if len(nodes) > 1:
-        message += f"; this is the first of {len(nodes)} ops that may be the cause"
-    return origins[nodes[0]].problem(operator_name(nodes[0]), message)
+    if len(named) > 1:
+        message += f"; this is the first of {len(named)} ops that may be the cause"
+    return origins[named[0]].problem(operator_name(named[0]), message)

@@ -44,13 +44,16 @@ _NEW = frozenset(
 """The ATen operators that are made of others and never return one of their arguments or a view of it."""
 
 _UNDECLARED = frozenset(
-    {"_unsafe_view", "_reshape_copy", "lift", "lift_fresh", "unsafe_split", "unsafe_split_with_sizes"}
-)
+    {
+        "_reshape_copy", "_unsafe_view", "copy", "dequantize", "lift", "lift_fresh", "resize", "set", "unsafe_split",
+        "unsafe_split_with_sizes",
+    }
+)  # fmt: skip
 """The ATen operators with their own kernel whose schema does not say that they may return a view."""
 
 
 _DROPOUTS = frozenset({"alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"})
-"""The operators that return their argument itself outside of training."""
+"""The operators that may return their argument itself."""
 
 
 def is_new(node: Node) -> bool:
@@ -73,8 +76,16 @@ def is_view(node: Node) -> bool:
     """Whether the result of a node, or each of its results, is certainly a view of its first argument."""
     if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
         return False
-    name = base_name(node.target)
-    return name in VIEWS or (name in _DROPOUTS and given_arguments(node)["train"] is False)
+    if node.target is torch.ops.aten.narrow.Tensor:
+        return False  # the start may be written before the view is built again
+    return base_name(node.target) in VIEWS or is_dropout_off(node)
+
+
+def is_dropout_off(node: Node) -> bool:
+    """Whether a node is a dropout outside of training, which returns its argument itself."""
+    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
+        return False
+    return base_name(node.target) in _DROPOUTS and given_arguments(node)["train"] is False
 
 
 def changed_base(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | Node | None:

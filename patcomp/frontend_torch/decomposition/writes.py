@@ -21,7 +21,13 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.decomposition.views import changed_base, is_new, is_view
-from patcomp.frontend_torch.fx.nodes import draws_random_numbers, given_arguments, is_assertion, writes_in_place
+from patcomp.frontend_torch.fx.nodes import (
+    draws_random_numbers,
+    given_arguments,
+    is_assertion,
+    is_untyped,
+    writes_in_place,
+)
 from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.pytorch import (
     OpOverload,
@@ -127,6 +133,8 @@ class Functional:
     # ---- nodes ---------------------------------------------------------------------------------------
 
     def _copy(self, node: Node) -> None:
+        if is_untyped(node):
+            raise NotFollowedError("the type of the result is not recorded", node)
         if node.target is operator.getitem and node.args[0] in self._seen:
             self._item(node)
         elif isinstance(node.target, OpOverload) and writes_in_place(node) and not is_assertion(node):
@@ -152,6 +160,8 @@ class Functional:
         assert isinstance(source, Node)
         assert isinstance(index, int)
         writes, tensors = self._seen[source]
+        if isinstance(node.meta.get("val"), list | tuple):
+            raise NotFollowedError("the op has lists of tensors among its results", source)
         if not isinstance(node.meta.get("val"), torch.Tensor):
             self._others[node] = self.graph.node_copy(node, self._others.__getitem__)
             return
@@ -167,10 +177,12 @@ class Functional:
             return _Tensor(node, base.memory, value, base.memory.version, base, index)
         memory = _Memory(node)
         if node.op != "placeholder" and not is_new(node):
-            for source in node.all_input_nodes:
-                if source in self._tensors:
-                    memory.may_share.add(other := self._tensors[source].memory)
-                    other.may_share.add(memory)
+            others = [self._tensors[source] for source in node.all_input_nodes if source in self._tensors]
+            if index is not None:
+                others += self._seen[node][1].values()  # the results may share memory with each other
+            for other in others:
+                memory.may_share.add(other.memory)
+                other.memory.may_share.add(memory)
         return _Tensor(node, memory, value, 0, None, index)
 
     # ---- reading -------------------------------------------------------------------------------------
