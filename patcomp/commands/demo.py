@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from patcomp import TorchConverter, get_decomp_table
+from patcomp import TorchConverter
 from patcomp.commands.common import running
 from patcomp.commands.tables import composites_line, stage_table
 from patcomp.commands.torchvision import declare_operators, misfit
@@ -73,7 +73,7 @@ def run_demo(console: Console, folder: Path) -> bool:
     console.print(
         "exporting LlamaForCausalLM of transformers: 4 layers, grouped-query attention, random weights", soft_wrap=True
     )
-    exported = torch.export.export(model, inputs).run_decompositions(get_decomp_table())
+    exported = torch.export.export(model, inputs)
     converter = TorchConverter().add_exported_program(exported, output_names=["logits"])
     program = converter.to_coreai(dump_ir=stages)
     console.print(f"{len(exported.graph.nodes)} FX nodes became {program!r}\n", highlight=False)

@@ -59,8 +59,8 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
     writes = any(map(_writes, nodes_of(program.graph)))
     inlines = any(map(is_inlined, program.graph.nodes))
     graph = flattened(program.graph) if writes or inlines else program.graph
-    if writes and (problems := list(_writes_to_overlapping(program, graph, nodes))):
-        raise UnsupportedError("writes to tensors whose elements share memory would become wrong numbers:", problems)
+    if writes and (problems := list(_wrong_writes(program, graph, nodes))):
+        raise UnsupportedError("writes to views would become wrong numbers:", problems)
     held = (*program.state_dict.values(), *program.constants.values())
     wraps = any(map(is_traceable_wrapper_subclass, held))
     if wraps:
@@ -99,8 +99,9 @@ def _without_dropouts(program: ExportedProgram) -> ExportedProgram:
             copied.name = given.name  # FX renames what is a name of Python, such as `input`
     for node in nodes_of(module.graph):
         if is_dropout_off(node):
-            node.target, node.args, node.kwargs = torch.ops.aten.alias.default, node.args[:1], {}
-            node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+            argument = node.all_input_nodes[0]
+            node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (argument,), {}
+            node.replace_all_uses_with(argument, delete_user_cb=lambda user: user.op != "output")
     changed = copy.copy(program)
     replace_graph_module(changed, module)
     return changed
@@ -187,11 +188,11 @@ def _changes_structure(node: Node) -> bool:
     return not isinstance(node.target, OpOverload) or writes_in_place(node)
 
 
-def _writes_to_overlapping(program: ExportedProgram, graph: Graph, nodes: list[Node]) -> Iterator[Problem]:
-    """Writes to tensors whose elements overlap in memory, and to views of such tensors.
+def _wrong_writes(program: ExportedProgram, graph: Graph, nodes: list[Node]) -> Iterator[Problem]:
+    """Writes to views that PyTorch does not remove rightly.
 
-    A write to one of the elements changes the others, and PyTorch adds up the changes of all of them: by it,
-    `x.expand(2, 3).fill_(1)` changes `x` twice.
+    Where elements overlap in memory, a write to one of them changes the others, and PyTorch adds up the changes of all
+    of them: by it, `x.expand(2, 3).fill_(1)` changes `x` twice. Elements that `unfold` leaves out become 0.
 
     Args:
         program: the program.
@@ -203,12 +204,29 @@ def _writes_to_overlapping(program: ExportedProgram, graph: Graph, nodes: list[N
     for node in chain(graph.nodes, *map(nodes_of, inside)):
         if not _writes(node):
             continue
-        if any(_overlaps(each.meta.get("val")) for each in _memory_of(node)):
+        views = list(_memory_of(node))
+        if any(_overlaps(view.meta.get("val")) for view in views):
             yield origins[node].problem(
                 operator_name(node),
                 "the op writes to a tensor whose elements share memory, such as an expanded one",
                 "write to the tensor before it is expanded, or to a clone() of the expanded one",
             )
+        elif any(map(_leaves_elements_out, views)):
+            yield origins[node].problem(
+                operator_name(node),
+                "the op writes to a view by unfold that leaves elements out",
+                "write to slices of the tensor instead",
+            )
+
+
+def _leaves_elements_out(view: Node) -> bool:
+    """Whether a view by `unfold` may not have all elements of its base."""
+    if view.target is not torch.ops.aten.unfold.default:
+        return False
+    given = given_arguments(view)
+    length = given["self"].meta["val"].shape[given["dimension"]] if given["self"].meta["val"].dim() else 1
+    parts = (length, given["size"], given["step"])
+    return not all(isinstance(part, int) for part in parts) or parts[1] != parts[2] or length % parts[1] != 0
 
 
 def _memory_of(write: Node) -> Iterator[Node]:
