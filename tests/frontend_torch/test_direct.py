@@ -394,10 +394,67 @@ def test_buffers_that_share_memory_are_refused() -> None:
         TorchConverter().add_exported_program(given)
 
 
-def test_write_to_an_expanded_tensor_is_refused() -> None:
-    _, given = exported(lambda model, x: (x[:, :1] * 2).expand(2, 3, 4).fill_(1), X)
-    with pytest.raises(UnsupportedError, match="expanded"):
+def _view_of_an_expanded(model: Any, x: Tensor) -> Any:
+    y = x[:, :1] * 2
+    y.expand(2, 3, 4)[:, 0].add_(1)
+    return y
+
+
+def _expanded_outside(model: Any, x: Tensor) -> Any:
+    y = (x[:, :1] * 2).expand(2, 3, 4)
+    with torch.no_grad():
+        y[:, 0].add_(1)
+    return y
+
+
+def _expanded_buffer(model: Any, x: Tensor) -> Any:
+    model.same[0].add_(1)
+    return model.same + x
+
+
+def _overlapping_windows(model: Any, x: Tensor) -> Any:
+    y = x * 2
+    y.unfold(2, 2, 1)[:, :, 0].add_(1)
+    return y
+
+
+def _some_windows(model: Any, x: Tensor) -> Any:
+    y = x * 2
+    y.unfold(1, 2, 2).add_(1)  # PyTorch would set the last row to 0
+    return y
+
+
+REFUSED = {
+    _view_of_an_expanded: "elements share memory",
+    _expanded_outside: "elements share memory",
+    _expanded_buffer: "elements share memory",
+    _overlapping_windows: "elements share memory",
+    _some_windows: "unfold that leaves elements out",
+}
+
+
+@pytest.mark.parametrize("function", REFUSED)
+def test_write_to_such_a_view_is_refused(function: Callable[..., Any]) -> None:
+    model = Function(function)
+    model.register_buffer("same", torch.zeros(1).expand(4))
+    given = torch.export.export(model, (X,))
+    with pytest.raises(UnsupportedError, match=REFUSED[function]) as raised:
         TorchConverter().add_exported_program(given)
+    (problem,) = raised.value.problems
+    assert problem.source.startswith("tests/frontend_torch/test_direct.py:")
+
+
+def test_dropout_is_its_argument_for_pytorch_too() -> None:
+    def function(model: Any, x: Tensor) -> Any:
+        y = x * 2
+        same = functional.dropout(y, training=False)
+        y.as_strided((2, 2), (4, 1), 1).add_(1)
+        return same
+
+    model, given = exported(function, X)
+    program = TorchConverter().add_exported_program(given).to_coreai()
+    assert program.left_to_pytorch
+    torch.testing.assert_close(program.run(X), model(X))
 
 
 # PyTorch's decomposition makes a copy of what `dropout` returns as it is
