@@ -193,8 +193,7 @@ class TorchConverter:
         except Exception as error:
             raise RuntimeError(
                 f"Your model failed to export: {error}\nexport_fn must return "
-                "torch.export.export(model, args).run_decompositions(patcomp.get_decomp_table()), or what is exported "
-                "without run_decompositions, if that is what fails"
+                "torch.export.export(model, args); run_decompositions is not needed"
             ) from error
         self._stage(
             program, input_names, output_names, state_names, entrypoint_name, mutated_inputs,

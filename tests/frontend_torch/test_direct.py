@@ -292,6 +292,18 @@ def test_llama_is_not_retraced() -> None:
     assert program.left_to_pytorch == ()
 
 
+def test_decomposed_programs_are_not_retraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(model: Any, x: Tensor) -> Any:
+        y = functional.batch_norm(x.transpose(1, 2), model.mean, model.variance)
+        return y.relu_()
+
+    _, given = exported(function, X)
+    decomposed = given.run_decompositions(get_decomp_table())
+    assert "batch_norm" in str(decomposed.graph)
+    monkeypatch.setattr(ExportedProgram, "run_decompositions", None)
+    assert TorchConverter().add_exported_program(decomposed).to_coreai().left_to_pytorch == ()
+
+
 # ---- left to PyTorch -----------------------------------------------------------------------------------
 
 

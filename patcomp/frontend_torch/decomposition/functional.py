@@ -97,11 +97,12 @@ def _without_dropouts(program: ExportedProgram) -> ExportedProgram:
     for given, copied in zip(program.graph.nodes, module.graph.nodes, strict=True):
         if given.op == "placeholder":
             copied.name = given.name  # FX renames what is a name of Python, such as `input`
+    results = module.graph.output_node()  # the program's signature has the names of what it returns
     for node in nodes_of(module.graph):
         if is_dropout_off(node):
             argument = node.all_input_nodes[0]
             node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (argument,), {}
-            node.replace_all_uses_with(argument, delete_user_cb=lambda user: user.op != "output")
+            node.replace_all_uses_with(argument, delete_user_cb=lambda user: user is not results)
     changed = copy.copy(program)
     replace_graph_module(changed, module)
     return changed
@@ -171,9 +172,14 @@ def _left_to_pytorch(node: Node) -> Problem | None:
     return _origin(node).problem(operator_name(node), reason)
 
 
+_NEVER_IN_TRAINING = frozenset({"aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update"})
+
+
 def _updates_statistics(node: Node) -> bool:
     """Whether a node is a norm in training mode, which writes to its running statistics."""
     given = given_arguments(node)
+    if operator_name(node) in _NEVER_IN_TRAINING:
+        return False
     if given.get("running_mean") is None and given.get("running_var") is None:
         return False
     # the names of the flag in the schemas of norms; without a flag, the op may write
