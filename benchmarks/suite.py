@@ -82,6 +82,7 @@ class Suite:
         command = [str(python), "-m", "benchmarks.measurement", json.dumps(asdict(job))]
         load = os.getloadavg()[0]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # it would compile our files in every process
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if done.returncode:
             written = done.stderr.strip().splitlines() or [""]
