@@ -384,12 +384,10 @@ def vit(attention: str) -> zoo.Example:
 
 MODELS: dict[str, tuple[Callable[[str], zoo.Example], int]] = {
     "bert": (zoo.bert, 3),
-    "gpt2": (zoo.gpt2, 3),
-    "llama": (lambda attention: zoo.llama(layers=2, attention=attention), 2),
     "t5_encoder": (t5_encoder, 3),
     "vit": (vit, 3),
 }
-"""Builder and number of attentions."""
+"""Builder and number of attentions, of models that `tests/models/test_forms.py` has in its slow part only."""
 
 
 @pytest.mark.parametrize("name", MODELS)
