@@ -139,6 +139,7 @@ def test_with_all_sizes_fixed_it_is_the_static_program(name: str, native: Native
     check(model, fixed, args, native)
 
 
+@pytest.mark.xdist_group("llama")  # whose program it shares
 def test_with_the_batch_fixed(native: Native) -> None:
     model, program = dynamic("llama")
     fixed = program.specialize({"batch": 3})
