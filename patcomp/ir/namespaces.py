@@ -279,7 +279,7 @@ class AtenInterface(DialectInterface):
     def structure(self, attribute: Attribute) -> Any:
         if type(attribute) is ArrayAttr:
             return tuple(map(self.structure, attribute.data))
-        return attribute is aten.VALUE or isinstance(attribute, aten.ValueAttr)
+        return type(attribute) is aten.ValueAttr
 
     def build(
         self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None

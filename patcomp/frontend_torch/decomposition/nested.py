@@ -10,6 +10,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from patcomp.frontend_torch.fx.nodes import copy_node
 from patcomp.frontend_torch.fx.provenance import nested_graph
 
 _GRAPH_POSITIONS = {
@@ -79,8 +80,6 @@ def _copy(graph: Graph, made: Graph, copied: dict[Node, Any], outer: dict[str, A
         elif node.target is operator.getitem and is_inlined(node.args[0]):  # type: ignore[arg-type]
             copied[node] = copied[node.args[0]][node.args[1]]  # type: ignore[index]
         elif node.op != "output" and node not in copied and not is_operand(node):
-            copied[node] = made.node_copy(node, copied.__getitem__)
+            copied[node] = copy_node(made, node, copied.__getitem__)
             copied[node].meta = outer | copied[node].meta
-            if node.op == "placeholder":
-                copied[node].name = node.name  # FX renames what is a name of Python, such as `input`
     return map_arg(graph.output_node().args[0], copied.__getitem__)

@@ -22,6 +22,7 @@ from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.decomposition.views import changed_base, is_new, is_view
 from patcomp.frontend_torch.fx.nodes import (
+    copy_node,
     draws_random_numbers,
     given_arguments,
     is_assertion,
@@ -143,9 +144,7 @@ class Functional:
             # the assertions are about types, which a write does not change
             self._others[node] = self.graph.node_copy(node, lambda source: self._tensors[source].value)
         else:
-            copied = self.graph.node_copy(node, lambda source: self._read(source, node))
-            if node.op == "placeholder":
-                copied.name = node.name  # FX renames what is a name of Python, such as `input`
+            copied = copy_node(self.graph, node, lambda source: self._read(source, node))
             recorded = node.meta.get("val")
             if isinstance(recorded, torch.Tensor):
                 self._tensors[node] = self._tensor(node, copied)

@@ -1,7 +1,8 @@
-"""Questions about FX nodes: their op, its arguments and results, and whether there is anything to compute."""
+"""FX nodes: their op, its arguments and results, whether there is anything to compute; and copies of nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,20 @@ def is_assertion(node: Node) -> bool:
     # run_decompositions turns ops that may raise into with_effects(token, op, ...), to keep their order
     target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
     return isinstance(target, OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
+
+
+def copy_node(graph: Graph, node: Node, new: Callable[[Node], Any]) -> Node:
+    """Copy a node to the end of a graph. A placeholder keeps its name, also if it is one of Python, such as `input`.
+
+    Args:
+        graph: the graph.
+        node: a node of another graph.
+        new: what takes the place of each argument of the node that is a node.
+    """
+    copied = graph.node_copy(node, new)
+    if node.op == "placeholder":
+        copied.name = node.name
+    return copied
 
 
 def is_untyped(node: Node) -> bool:
