@@ -452,7 +452,7 @@ class AIProgram:
         inputs: Any,
         *,
         entrypoint: str = "main",
-        tolerance: float = 1e-4,
+        tolerance: float | None = None,
         backends: Sequence[str] | None = None,
     ) -> Verification:
         """Compare the program with eager PyTorch on given inputs.
@@ -461,13 +461,16 @@ class AIProgram:
             model: the PyTorch model, which is not changed; states start from the contents of its buffers.
             inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
             entrypoint: the graph to call.
-            tolerance: largest absolute difference that passes.
+            tolerance: largest absolute difference that passes. By default it depends on an output's type: 1e-8 for
+                f64, 1e-4 for f32, 0 for integers; an f16 or bf16 output may be little farther from the output of the
+                model in float32 than eager PyTorch's own.
             backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
                 run the program.
 
         Returns:
-            A `Verification`, which is true if all outputs and states are within the tolerance. It prints as a table of
-            the largest absolute and relative error and the PSNR of each, and its `check()` raises if it did not pass.
+            A `Verification`, which is true if all outputs and states are within their tolerances. It prints as a table
+            of the largest absolute and relative error and the PSNR of each, counts NaN and infinities, and its
+            `check()` raises if it did not pass.
 
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.

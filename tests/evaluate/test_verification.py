@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from typing import Any, get_type_hints
 
@@ -69,7 +70,10 @@ def test_what_is_not_finite_on_one_side_only_fails(program: AIProgram, value: fl
     wrong = verified(program, lambda x: (torch.full_like(x, value), x))
     assert not wrong
     assert wrong.max_abs == math.inf
-    assert "|           inf |           inf |      -inf | FAILED |" in str(wrong)
+    nan, inf = (0, 3) if math.isinf(value) else (3, 0)
+    error = wrong.errors[0]
+    assert (error.nan, error.inf, error.expected_nan, error.expected_inf) == (0, 0, nan, inf)
+    assert f"| -inf | 0, 0 | {nan}, {inf} | FAILED |" in " ".join(str(wrong).split())
     with pytest.raises(MismatchError, match=r"'sum' .* infinitely, since only one of both is NaN or infinite"):
         wrong.check()
 
@@ -85,6 +89,67 @@ def test_infinities_of_other_signs_and_large_integers_differ() -> None:
     assert compare("y", "evaluator", large, large + 1).max_abs == 1.0
     assert compare("y", "evaluator", large, large.clone()).max_abs == 0.0
     assert compare("y", "evaluator", torch.tensor([True]), torch.tensor([1])).max_abs == 0.0
+
+
+def test_tolerances_depend_on_the_type() -> None:
+    """What passes in float32 is wrong in float64, and integers must be equal."""
+    one, small = torch.ones(3), 5e-5
+    assert compare("y", "evaluator", one, one + small).passed
+    assert not compare("y", "evaluator", one.double(), one.double() + small).passed
+    assert not compare("y", "evaluator", one.int(), one.int() + 1).passed
+    assert compare("y", "evaluator", one.int(), one.int() + 1, tolerance=1.0).passed
+    assert compare("y", "evaluator", one.half(), one.half() + 2**-9).passed
+    assert not compare("y", "evaluator", one.half(), one.half() + 2**-7).passed
+
+
+class Sums(nn.Module):
+    """A long sum in half precision; eager PyTorch rounds after each step."""
+
+    def __init__(self, dtype: torch.dtype, shift: float = 0.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.1, 1.0, 64).to(dtype))
+        self.shift = shift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x[:, 0] * self.weight[0]
+        for index in range(1, 64):
+            total = total + x[:, index] * self.weight[index]
+        return total + self.shift
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_compared_with_a_float32_twin(dtype: torch.dtype) -> None:
+    x = torch.linspace(-1, 3, 128).reshape(2, 64).to(dtype)
+    program = TorchConverter().add_exported_program(torch.export.export(Sums(dtype), (x,))).to_coreai()
+    right = verified(program, Sums(dtype), (x,)).check()
+    (error,) = right.errors
+    twin = Sums(torch.float32)
+    twin.weight.data = Sums(dtype).weight.data.float()
+    with torch.no_grad():
+        expected, eager = twin(x.float()), Sums(dtype)(x).float()
+    assert error.reference == "float32 twin"
+    assert error.max_abs == pytest.approx(float((program.run(x).float() - expected).abs().max()))
+    assert error.tolerance >= 3 * float((eager - expected).abs().max())
+    wrong = verified(program, Sums(dtype, shift=float(3 * error.tolerance)), (x,))
+    assert not wrong.passed
+    with pytest.raises(MismatchError, match="differs from the float32 twin of the model by"):
+        wrong.check()
+    exact = program.verify_against(Sums(dtype), (x,), backends=["evaluator"], tolerance=0.5)
+    assert (exact.errors[0].reference, exact.errors[0].tolerance) == ("eager", 0.5)
+
+
+def test_half_precision_that_overflows_is_compared_with_eager() -> None:
+    """The twin is finite where eager is infinite; the program must be infinite there, too."""
+    eager, twin = torch.tensor([math.inf, 1.0]).half(), torch.tensor([1e5, 1.0])
+    assert compare("y", "evaluator", eager, eager.clone(), twin=twin).passed
+    assert not compare("y", "evaluator", eager, torch.tensor([6e4, 1.0]).half(), twin=twin).passed
+
+
+def test_it_becomes_plain_data(program: AIProgram) -> None:
+    verification = verified(program, TwoOutputs(shift=0.25))
+    data = json.loads(json.dumps(verification.to_dict(), allow_nan=False))
+    assert (data["passed"], data["tolerance"], data["departure"]) == (False, None, None)
+    assert [(each["name"], each["passed"], each["psnr"]) for each in data["errors"]][1] == ("product", True, "inf")
 
 
 def test_nothing_compared_is_no_success(program: AIProgram) -> None:
@@ -113,15 +178,15 @@ def test_python_results_are_compared_too() -> None:
 
 
 def test_it_prints_as_a_plain_table(program: AIProgram, capsys: pytest.CaptureFixture[str]) -> None:
-    print(verified(program, TwoOutputs(shift=0.25)))
+    print(program.verify_against(TwoOutputs(shift=0.25), (X,), backends=["evaluator"], tolerance=1e-4))
     assert capsys.readouterr().out == (
         "against eager PyTorch: FAILED at tolerance 0.0001\n"
-        "+---------+-----------+---------------+---------------+-----------+--------+\n"
-        "| output  | backend   | max abs error | max rel error | PSNR (dB) | result |\n"
-        "+---------+-----------+---------------+---------------+-----------+--------+\n"
-        "| sum     | evaluator |       2.5e-01 |       7.7e-02 |        22 | FAILED |\n"
-        "| product | evaluator |       0.0e+00 |       0.0e+00 |       inf | passed |\n"
-        "+---------+-----------+---------------+---------------+-----------+--------+\n"
+        "+---------+-----------+---------------+-----------+---------------+-----------+--------+\n"
+        "| output  | backend   | max abs error | tolerance | max rel error | PSNR (dB) | result |\n"
+        "+---------+-----------+---------------+-----------+---------------+-----------+--------+\n"
+        "| sum     | evaluator |       2.5e-01 |   1.0e-04 |       7.7e-02 |        22 | FAILED |\n"
+        "| product | evaluator |       0.0e+00 |   1.0e-04 |       0.0e+00 |       inf | passed |\n"
+        "+---------+-----------+---------------+-----------+---------------+-----------+--------+\n"
     )
     stream = io.StringIO()
     Console(file=stream, force_terminal=True, width=100).print(verified(program, TwoOutputs()))

@@ -19,16 +19,20 @@ from patcomp.ir.evaluate import (  # noqa: F401  (these files register the ops)
     shapes,
     state,
 )
-from patcomp.ir.evaluate.comparison import OutputError, Verification, compare, prepare_input, verify_outputs
+from patcomp.ir.evaluate.comparison import Expectation, compare, prepare_input, verify_outputs
 from patcomp.ir.evaluate.folding import evaluate_op
 from patcomp.ir.evaluate.machine import TOKEN, Handle, evaluate, evaluate_graph
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
+from patcomp.ir.evaluate.verification import Departure, ModuleError, OutputError, Verification
 
 __all__ = [
     "IMPLEMENTATIONS",
     "TOKEN",
+    "Departure",
     "EvaluatedOp",
+    "Expectation",
     "Handle",
+    "ModuleError",
     "OutputError",
     "Verification",
     "compare",

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from patcomp.errors import EvaluationError, MismatchError
+from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
+from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import check_value
+from patcomp.ir.evaluate.verification import OutputError, Verification
 from patcomp.ir.types import TensorType, element_name
 from patcomp.pytorch import pytree
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> Tensor:
@@ -66,112 +63,64 @@ def _as_tensor(value: Any, what: str) -> Tensor:
         raise EvaluationError(f"{what} must be a tensor, an array or a number, got a {kind}") from error
 
 
-@dataclass(frozen=True)
-class OutputError:
-    """How far one output is from eager PyTorch's."""
+TOLERANCES = {"f64": 1e-8, "f32": 1e-4, "complex<f64>": 1e-8, "complex<f32>": 1e-4}
+"""The largest absolute difference that passes, by the element type of the program's output. Integers and bools must be
+equal. Floats of less than 32 bits are compared with a float32 twin of the model, or by their rounding."""
 
-    name: str
-    backend: str
-    max_abs: float
-    """Largest absolute difference; infinite where only one side is NaN or infinite."""
-    max_rel: float
-    """`max_abs` divided by the largest finite magnitude of PyTorch's output."""
-    psnr: float
-    """Peak signal-to-noise ratio in dB, infinite when equal."""
+_ROUNDING_STEPS = 4
+"""How many rounding steps, at the largest magnitude of an output, a float of less than 32 bits may differ."""
+
+_TIMES_EAGER = 3
+"""How many times farther from the float32 twin than eager PyTorch's own output a program's output may be."""
 
 
-@dataclass(frozen=True)
-class Verification:
-    """The comparison of a program with eager PyTorch, output by output and backend by backend.
-
-        program.verify_against(model, inputs).check()
-
-    It is true when it passed, and prints as a table.
-    """
-
-    errors: tuple[OutputError, ...]
-    """The error of each output and state on each backend."""
-    tolerance: float
-    """The largest absolute difference that passes."""
-
-    @property
-    def max_abs(self) -> float:
-        """The largest absolute difference of any output on any backend."""
-        return max((error.max_abs for error in self.errors), default=0.0)
-
-    @property
-    def passed(self) -> bool:
-        """Whether there are outputs, and every one is within the tolerance on every backend."""
-        return bool(self.errors) and all(error.max_abs <= self.tolerance for error in self.errors)
-
-    def __bool__(self) -> bool:
-        return self.passed
-
-    def check(self) -> Verification:
-        """Return the verification if it passed.
-
-        Raises:
-            MismatchError: it did not pass; the message names the worst output, its error and the tolerance.
-        """
-        if self.passed:
-            return self
-        if not self.errors:
-            raise MismatchError("nothing was compared: the program has neither outputs nor states")
-        worst = max(self.errors, key=lambda error: error.max_abs)
-        failed = sum(error.max_abs > self.tolerance for error in self.errors)
-        difference = (
-            f"by {worst.max_abs:.3g}, which is more than the tolerance of {self.tolerance:g}"
-            if math.isfinite(worst.max_abs)
-            else f"infinitely, since only one of both is NaN or infinite (the tolerance is {self.tolerance:g})"
-        )
-        raise MismatchError(
-            f"output {worst.name!r} on the {worst.backend} differs from eager PyTorch {difference}; "
-            f"{failed} of {len(self.errors)} comparisons failed"
-        )
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        stream = io.StringIO()
-        Console(file=stream, width=240, color_system=None).print(self.__rich__(), markup=False)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
-
-    def __rich__(self) -> Table:
-        from rich.box import ASCII2
-        from rich.table import Table
-
-        result = "passed" if self.passed else "FAILED"
-        title = f"against eager PyTorch: {result} at tolerance {self.tolerance:g}"
-        table = Table("output", "backend", title=title, title_justify="left", box=ASCII2)
-        for column in ("max abs error", "max rel error", "PSNR (dB)", "result"):
-            table.add_column(column, justify="right")
-        for error in self.errors:
-            result = "passed" if error.max_abs <= self.tolerance else "FAILED"
-            numbers = (f"{error.max_abs:.1e}", f"{error.max_rel:.1e}", f"{error.psnr:.0f}")
-            table.add_row(error.name, error.backend, *numbers, result)
-        return table
-
-
-def compare(name: str, backend: str, expected: Tensor, given: Tensor) -> OutputError:
+def compare(
+    name: str,
+    backend: str,
+    expected: Tensor,
+    given: Tensor,
+    tolerance: float | None = None,
+    twin: Tensor | None = None,
+) -> OutputError:
     """The difference of one output from the expected one.
+
+    Args:
+        name, backend: of the output.
+        expected: eager PyTorch's output.
+        given: the program's.
+        tolerance: the largest absolute difference that passes; by default that of the program's element type.
+        twin: the same output of the model in float32. A half-precision output without a given tolerance passes if it
+            is little farther from the twin than eager's own.
 
     Raises:
         EvaluationError: the shapes differ.
     """
     if tuple(expected.shape) != tuple(given.shape):
         raise EvaluationError(f"output {name!r} has shape {tuple(given.shape)}, eager's has {tuple(expected.shape)}")
-    left, right = (x.detach().to(torch.complex128 if x.is_complex() else torch.float64) for x in (expected, given))
-    same = (left == right) | (left.isnan() & right.isnan())
-    difference = torch.where(same, torch.zeros(()), (left - right).abs())
-    difference = torch.where(difference.isnan(), torch.full((), math.inf), difference)
-    if not (expected.is_floating_point() or expected.is_complex() or given.is_floating_point() or given.is_complex()):
-        # float64 rounds integers of more than 53 bits
-        difference = difference.clamp(min=(expected.long() != given.long()).double())
+    element = ELEMENT_OF_DTYPE.get(given.dtype, str(given.dtype))
+    reference, reference_name = expected, "eager"
+    if tolerance is None and given.is_floating_point() and element not in TOLERANCES:
+        tolerance = _ROUNDING_STEPS * torch.finfo(given.dtype).eps * _scale(expected)
+        if twin is not None and twin.shape == expected.shape:
+            own = _difference(twin, expected)
+            if bool(own.isfinite().all()):  # where eager overflows, the twin says nothing about the program
+                reference, reference_name = twin, "float32 twin"
+                tolerance = max(tolerance, _TIMES_EAGER * float(own.max()) if own.numel() else 0.0)
+    difference = _difference(reference, given)
+    counts = {
+        f"{prefix}{kind}": int(getattr(tensor, f"is{kind}")().sum())
+        for prefix, tensor in (("", given), ("expected_", expected))
+        for kind in ("nan", "inf")
+    }
+    common: dict[str, Any] = {
+        "tolerance": TOLERANCES.get(element, 0.0) if tolerance is None else tolerance,
+        "element_type": element,
+        "reference": reference_name,
+        **counts,
+    }
     if difference.numel() == 0:
-        return OutputError(name, backend, 0.0, 0.0, math.inf)
-    worst = float(difference.max())
-    scale = float(left.abs().nan_to_num(0.0, 0.0, 0.0).max())
-    error = float((difference**2).mean())
+        return OutputError(name, backend, 0.0, 0.0, math.inf, **common)
+    worst, scale, error = float(difference.max()), _scale(reference), float((difference**2).mean())
     psnr = (
         math.inf
         if error == 0
@@ -179,7 +128,28 @@ def compare(name: str, backend: str, expected: Tensor, given: Tensor) -> OutputE
         if math.isfinite(error)
         else -math.inf
     )
-    return OutputError(name, backend, worst, worst / scale if scale else worst, psnr)
+    return OutputError(name, backend, worst, worst / scale if scale else worst, psnr, **common)
+
+
+def _difference(expected: Tensor, given: Tensor) -> Tensor:
+    """The absolute difference of each element; infinite where only one side is NaN, 0 where both are."""
+    left, right = _exact(expected), _exact(given)
+    same = (left == right) | (left.isnan() & right.isnan())
+    difference = torch.where(same, torch.zeros(()), (left - right).abs())
+    difference = torch.where(difference.isnan(), torch.full((), math.inf), difference)
+    if not (expected.is_floating_point() or expected.is_complex() or given.is_floating_point() or given.is_complex()):
+        # float64 rounds integers of more than 53 bits
+        difference = difference.clamp(min=(expected.long() != given.long()).double())
+    return difference
+
+
+def _scale(tensor: Tensor) -> float:
+    """The largest finite magnitude of a tensor; 0 without elements."""
+    return float(_exact(tensor).abs().nan_to_num(0.0, 0.0, 0.0).max()) if tensor.numel() else 0.0
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
@@ -191,7 +161,7 @@ def verify_outputs(
     inputs: Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any],
     backends: Mapping[str, Run],
     signature: Any,
-    tolerance: float,
+    tolerance: float | None = None,
 ) -> Verification:
     """Run the model eagerly and the program on each backend, and compare outputs and states.
 
@@ -200,23 +170,92 @@ def verify_outputs(
         inputs: its arguments, positional or by keyword; a tensor or array is the only argument.
         backends: what runs the program, by name.
         signature: the program's, a `patcomp.emit.signature.EntrySignature`.
-        tolerance: largest absolute difference that passes.
+        tolerance: largest absolute difference that passes; by default that of each output's type.
 
     Raises:
         EvaluationError: the model's arguments or results do not correspond to the program's.
     """
-    if isinstance(inputs, Tensor | np.ndarray):
-        inputs = (inputs,)
-    keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
-    positional = () if isinstance(inputs, Mapping) else tuple(inputs)
+    expectation = Expectation.of(model, inputs, signature, twin=tolerance is None)
+    errors = (each for backend, run in backends.items() for each in expectation.errors(backend, run, tolerance))
+    return Verification(tuple(errors), tolerance)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The inputs of a verification, and what eager PyTorch computes of them, by the program's names."""
+
+    given: Mapping[str, Any]
+    """The inputs."""
+    states: Mapping[str, Tensor]
+    """The contents of the model's buffers before the call."""
+    references: Mapping[str, Tensor]
+    """The outputs, and the contents of the states after the call."""
+    twins: Mapping[str, Tensor]
+    """The same of the model in float32, if it computes in half precision."""
+
+    @classmethod
+    def of(cls, model: Callable[..., Any], inputs: Any, signature: Any, *, twin: bool = True) -> Expectation:
+        """Run a model.
+
+        Args:
+            model, inputs, signature: as for `verify_outputs`.
+            twin: whether to run a model of half precision in float32, too.
+
+        Raises:
+            EvaluationError: the model's arguments or results do not correspond to the program's.
+        """
+        if isinstance(inputs, Tensor | np.ndarray):
+            inputs = (inputs,)
+        keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
+        positional = () if isinstance(inputs, Mapping) else tuple(inputs)
+        given = _named(signature, positional, keywords)
+        states, references = _run_model(model, positional, keywords, signature)
+        twins: Mapping[str, Tensor] = {}
+        if twin and any(reference.dtype in _HALF for reference in references.values()):
+            try:
+                _, twins = _run_model(model, positional, keywords, signature, in_float32=True)
+            except (RuntimeError, TypeError, ValueError):
+                twins = {}  # a model that itself casts to half precision; its outputs are compared by their rounding
+        return cls(given, states, references, twins)
+
+    def errors(self, backend: str, run: Run, tolerance: float | None) -> list[OutputError]:
+        """The error of each output and state of a program."""
+        contents: dict[str, Any] = dict(self.states)
+        outputs = {**run(self.given, contents), **contents}
+        errors = []
+        for name, reference in self.references.items():
+            value = outputs[name]
+            value = value if isinstance(value, Tensor) else to_tensor(np.array(value))
+            errors.append(compare(name, backend, reference, value, tolerance, self.twins.get(name)))
+        return errors
+
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _run_model(
+    model: Callable[..., Any],
+    positional: Sequence[Any],
+    keywords: Mapping[str, Any],
+    signature: Any,
+    *,
+    in_float32: bool = False,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The contents of a model's buffers before a call, and its outputs and the contents of states after it, by name.
+
+    Raises:
+        EvaluationError: the model's results do not correspond to the program's.
+    """
     call = signature.call
-    given = _named(signature, positional, keywords)
-    # a model may write to its arguments and buffers
-    args, kwargs = pytree.tree_map(_copied, (positional, keywords))
+    prepare = _in_float32 if in_float32 else _copied  # a model may write to its arguments and buffers
+    args, kwargs = pytree.tree_map(prepare, (tuple(positional), dict(keywords)))
     buffers = {} if call is None or not isinstance(model, nn.Module) else call.buffers
     states = {name: attrgetter(path)(model).detach().clone() for name, path in buffers.items()}
+    new = {path: prepare(states[name]) for name, path in buffers.items()}
+    if in_float32 and isinstance(model, nn.Module):
+        weights = (*model.named_parameters(), *model.named_buffers())
+        new = {name: _in_float32(value.detach()) for name, value in weights if value.dtype in _HALF} | new
     with torch.no_grad():
-        new = {path: states[name].clone() for name, path in buffers.items()}
         result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
     leaves = pytree.tree_leaves(result)
     varies = [isinstance(leaf, Tensor) for leaf in leaves]
@@ -234,16 +273,8 @@ def verify_outputs(
                 raise EvaluationError(f"the model returned {leaf!r}, which was {result.value!r} when it was exported")
     updated = _named(signature, args, kwargs)
     stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}
-    references = [*zip(names, expected, strict=True), *((n, value) for n, value in stated.items() if value is not None)]
-    errors = []
-    for backend, run in backends.items():
-        contents = dict(states)
-        outputs = {**run(given, contents), **contents}
-        for name, reference in references:
-            value = outputs[name]
-            value = value if isinstance(value, Tensor) else to_tensor(np.array(value))
-            errors.append(compare(name, backend, reference, value))
-    return Verification(tuple(errors), tolerance)
+    written = {name: value for name, value in stated.items() if value is not None}
+    return states, dict(zip(names, expected, strict=True)) | written
 
 
 def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,3 +297,7 @@ def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
 
 def _copied(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+def _in_float32(leaf: Any) -> Any:
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in _HALF else _copied(leaf)

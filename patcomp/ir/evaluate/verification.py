@@ -1,0 +1,226 @@
+"""The result of comparing a program with the PyTorch model: the error of each output, and where numbers depart."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from patcomp.errors import MismatchError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output is from PyTorch's."""
+
+    name: str
+    backend: str
+    max_abs: float
+    """Largest absolute difference; infinite where only one side is NaN or infinite."""
+    max_rel: float
+    """`max_abs` divided by the largest finite magnitude of PyTorch's output."""
+    psnr: float
+    """Peak signal-to-noise ratio in dB, infinite when equal."""
+    tolerance: float = 0.0
+    """The largest absolute difference that passes."""
+    element_type: str = ""
+    """The element type of the program's output, `f32`."""
+    reference: str = "eager"
+    """What the output is compared with: `eager`, or `float32 twin`, the model computed in float32."""
+    nan: int = 0
+    """How many elements of the program's output are NaN."""
+    inf: int = 0
+    """How many are infinite."""
+    expected_nan: int = 0
+    """How many elements of PyTorch's output are NaN."""
+    expected_inf: int = 0
+    """How many are infinite."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.max_abs <= self.tolerance
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether neither side has a NaN or an infinity."""
+        return not (self.nan or self.inf or self.expected_nan or self.expected_inf)
+
+
+@dataclass(frozen=True)
+class ModuleError:
+    """How far a value that leaves a module of the model is from PyTorch's."""
+
+    module: str
+    """The module's path, `layers.0.attention`; empty for the model itself."""
+    node: str
+    """The FX node of the value."""
+    source: str
+    """The line of the model, `model.py:12`; empty if it is unknown."""
+    error: OutputError
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Where the program's numbers first depart from the model's."""
+
+    stage: str
+    """`export` (the exported program differs from the model), `import`, a stage of the conversion, or `runtime` (the
+    Core AI runtime computes something else than the IR says)."""
+    rule: str = ""
+    """The rule or decomposition whose rewrite changed the numbers; empty if the stage itself did."""
+    rule_source: str = ""
+    """Where the rule is declared."""
+    rule_doc: str = ""
+    """What the rule does."""
+    module: str = ""
+    """The module that the rewritten op is in; empty for the model itself."""
+    node: str = ""
+    """The FX node that the op comes from."""
+    source: str = ""
+    """The line of the model."""
+    detail: str = ""
+    """What was observed."""
+
+    def __str__(self) -> str:
+        rule = f"rule {self.rule!r}{f' ({self.rule_source})' if self.rule_source else ''}" if self.rule else ""
+        places = [
+            f"module {self.module}" if self.module else "",
+            f"node %{self.node}" if self.node else "",
+            f"at {self.source}" if self.source else "",
+        ]
+        place = ", ".join(filter(None, [f"stage {self.stage}", rule, *places]))
+        return f"the numbers first depart in {place}{f': {self.detail}' if self.detail else ''}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The comparison of a program with eager PyTorch, output by output and backend by backend.
+
+        program.verify_against(model, inputs).check()
+
+    It is true when it passed, and prints as a table.
+    """
+
+    errors: tuple[OutputError, ...]
+    """The error of each output and state on each backend."""
+    tolerance: float | None = None
+    """The tolerance for every output; None if each has the tolerance of its type."""
+    modules: tuple[ModuleError, ...] = ()
+    """The error of the values that leave each module, in the order of the program; empty unless asked for."""
+    departure: Departure | None = None
+    """Where the numbers first depart; None if the verification passed, or if this was not asked for."""
+
+    @property
+    def max_abs(self) -> float:
+        """The largest absolute difference of any output on any backend."""
+        return max((error.max_abs for error in self.errors), default=0.0)
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are outputs, and every one is within its tolerance on every backend."""
+        return bool(self.errors) and all(error.passed for error in self.errors)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    @property
+    def first_wrong_module(self) -> ModuleError | None:
+        """The first value that leaves a module and is not within its tolerance; None if there is none."""
+        return next((each for each in self.modules if not each.error.passed), None)
+
+    @property
+    def first_not_finite(self) -> ModuleError | None:
+        """The first value that leaves a module and has a NaN or an infinity, in the program or in PyTorch."""
+        return next((each for each in self.modules if not each.error.is_finite), None)
+
+    def check(self) -> Verification:
+        """Return the verification if it passed.
+
+        Raises:
+            MismatchError: it did not pass; the message names the worst output, its error and the tolerance.
+        """
+        if self.passed:
+            return self
+        if not self.errors:
+            raise MismatchError("nothing was compared: the program has neither outputs nor states")
+        failed = [error for error in self.errors if not error.passed]
+        worst = max(failed, key=lambda error: error.max_abs)
+        reference = "eager PyTorch" if worst.reference == "eager" else f"the {worst.reference} of the model"
+        difference = (
+            f"by {worst.max_abs:.3g}, which is more than the tolerance of {worst.tolerance:.3g}"
+            if math.isfinite(worst.max_abs)
+            else f"infinitely, since only one of both is NaN or infinite (the tolerance is {worst.tolerance:.3g})"
+        )
+        raise MismatchError(
+            f"output {worst.name!r} on the {worst.backend} differs from {reference} {difference}; "
+            f"{len(failed)} of {len(self.errors)} comparisons failed"
+            + (f"; {self.departure}" if self.departure else "")
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verification as plain data for JSON; numbers that JSON lacks are texts, `"inf"`."""
+        plain = _plain(self)
+        assert isinstance(plain, dict)
+        return {"passed": self.passed, **plain}
+
+    def __str__(self) -> str:
+        from rich.console import Console, Group
+
+        tables = [self._outputs(), *([self._modules()] if self.modules else [])]
+        stream = io.StringIO()
+        Console(file=stream, width=240, color_system=None).print(Group(*tables), markup=False)
+        lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+        return "\n".join([*lines, *([str(self.departure)] if self.departure else [])])
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+
+        parts: list[Any] = [self._outputs(), *([self._modules()] if self.modules else [])]
+        return Group(*parts, str(self.departure)) if self.departure else Group(*parts)
+
+    def _outputs(self) -> Table:
+        result = "passed" if self.passed else "FAILED"
+        at = "the tolerances of their types" if self.tolerance is None else f"tolerance {self.tolerance:g}"
+        table = _table(f"against eager PyTorch: {result} at {at}", ("output", "backend"), self.errors)
+        for error in self.errors:
+            table.add_row(error.name, error.backend, *_cells(error, self.errors))
+        return table
+
+    def _modules(self) -> Table:
+        errors = [each.error for each in self.modules]
+        table = _table("values that leave the modules, on the evaluator", ("module", "value"), errors)
+        for each in self.modules:
+            table.add_row(each.module or "(the model)", f"%{each.node}", *_cells(each.error, errors))
+        return table
+
+
+def _table(title: str, named: tuple[str, ...], errors: Any) -> Table:
+    from rich.box import ASCII2
+    from rich.table import Table
+
+    table = Table(*named, title=title, title_justify="left", box=ASCII2)
+    not_finite = () if all(error.is_finite for error in errors) else ("NaN, inf", "in PyTorch")
+    for column in ("max abs error", "tolerance", "max rel error", "PSNR (dB)", *not_finite, "result"):
+        table.add_column(column, justify="right")
+    return table
+
+
+def _cells(error: OutputError, errors: Any) -> list[str]:
+    cells = [f"{error.max_abs:.1e}", f"{error.tolerance:.1e}", f"{error.max_rel:.1e}", f"{error.psnr:.0f}"]
+    if not all(each.is_finite for each in errors):
+        cells += [f"{error.nan}, {error.inf}", f"{error.expected_nan}, {error.expected_inf}"]
+    return [*cells, "passed" if error.passed else "FAILED"]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return own | ({"passed": value.passed} if isinstance(value, OutputError) else {})
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
