@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from patcomp.commands.common import Catalogs, Modules, UsageError, load_catalogs, quiet, say
-from patcomp.commands.models import Model, Train, convert_model, load_model
+from patcomp.commands.models import Model, Train, Trusted, convert_model, load_model
 from patcomp.emit.replacement import check_target, check_writable
 from patcomp.errors import PatcompError
 
@@ -35,6 +35,7 @@ def convert(
     ] = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     train: Train = False,
+    trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
 ) -> None:
@@ -47,7 +48,7 @@ def convert(
     _check_outputs(output, text, dump_stages, force)
     program = (
         TorchConverter(catalog=load_catalogs(catalog))
-        .add_exported_program(load_model(model, modules, train=train))
+        .add_exported_program(load_model(model, modules, train=train, trusted=trusted))
         .to_coreai(recover=_names(recover), assume=assume or (), dump_ir=dump_stages, verbose=verbose)
     )
     Console(stderr=True).print(stage_table(program))
@@ -117,9 +118,10 @@ def explain(
     modules: Modules = None,
     catalog: Catalogs = None,
     train: Train = False,
+    trusted: Trusted = False,
 ) -> None:
     """Show which rules made an op of the converted program, and the model's nodes and lines that it comes from."""
-    print(convert_model(model, modules, catalog, train=train).explain(what))
+    print(convert_model(model, modules, catalog, train=train, trusted=trusted).explain(what))
 
 
 def why_not(
@@ -128,6 +130,7 @@ def why_not(
     modules: Modules = None,
     catalog: Catalogs = None,
     train: Train = False,
+    trusted: Trusted = False,
 ) -> None:
     """Show where a rule came closest to matching, and what prevented the match."""
-    print(convert_model(model, modules, catalog, train=train).why_not(rule))
+    print(convert_model(model, modules, catalog, train=train, trusted=trusted).why_not(rule))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import zipfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from patcomp.commands.archives import code_in, weights_only
 from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, run_file, running, say
 from patcomp.errors import PatcompError
 
@@ -34,21 +38,32 @@ Train = Annotated[
     ),
 ]
 
+Trusted = Annotated[
+    bool,
+    typer.Option(
+        "--trusted",
+        help="Load a file that can run code while it is loaded. Without this option such files are refused.",
+    ),
+]
+
 WHAT_MODELS_ARE = "a model is a file that torch.export.save wrote, or FILE.py:FUNCTION"
 
 
-def load_model(model: str, modules: Sequence[str] | None = None, *, train: bool = False) -> ExportedProgram:
+def load_model(
+    model: str, modules: Sequence[str] | None = None, *, train: bool = False, trusted: bool = False
+) -> ExportedProgram:
     """The exported program that the command line names.
 
     Args:
         model: a file that `torch.export.save` wrote, or `FILE.py:FUNCTION`.
         modules: modules to import first.
         train: whether a module keeps its mode; otherwise it is put into eval mode, with a note.
+        trusted: whether to load a file that can run code while it is loaded.
 
     Raises:
         UsageError: the argument is a folder, or a Python file without a function.
-        PatcompError: `torch.export.save` did not write the file, a module that it needs cannot be imported, or the
-            function returns neither a program nor a module with inputs.
+        PatcompError: `torch.export.save` did not write the file, the file can run code, a module that it needs cannot
+            be imported, or the function returns neither a program nor a module with inputs.
         FileNotFoundError: there is no such file.
     """
     from patcomp.commands.torchvision import declare_operators, misfit
@@ -59,20 +74,26 @@ def load_model(model: str, modules: Sequence[str] | None = None, *, train: bool 
     try:
         import_modules(modules)
         file, separator, function = model.rpartition(".py:")
-        return _call(Path(f"{file}.py"), function, train) if separator else _load(Path(model))
+        return _call(Path(f"{file}.py"), function, train) if separator else _load(Path(model), trusted)
     finally:
         if not known and (problem := misfit()):
             say(f"note: {problem}")
 
 
 def convert_model(
-    model: str, modules: Sequence[str] | None, catalogs: Sequence[str] | None, *, train: bool = False
+    model: str,
+    modules: Sequence[str] | None,
+    catalogs: Sequence[str] | None,
+    *,
+    train: bool = False,
+    trusted: bool = False,
 ) -> AIProgram:
     """Convert the model that the command line names."""
     from patcomp import TorchConverter
 
     converter = TorchConverter(catalog=load_catalogs(catalogs))
-    return converter.add_exported_program(load_model(model, modules, train=train)).to_coreai()
+    program = load_model(model, modules, train=train, trusted=trusted)
+    return converter.add_exported_program(program).to_coreai()
 
 
 def _call(path: Path, function: str, train: bool) -> ExportedProgram:
@@ -103,17 +124,23 @@ def _call(path: Path, function: str, train: bool) -> ExportedProgram:
     )
 
 
-def _load(path: Path) -> ExportedProgram:
+def _load(path: Path, trusted: bool) -> ExportedProgram:
     import torch
 
     _check_file(path)
+    if not trusted:
+        _check_trust(path)
     reasons = _Reasons()
     loggers = [logging.getLogger(name) for name in _Reasons.LOGGERS]
     for logger in loggers:
         logger.addFilter(reasons)
     try:
-        return torch.export.load(path)
+        with nullcontext() if trusted else weights_only():
+            return torch.export.load(path)
     except Exception as error:
+        if isinstance(error, UnpicklingError) and not trusted:
+            pickled = re.search(r"GLOBAL ([\w.]+)", str(error))
+            raise _distrust(path, f"it holds a pickled {pickled[1] if pickled else 'object'}") from error
         reason = str(reasons.last or error).partition("This is an internal miniz error")[0].strip()
         advice = f"; {WHAT_MODELS_ARE}"
         if "regist" in reason:
@@ -122,6 +149,29 @@ def _load(path: Path) -> ExportedProgram:
     finally:
         for logger in loggers:
             logger.removeFilter(reasons)
+
+
+def _check_trust(path: Path) -> None:
+    """Check that nothing in a file can run code when PyTorch loads it.
+
+    Raises:
+        PatcompError: something can, or the file is damaged.
+    """
+    try:
+        found = code_in(path)
+    except PatcompError as error:
+        raise PatcompError(
+            f"{path} is not a program that torch.export.save wrote: {error}; {WHAT_MODELS_ARE}"
+        ) from error
+    if found:
+        raise _distrust(path, found)
+
+
+def _distrust(path: Path, reason: str) -> PatcompError:
+    return PatcompError(
+        f"{path} can run code while PyTorch loads it, because {reason}. Give --trusted if you trust whoever made the "
+        "file; docs/untrusted-files.md explains what is checked"
+    )
 
 
 def _check_file(path: Path) -> None:
@@ -142,7 +192,9 @@ def _check_file(path: Path) -> None:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-        if any(name.endswith("/data.pkl") and name.count("/") == 1 for name in names):
+            first = min((info.header_offset for info in archive.infolist()), default=0)
+        # in a file that was cut off, zipfile finds the last archive inside it
+        if not first and any(name.endswith("/data.pkl") and name.count("/") == 1 for name in names):
             raise PatcompError(
                 f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
                 "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
@@ -153,7 +205,7 @@ def _check_file(path: Path) -> None:
 class _Reasons(logging.Filter):
     """Keeps the exceptions that PyTorch logs if it cannot load a program, because its own exception has no reason."""
 
-    LOGGERS = ("torch.export", "torch.export.pt2_archive._package")
+    LOGGERS = ("torch.export", "torch.export.pt2_archive._package", "torch._export.serde.serialize")
 
     def __init__(self) -> None:
         super().__init__()
