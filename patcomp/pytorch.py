@@ -22,11 +22,12 @@ from torch._subclasses.fake_tensor import (
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true, sym_eq
 from torch.library import _impls as implementations_from_python
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map_only
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.interp import sympy_interp
@@ -40,12 +41,14 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "FloorDiv",
+    "LazyGraphModule",
     "Mod",
     "OpOverload",
     "OpOverloadPacket",
     "OperatorBase",
     "PythonMod",
     "Registrations",
+    "TorchDispatchMode",
     "ValueRanges",
     "all_schemas",
     "base_name",

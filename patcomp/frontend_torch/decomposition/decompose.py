@@ -27,6 +27,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, remember
 from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
+from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
@@ -171,24 +172,39 @@ class Decomposer:
         if not fakes:
             return None
 
-        def trace(function: Callable[..., Any]) -> GraphModule:
-            return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
-
-        mode = fakes[0].fake_mode if kind is None else FakeTensorMode(allow_non_fake_inputs=True, export=True)
-        # a decomposition that branches on a dynamic size fails, because its result would hold only for some sizes
-        no_guards = nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
-        # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
-        # turn symbolic sizes into numbers
-        with mode, torch.no_grad(), no_guards, enable_python_dispatcher():
-            if kind is None:
-                samples = [_resolved(source.meta["val"]) for source in inputs]
-            else:
-                samples = [facts.sample() for facts in kind.inputs]
-            traced = trace(call)
-            if any(map(writes_in_place, traced.graph.nodes)):
-                traced = trace(traced)  # the first trace does not remove in-place writes of PyTorch's decompositions
+        if kind is None:
+            samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
+            traced = _traced_by_pytorch(call, samples, table, fakes[0].fake_mode)
+        else:
+            mode = FakeTensorMode(allow_non_fake_inputs=True, export=True)
+            samples = [facts.sample(mode) for facts in kind.inputs]
+            try:
+                if has_complex(node):
+                    raise NotRecordedError("the catalog's formulas of complex numbers are for PyTorch's own tracer")
+                with mode, torch.no_grad():
+                    traced = recorded(call, samples, table)
+            except NotRecordedError:
+                traced = _traced_by_pytorch(call, samples, table, mode)
         _drop_unused_results(traced, used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
+
+
+def _traced_by_pytorch(
+    function: Callable[..., Any], samples: list[Any], table: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode
+) -> GraphModule:
+    """The graph of a function of fake tensors, without writes in place."""
+
+    def trace(function: Callable[..., Any]) -> GraphModule:
+        return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
+
+    # a decomposition that branches on a dynamic size fails, because its result would hold only for some sizes
+    no_guards = nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
+    # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
+    # turn symbolic sizes into numbers
+    with mode, torch.no_grad(), no_guards, enable_python_dispatcher():
+        traced = trace(function)
+        # the first trace does not remove in-place writes of PyTorch's decompositions
+        return trace(traced) if any(map(writes_in_place, traced.graph.nodes)) else traced
 
 
 COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})

@@ -12,7 +12,7 @@ from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import recorded_results
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
-from patcomp.pytorch import FakeTensor, OpOverload, has_default_settings, pytree
+from patcomp.pytorch import FakeTensor, FakeTensorMode, OpOverload, has_default_settings, pytree
 
 
 class TensorFacts(NamedTuple):
@@ -24,10 +24,11 @@ class TensorFacts(NamedTuple):
     device: torch.device
     requires_grad: bool
 
-    def sample(self) -> torch.Tensor:
-        """A tensor with these facts, fake in a `FakeTensorMode`."""
+    def sample(self, mode: FakeTensorMode) -> FakeTensor:
+        """A fake tensor with these facts."""
         dtype, shape, stride, device, requires_grad = self
-        return torch.empty_strided(shape, stride, dtype=dtype, device=device, requires_grad=requires_grad)
+        meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta", requires_grad=requires_grad)
+        return FakeTensor(mode, meta, device)
 
 
 class Kind(NamedTuple):

@@ -10,23 +10,24 @@ from typing import Any
 import torch
 
 from patcomp.ir import aten
-from patcomp.pytorch import OpOverload, Registrations, registrations, statically_known_true, sym_eq
+from patcomp.ir.evaluate.eager import overload_of
+from patcomp.pytorch import OpOverload, Registrations, registrations, schema_of_overload, statically_known_true, sym_eq
 
 PRESERVED = (
-    "aten::hardsigmoid",
-    "aten::hardswish",
-    "aten::instance_norm",
-    "aten::pixel_shuffle",
-    "aten::reflection_pad1d",
-    "aten::reflection_pad2d",
-    "aten::reflection_pad3d",
-    "aten::replication_pad1d",
-    "aten::replication_pad2d",
-    "aten::replication_pad3d",
-    "aten::scaled_dot_product_attention",
-    "aten::select_scatter",  # PyTorch's decomposition compares and copies the whole tensor
-    "aten::silu",
-    "aten::upsample_bicubic2d.vec",  # PyTorch's decomposition rounds bytes differently than eager
+    "aten.hardsigmoid",
+    "aten.hardswish",
+    "aten.instance_norm",
+    "aten.pixel_shuffle",
+    "aten.reflection_pad1d",
+    "aten.reflection_pad2d",
+    "aten.reflection_pad3d",
+    "aten.replication_pad1d",
+    "aten.replication_pad2d",
+    "aten.replication_pad3d",
+    "aten.scaled_dot_product_attention",
+    "aten.select_scatter",  # PyTorch's decomposition compares and copies the whole tensor
+    "aten.silu",
+    "aten.upsample_bicubic2d.vec",  # PyTorch's decomposition rounds bytes differently than eager
 )
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
@@ -38,8 +39,8 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     loses the element type and shape of a buffer when a value of another type or shape is copied into it.
     """
     table = torch.export.default_decompositions()
-    for op in [op for op in table if op.name().removesuffix(".default") in PRESERVED]:
-        del table[op]
+    for name in PRESERVED:
+        table.pop(overload_of(name), None)  # to read the table would take long: it looks for operators of all libraries
     table[torch.ops.aten.copy.default] = _copy
     return table  # type: ignore[return-value]
 
@@ -66,7 +67,10 @@ class _Current:
     def table(self) -> Table:
         registered = registrations()
         if registered != self._registered:
-            functions = get_decomp_table().materialize()  # type: ignore[attr-defined]
+            functions = dict(get_decomp_table().decomp_table)  # type: ignore[attr-defined]
+            for op in registered.custom_composites:
+                if not any(argument.alias_info for argument in schema_of_overload(op).arguments):
+                    functions.setdefault(op, op.decompose)
             self._registered, self._table = registered, Table(functions)
         return self._table
 
