@@ -7,9 +7,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from patcomp.emit.asset import Asset, as_array, has_toolchain, save_asset, temporary_asset
 from patcomp.emit.composite_calls import CompositeReport, composite_calls
@@ -25,7 +26,7 @@ from patcomp.ir.verify import verify
 
 if TYPE_CHECKING:
     from patcomp.ir.dialect import CoreaiOp
-    from patcomp.ir.evaluate import Verification
+    from patcomp.ir.evaluate import OutputError, Verification
 
 
 class Stages(Mapping[str, str]):
@@ -99,6 +100,9 @@ class AIProgram:
     """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
     _ops_that_need_elements: Callable[[IRModule], Sequence[str]] = lambda module: ()
     """A function that names the ops in which the runtime aborts if an input is empty."""
+    _module_errors: Callable[..., Any] = _unexplained
+    _departure: Callable[..., Any] = _unexplained
+    """Functions of a program, an entry point and an `Expectation`, for `verify_against(by="module")`."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -283,6 +287,11 @@ class AIProgram:
         values = arguments_by_name(call, arguments, keywords)
         return result_of(call, self._run(values, entrypoint, state, backend))
 
+    def _run_on(
+        self, backend: str, entrypoint: str, values: Mapping[str, Any], state: dict[str, Any]
+    ) -> dict[str, Any]:
+        return self._run(values, entrypoint, state, backend)
+
     def _run(
         self, values: Mapping[str, Any], entrypoint: str, state: dict[str, Any] | None, backend: str
     ) -> dict[str, Any]:
@@ -453,7 +462,8 @@ class AIProgram:
         *,
         entrypoint: str = "main",
         tolerance: float | None = None,
-        backends: Sequence[str] | None = None,
+        backends: Sequence[Literal["evaluator", "runtime"]] | None = None,
+        by: Literal["output", "module"] = "output",
     ) -> Verification:
         """Compare the program with eager PyTorch on given inputs.
 
@@ -466,6 +476,9 @@ class AIProgram:
                 model in float32 than eager PyTorch's own.
             backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
                 run the program.
+            by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
+                the program is wrong, the conversion is repeated to find the first stage, rule and module with other
+                numbers (`Verification.departure`).
 
         Returns:
             A `Verification`, which is true if all outputs and states are within their tolerances. It prints as a table
@@ -475,16 +488,28 @@ class AIProgram:
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
             KeyError: there is no such entry point.
-            ValueError: no backend is given, or an unknown one.
+            LookupError: `by="module"`, and the program was not made by a converter.
+            ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        from patcomp.ir.evaluate import verify_outputs
+        from patcomp.ir.evaluate import Departure, Expectation, Verification
 
+        if by not in ("output", "module"):
+            raise ValueError(f"by must be 'output' or 'module', got {by!r}")
         if backends is None:
             backends = ("evaluator", "runtime") if has_toolchain() and self._has_device else ("evaluator",)
         if isinstance(backends, str) or not backends:
             raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
-        runs = {
-            backend: lambda values, state, backend=backend: self._run(values, entrypoint, state, backend)
-            for backend in backends
-        }
-        return verify_outputs(model, inputs, runs, self.signature(entrypoint), tolerance)
+        expectation = Expectation.of(model, inputs, self.signature(entrypoint), twin=tolerance is None)
+        errors: list[OutputError] = []
+        for backend in backends:
+            errors += expectation.errors(backend, partial(self._run_on, backend, entrypoint), tolerance)
+        result = Verification(tuple(errors), tolerance)
+        if by == "output":
+            return result
+        place = (self.module, entrypoint, expectation, self.new_state(entrypoint), tolerance)
+        modules, departure = self._module_errors(*place), None
+        if not result.passed:
+            departure = self._departure(*place) or Departure(
+                "runtime", detail="the Core AI runtime computes other numbers than the evaluator for the same IR"
+            )
+        return replace(result, modules=modules, departure=departure)

@@ -25,6 +25,7 @@ from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.functional import functional
+from patcomp.frontend_torch.departure import find_departure, module_errors
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
@@ -417,6 +418,8 @@ class TorchConverter:
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _specialize=specialized,
             _ops_that_need_elements=ops_that_need_elements,
+            _module_errors=partial(module_errors, conversion),
+            _departure=partial(find_departure, conversion),
         )
 
     def imported(self) -> IRModule:

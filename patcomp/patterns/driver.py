@@ -19,6 +19,7 @@ from patcomp.ir.constants import BlobStore, is_constant
 from patcomp.ir.locations import describe
 from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue, ops_inside, set_name
 from patcomp.patterns.apply import BrokenRuleError, Refusal, Replacement, apply
+from patcomp.patterns.budget import Budget
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.index import Index
 from patcomp.patterns.match import FUEL, Matcher
@@ -52,6 +53,7 @@ def run(
     max_sweeps: int = 200,
     strict: bool = True,
     assumed: Collection[str] = (),
+    budget: Budget | None = None,
 ) -> Statistics:
     """Apply rules everywhere inside a scope until no rule applies.
 
@@ -66,13 +68,14 @@ def run(
         strict: whether a broken rule ends the run. Otherwise the rule is skipped at that op, and
             `Statistics.failures` has what was wrong the first time.
         assumed: the names of the assumptions that hold.
+        budget: how many rewrites are allowed; by default any number.
 
     Raises:
         EndlessRewritesError: the rules do not come to an end; the message names those that keep rewriting.
         BrokenRuleError: if `strict`: a condition or the function of a rule raised an exception, or a rule built an
             invalid replacement.
     """
-    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed)
+    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed, budget)
     limit = max_rewrites
     while True:
         ops = ops_inside(scope)
@@ -86,10 +89,17 @@ def run(
 
 class _Driver:
     def __init__(
-        self, index: Index, blobs: BlobStore | None, target: Any, fuel: int, strict: bool, assumed: Collection[str]
+        self,
+        index: Index,
+        blobs: BlobStore | None,
+        target: Any,
+        fuel: int,
+        strict: bool,
+        assumed: Collection[str],
+        budget: Budget | None,
     ):
         self.index, self.blobs, self.target, self.fuel, self.strict = index, blobs, target, fuel, strict
-        self.assumed = assumed
+        self.assumed, self.budget = assumed, budget
         self.statistics = Statistics()
         self.states = index.sweep()
         self.limit = 0
@@ -142,6 +152,8 @@ class _Driver:
 
     def _first(self, op: Operation, rules: Sequence[Rule]) -> tuple[list[Operation], list[SSAValue]] | None:
         """Apply the first rule that matches the op. Return the new ops and the values that replace the old ones."""
+        if self.budget is not None and self.budget.exhausted:
+            return None
         block = op.parent
         assert block is not None
         builder = Builder(block, before=op, blobs=self.blobs)
@@ -203,7 +215,9 @@ class _Driver:
                 set_name(now, was.name_hint)
             was.replace_all_uses_with(now)
         self._erase_dead(replacement.matched)
-        self.statistics.records.append(Record(rule.name, location))
+        self.statistics.records.append(record := Record(rule.name, location))
+        if self.budget is not None:
+            self.budget.spent.append(record)
         return list(builder.created), new
 
     def _erase_dead(self, matched: Sequence[Operation]) -> None:

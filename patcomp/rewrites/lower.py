@@ -37,26 +37,29 @@ from patcomp.ir.xdsl import (
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected, Rule, RuleSet, run
 from patcomp.patterns.apply import Rebuilding, Replacement, apply, mismatch
-from patcomp.patterns.statistics import Statistics
+from patcomp.patterns.budget import Budget
+from patcomp.patterns.statistics import Record, Statistics
 
 
-def lower(module: IRModule, rules: RuleSet, widths: Widths) -> Statistics:
+def lower(module: IRModule, rules: RuleSet, widths: Widths, *, budget: Budget | None = None) -> Statistics:
     """Rewrite every graph of the module into `coreai` ops.
 
     Declarative rules rewrite in place first, so that a pattern of several ops is found before its ops are lowered.
 
     Args:
         widths: how to lower 64-bit numbers.
+        budget: how many rewrites are allowed. Further ops stay, with casts around them; only the evaluator can run such
+            a program.
 
     Raises:
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
         BrokenRuleError: a rule failed, gave values of the wrong type, or did not account for an argument.
     """
-    lowering = _Lowering(module, rules.procedural(), widths)
+    lowering = _Lowering(module, rules.procedural(), widths, budget)
     patterns = RuleSet(rules.declarative())
     for graph in list(module.graphs):
         if patterns:
-            lowering.statistics.add(run(graph, patterns.index, blobs=module.blobs, target=coreai))
+            lowering.statistics.add(run(graph, patterns.index, blobs=module.blobs, target=coreai, budget=budget))
         block = graph.regions[0].block
         lowered = lowering.block(block, {})
         graph.regions[0].detach_block(block)
@@ -73,8 +76,8 @@ COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_s
 
 
 class _Lowering:
-    def __init__(self, module: IRModule, rules: Iterable[Rule], widths: Widths):
-        self.module, self.widths = module, widths
+    def __init__(self, module: IRModule, rules: Iterable[Rule], widths: Widths, budget: Budget | None):
+        self.module, self.widths, self.budget = module, widths, budget
         self.rules: dict[str, list[Rule]] = {}
         for rule in sorted(rules, key=lambda rule: -rule.priority):
             for name in rule.ops:
@@ -164,6 +167,8 @@ class _Lowering:
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         if problem := _complex_problem(op):
             return self.refuse(op, builder, problem)
+        if self.budget is not None and self.budget.exhausted:
+            return self.kept(op, values, builder)
         types = self.types(op)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         rebuilding = Rebuilding(arguments, types)
@@ -173,6 +178,7 @@ class _Lowering:
             made = apply(rule, op, builder, coreai, rebuilding=rebuilding)
             self.statistics.record(rule.name, isinstance(made, Replacement), time.perf_counter() - started)
             if isinstance(made, Replacement):
+                self.spend(rule.name, op)
                 return [_refined(value, type_) for value, type_ in zip(made.values, types, strict=True)]
             if made.reason:
                 reasons.append(made.reason)
@@ -188,6 +194,8 @@ class _Lowering:
         name, types = op.target.data, self.types(op)
         if problem := _complex_problem(op):
             return self.refuse(op, builder, problem)
+        if self.budget is not None and self.budget.exhausted:
+            return self.kept(op, values, builder)
         if op not in self.module.custom:
             return self.refuse(
                 op, builder, f"the lowering of {name} is a Python function, which the text of the IR does not have"
@@ -202,6 +210,7 @@ class _Lowering:
             error.add_note(f"while the registered lowering of {name} ran for {describe(op)}")
             raise
         self.statistics.record(name, True, time.perf_counter() - started)
+        self.spend(name, op)
         results = list(made) if isinstance(made, list | tuple) else [made]
         builder.location = location
         if len(results) != len(types):
@@ -212,6 +221,24 @@ class _Lowering:
         if wrong:
             return self.refuse(op, builder, f"the lowering of {name} gave {'; '.join(wrong)}")
         return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
+
+    def spend(self, rule: str, op: Operation) -> None:
+        if self.budget is not None:
+            self.budget.spent.append(Record(rule, op.location))
+
+    def kept(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
+        """A copy of an op that the budget leaves alone, with casts from and to the types of the lowered program."""
+        operands = [_cast(values[operand], operand.type) for operand in op.operands]
+        made = type(op).create(
+            operands=operands,
+            result_types=[result.type for result in op.results],
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+        )
+        if op in self.module.custom:
+            self.module.custom[made] = self.module.custom[op]
+        results = builder.insert(made).results
+        return [_cast(result, wanted) for result, wanted in zip(results, self.types(op), strict=True)]
 
     def types(self, op: Operation) -> list[Attribute]:
         """The types of an op's results after lowering."""
@@ -229,6 +256,14 @@ def _narrower(value: Value, wanted: Attribute) -> str:
     if all(given is None or dim is not None for given, dim in dims):
         return ""
     return f"{value.ssa.type} for {wanted}: a static size replaces a dynamic one"
+
+
+def _cast(value: SSAValue, wanted: Attribute) -> SSAValue:
+    """A value in a type of another width; its shape is compatible."""
+    assert isinstance(wanted, TensorType)
+    if value.type == wanted:
+        return value
+    return coreai.cast(Value(value), wanted.element_type, result_type=wanted).ssa
 
 
 def _refined(value: Value, wanted: Attribute) -> SSAValue:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable, merge_equal_ops, remove_dead_ops
 from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, constant_values, is_constant
 from patcomp.ir.dialect import CoreaiOp, create_op
-from patcomp.ir.locations import fused
+from patcomp.ir.locations import UNKNOWN, fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.value import replace_op
@@ -24,7 +25,8 @@ from patcomp.ir.xdsl import (
     ops_inside,
 )
 from patcomp.patterns import RuleSet, run
-from patcomp.patterns.statistics import RuleStatistics, Statistics
+from patcomp.patterns.budget import Budget
+from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
 from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.loops import own_values
@@ -36,22 +38,42 @@ _NOT_FOLDED = {
 """Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay quantized."""
 
 
-def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True) -> Statistics:
-    """Optimize every graph of the module."""
+def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: Budget | None = None) -> Statistics:
+    """Optimize every graph of the module.
+
+    Args:
+        module, rules: the module, and the optimize rules.
+        strict: whether an exception of a rule ends the stage, as in `patterns.run`.
+        budget: how many rewrites are allowed; each function that is no rule counts as one rewrite of its name.
+    """
     statistics = Statistics()
+
+    def step(name: str, work: Callable[[], object]) -> bool:
+        if budget is not None and budget.exhausted:
+            return False
+        if budget is not None:
+            budget.spent.append(Record(name, UNKNOWN))
+        return bool(work())
+
     for graph in module.graphs:
-        _removing("dead ops", graph, statistics, remove_dead_ops)
-        _fold(graph, module, statistics)
-        while _take_known_branches(graph, module, statistics):
-            _fold(graph, module, statistics)  # ops that use the result of a branch may now have constant operands
+        dead = partial(_removing, "dead ops", graph, statistics, remove_dead_ops)
+        equal = partial(_removing, "common subexpressions", graph, statistics, merge_equal_ops)
+        fold_constants = partial(_fold, graph, module, statistics)
+        step("dead ops", dead)
+        step("constant folding", fold_constants)
+        while step("known branches", partial(_take_known_branches, graph, module, statistics)):
+            step("constant folding", fold_constants)  # of ops that use the result of a branch
         # before the rules, so that equal bounds of slices are the same value
-        _removing("common subexpressions", graph, statistics, merge_equal_ops)
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict))
-        _removing("common subexpressions", graph, statistics, merge_equal_ops)
-        _removing("dead ops", graph, statistics, remove_dead_ops)
-    own_values(module, statistics)
-    allow_empty(module, statistics)
-    expand_constant_expressions(module, statistics)
+        step("common subexpressions", equal)
+        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
+        step("common subexpressions", equal)
+        step("dead ops", dead)
+    for name, work in (
+        ("own values of loops", own_values),
+        ("empty tensors", allow_empty),
+        ("constant expressions", expand_constant_expressions),
+    ):
+        step(name, partial(work, module, statistics))
     return statistics
 
 

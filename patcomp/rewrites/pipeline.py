@@ -16,6 +16,7 @@ from patcomp.ir.verify import verify
 from patcomp.narrowing.check import Narrowed, check_narrowing
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import RuleSet
+from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.lower import lower
 from patcomp.rewrites.normalize import normalize
@@ -43,6 +44,8 @@ class Options:
     verify_all: bool = field(default_factory=lambda: os.environ.get("PATCOMP_VERIFY") == "all")
     """Whether the module is verified after every stage; by default only after some (`Pass.verified`), unless the
     environment variable PATCOMP_VERIFY is `all`."""
+    budget: Budget | None = None
+    """How many rewrites a stage may do, to find the one that changes numbers; any number by default."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +62,32 @@ class Pass:
 
 
 STAGES: tuple[Pass, ...] = (
-    Pass("normalize", lambda module, rules, options: normalize(module, rules, strict=options.strict), False),
+    Pass(
+        "normalize",
+        lambda module, rules, options: normalize(module, rules, strict=options.strict, budget=options.budget),
+        False,
+    ),
     Pass(
         "recover",
         lambda module, rules, options: recover(
-            module, rules, options.composites, strict=options.strict, assumed=options.assume
+            module,
+            rules,
+            options.composites,
+            strict=options.strict,
+            assumed=options.assume,
+            budget=options.budget,
         ),
         False,
         verified=True,
     ),
-    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths), True),
+    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths, budget=options.budget), True),
     Pass("outline", lambda module, rules, options: outline(module), True),
     Pass("state", lambda module, rules, options: state(module), True),
     Pass(
-        "optimize", lambda module, rules, options: optimize(module, rules, strict=options.strict), True, verified=True
+        "optimize",
+        lambda module, rules, options: optimize(module, rules, strict=options.strict, budget=options.budget),
+        True,
+        verified=True,
     ),
 )
 """The stages between import and emission, in order."""

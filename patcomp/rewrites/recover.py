@@ -15,6 +15,7 @@ from patcomp.ir.shared_bodies import SharedBodies
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, ops_inside, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
+from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
 
@@ -26,6 +27,7 @@ def recover(
     *,
     strict: bool = True,
     assumed: Collection[str] = (),
+    budget: Budget | None = None,
 ) -> Statistics:
     """Apply the recover rules to every graph; each match becomes a `patcomp.region` with a declaration.
 
@@ -36,12 +38,15 @@ def recover(
             composite's body is the only lowering of some ATen ops.
         strict: whether an exception of a rule ends the stage, as in `patterns.run`.
         assumed: the names of the assumptions that hold.
+        budget: how many rewrites are allowed, as in `patterns.run`.
     """
     statistics = Statistics()
     bodies = SharedBodies(check=strict)
 
     def apply_rules(graph: Operation) -> None:
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed))
+        statistics.add(
+            run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed, budget=budget)
+        )
 
     for graph in module.graphs:
         sizes_as_data(graph, module)

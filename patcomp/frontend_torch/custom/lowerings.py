@@ -87,6 +87,13 @@ class Lowerings(dict[str, Lowering]):
         return None if name is None else partial(_lower, self[name], node)
 
 
+def node_of(lower: Lower) -> Node:
+    """The node that a lowering, which `Lowerings.of` returned, is for."""
+    assert isinstance(lower, partial)
+    node: Node = lower.args[1]
+    return node
+
+
 def _covers(name: str, other: str) -> bool:
     """Whether a registered name is the name of an op or of all its overloads."""
     return name == other or other.startswith(f"{name}.")

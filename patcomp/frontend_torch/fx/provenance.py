@@ -70,6 +70,13 @@ def nested_graph(node: Node) -> GraphModule | None:
     return held if isinstance(held, GraphModule) else None
 
 
+def modules_of(node: Node) -> tuple[str, ...]:
+    """The paths of the modules that a node is in, outermost first, without the model itself."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = (_module_path(str(path)) for path, _ in stack.values())
+    return tuple(dict.fromkeys(path for path in paths if path))
+
+
 @cache
 def _module_path(recorded: str) -> str:
     return re.sub(r"\['([^']*)'\]", r".\1", recorded).removeprefix("L.self").lstrip(".")

@@ -16,11 +16,12 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES
 from patcomp.ir.evaluate.machine import Machine, decode_constant
+from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import element_name, static_shape, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, Rewriter, SSAValue, TensorType
+from patcomp.ir.xdsl import Attribute, Block, Operation, Rewriter, SSAValue, TensorType
 from patcomp.pytorch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -172,6 +173,22 @@ def run_eagerly(block: Block, inputs: Sequence[Tensor], blobs: BlobStore) -> lis
     return [values[operand] for operand in terminator.operands]
 
 
+def eager_implementation(op: Operation) -> Implementation | None:
+    """How the evaluator runs an ATen op, by eager PyTorch; None for other ops. For `Machine.others`."""
+    return _run_eagerly if isinstance(op, AtenOp) else None
+
+
+def _run_eagerly(op: EvaluatedOp, *operands: Any) -> list[Any]:
+    operation = op.operation
+    assert isinstance(operation, AtenOp)
+    types = {argument.name: argument.type for argument in operation.SCHEMA.arguments}
+    arguments = {
+        name: _argument(value, op.values, is_tensor="Tensor" in types[name])
+        for name, value in operation.arguments_by_name().items()
+    }
+    return list(run_op(operation.name, arguments))
+
+
 def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: int) -> Tensor:
     """A tensor of a static type: floats are normally distributed or between limits, integers between -9 (or 0) and 9
     or the limits, both included, bools fair."""
@@ -202,9 +219,11 @@ def with_special_values(value: Tensor, special: Sequence[float], seed: int) -> T
     return flat.reshape(value.shape)
 
 
-def _argument(value: Any, values: dict[SSAValue, Tensor]) -> Any:
+def _argument(value: Any, values: Mapping[SSAValue, Tensor], is_tensor: bool = True) -> Any:
+    """An argument of an op as PyTorch takes it; a value that the op takes as a number becomes one."""
     if isinstance(value, Value):
-        return values[value.ssa]
+        given = values[value.ssa]
+        return given if is_tensor else given.item()
     if isinstance(value, list):
-        return [_argument(item, values) for item in value]
+        return [_argument(item, values, is_tensor) for item in value]
     return TORCH_DTYPES[element_name(value)] if isinstance(value, Attribute) else value

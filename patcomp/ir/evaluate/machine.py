@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -66,6 +66,10 @@ class Machine:
     """Evaluates the graphs of one module."""
 
     module: IRModule
+    others: Callable[[Operation], Implementation | None] = lambda op: None
+    """The function of an op that is not of the `coreai` dialect; None if it cannot be run."""
+    watch: Callable[[Operation, Sequence[Any]], object] | None = None
+    """Called with each op that was run, and its results."""
     _plans: dict[Block, list[_Step]] = field(default_factory=dict)
 
     def run_graph(self, graph: Operation, operands: Sequence[Any]) -> list[Any]:
@@ -98,6 +102,8 @@ class Machine:
                 return operands
             results = self.run_op(EvaluatedOp(op, self, values), step.run, operands)
             values.update(zip(op.results, results, strict=True))
+            if self.watch is not None:
+                self.watch(op, results)
             for dead in step.last_uses:
                 del values[dead]
         raise EvaluationError("a block has no terminator")
@@ -136,7 +142,7 @@ class Machine:
             released.setdefault(op, []).append(value)
         plan = []
         for op in block.ops:
-            run = IMPLEMENTATIONS.get(op.name)
+            run = IMPLEMENTATIONS.get(op.name) or self.others(op)
             if run is None and op is not block.last_op:
                 raise EvaluationError(f"the evaluator does not know the op {op.name} ({describe(op)})")
             plan.append(_Step(op, run or _terminator, tuple(released.get(op, ()))))
@@ -237,6 +243,7 @@ def evaluate(
     *,
     entry: str = "main",
     state: dict[str, Tensor | np.ndarray] | None = None,
+    machine: Machine | None = None,
 ) -> dict[str, Tensor]:
     """Runs a graph of a module on torch tensors.
 
@@ -246,6 +253,7 @@ def evaluate(
             has none; dtypes must fit exactly.
         entry: symbol of the graph.
         state: the content of each handle argument by name; written in place, as the runtime does.
+        machine: the interpreter of the module; a plain one by default.
 
     Returns:
         The results by run-time name, by position where they have none; tokens are left out. They share no
@@ -277,7 +285,7 @@ def evaluate(
         else:
             operands.append(TOKEN)
     with torch.no_grad():
-        results = Machine(module).run_graph(graph, operands)
+        results = (machine or Machine(module)).run_graph(graph, operands)
         outputs = {
             name or str(index): _own(value)
             for index, (name, value) in enumerate(zip(names_of(graph, "res_attrs"), results, strict=True))

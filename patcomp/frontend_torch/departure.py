@@ -1,0 +1,408 @@
+"""Find where a program's numbers depart from the model's: the module, the stage, and the rule.
+
+The exported program, the imported one and the program after each stage are run on the same inputs. The first one whose
+outputs differ from the model's names the stage. In the stage, the rewrite is found by bisection: a conversion is
+deterministic, so it can be repeated with only the first rewrites of the stage. The rewrite has a rule and a location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from patcomp.errors import EvaluationError, PatcompError
+from patcomp.frontend_torch.conversion import Conversion, Staged
+from patcomp.frontend_torch.custom.lowerings import node_of
+from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.fx.provenance import Origins
+from patcomp.frontend_torch.fx.reference import Visit, left_modules, run_graph
+from patcomp.ir.custom import CustomOp
+from patcomp.ir.evaluate import Departure, Expectation, ModuleError, OutputError, compare, evaluate
+from patcomp.ir.evaluate.eager import eager_implementation, results_of
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.evaluate.machine import Machine
+from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
+from patcomp.ir.locations import Origin, origins
+from patcomp.ir.module import IRModule, names_of
+from patcomp.ir.types import HandleType, TensorType, element_name
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns.budget import Budget
+from patcomp.rewrites import STAGES
+from patcomp.rewrites.pipeline import Pass
+
+Watch = Callable[[Operation, Any], object]
+
+
+def module_errors(
+    conversion: Conversion,
+    module: IRModule,
+    entrypoint: str,
+    expectation: Expectation,
+    initial: Mapping[str, Tensor],
+    tolerance: float | None,
+) -> tuple[ModuleError, ...]:
+    """The errors of the values that leave the modules of the model, in the order of the program.
+
+    Args:
+        conversion: the conversion that made the program.
+        module: the program. Only values that it still has are compared.
+        entrypoint, expectation: the inputs, and what the model computes of them.
+        initial: the initial contents of states that the model does not have.
+        tolerance: the largest absolute difference that passes, as for `verify_against`; it applies to a value of
+            magnitude 1 or less, and is multiplied with the magnitude of others.
+    """
+    return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).module_errors(module)
+
+
+def find_departure(
+    conversion: Conversion,
+    module: IRModule,
+    entrypoint: str,
+    expectation: Expectation,
+    initial: Mapping[str, Tensor],
+    tolerance: float | None,
+) -> Departure | None:
+    """Where the numbers of a program first depart from the model's on the evaluator; None if they do not.
+
+    The arguments are those of `module_errors`.
+    """
+    return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).departure(module)
+
+
+class _FoundError(Exception):
+    """The first node with other numbers."""
+
+    def __init__(self, node: Node, error: OutputError):
+        super().__init__(node.name)
+        self.node, self.error = node, error
+
+
+@dataclass
+class _Search:
+    conversion: Conversion
+    entrypoint: str
+    expectation: Expectation
+    initial: Mapping[str, Tensor]
+    tolerance: float | None
+    kernels: Mapping[str, Any]
+
+    @cached_property
+    def item(self) -> Staged:
+        """The exported program of the entry point."""
+        return next(item for item in self.conversion.staged if item.name == self.entrypoint)
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The inputs and the contents of states by run-time name."""
+        return {**self.initial, **self.expectation.states, **self.expectation.given}
+
+    # ---- running ----------------------------------------------------------------------------------
+
+    def run_export(self, visit: Visit, *, in_float32: bool = False) -> None:
+        """Run the exported program."""
+        signature = self.item.signature
+        own = self.item.names.of_arguments(signature)
+        given = {
+            **signature.fixed_inputs,
+            **{name: value for name, (_, value) in signature.constants.items()},
+            **{name: self.values[named] for name, named in own.items()},
+        }
+        given = {name: torch.as_tensor(v) if hasattr(v, "__array__") else v for name, v in given.items()}
+        run_graph(self.item.program.graph_module, given, visit, in_float32=in_float32)
+
+    def export_outputs(self, given: object, contents: dict[str, Any]) -> dict[str, Tensor]:
+        """The outputs of the exported program by run-time name; the new contents of states take their places."""
+        found: dict[str, Any] = {}
+        self.run_export(lambda node, value: found.__setitem__(node.name, value))
+        names, signature = self.item.names, self.item.signature
+        outputs = {
+            name: torch.as_tensor(found[result])
+            for name, result in zip((*names.states, *names.outputs), signature.results, strict=True)
+        }
+        contents.update((name, outputs[name]) for name in names.states)
+        return outputs
+
+    def run(self, module: IRModule, watch: Watch | None, given: object, contents: dict[str, Any]) -> dict[str, Any]:
+        """The outputs of a program after any stage by run-time name; the new contents of states take their places."""
+        module.kernels.update(self.kernels)
+        graph = module.graph(self.entrypoint)
+        inputs: dict[str, Any] = {}
+        states: dict[str, Any] = {}
+        for index, argument in enumerate(graph.regions[0].block.args):
+            name = names_of(graph, "arg_attrs")[index] or str(index)
+            if isinstance(argument.type, HandleType):
+                content: TensorType = argument.type.tensor_type  # type: ignore[assignment]
+                states[name] = _of_type(self.values[name], content).clone()
+            elif isinstance(argument.type, TensorType):
+                inputs[name] = _of_type(self.values[name], argument.type)
+        machine = Machine(module, partial(_implementation, module), watch)
+        outputs = evaluate(module, inputs, entry=self.entrypoint, state=states, machine=machine)
+        contents.update(states)
+        contents.update((name, outputs[name]) for name in self.item.names.states if name in outputs)
+        return outputs
+
+    def agrees(self, module: IRModule) -> bool | None:
+        """Whether the outputs of a program are the model's; None if the evaluator cannot run it."""
+        try:
+            return all(error.passed for error in self.errors(module))
+        except EvaluationError:
+            return None
+
+    def errors(self, module: IRModule) -> list[OutputError]:
+        return self.expectation.errors("evaluator", partial(self.run, module, None), self.tolerance)
+
+    # ---- the stage --------------------------------------------------------------------------------
+
+    def departure(self, final: IRModule) -> Departure | None:
+        errors = self.expectation.errors("exported program", self.export_outputs, self.tolerance)
+        if wrong := [error for error in errors if not error.passed]:
+            return Departure("export", detail=(
+                f"output {wrong[0].name!r} of the exported program, run by PyTorch, differs by {wrong[0].max_abs:.3g}; "
+                "the given model is another one, has other weights, or is in another mode than the exported one"
+            ))  # fmt: skip
+        if self.agrees(self.conversion.imported()) is False:
+            return self.in_import()
+        for stage in STAGES:
+            module = self.conversion.module_before(stage.name)
+            self.run_stage(stage, module, None)
+            if self.agrees(module) is False:
+                return self.in_stage(stage)
+        if self.agrees(final) is False:
+            return Departure("specialize", detail="the program was changed after its conversion")
+        return None
+
+    def run_stage(self, stage: Pass, module: IRModule, budget: Budget | None) -> None:
+        conversion = self.conversion
+        stage.run(module, conversion.rules.stage(stage.name), replace(conversion.options, budget=budget))
+
+    # ---- the rule ---------------------------------------------------------------------------------
+
+    def in_stage(self, stage: Pass) -> Departure:
+        """The departure in a stage: the rewrite after which the outputs are wrong, and before which they are right."""
+
+        def with_rewrites(count: int | None) -> tuple[bool, Budget]:
+            module, budget = self.conversion.module_before(stage.name), Budget(count)
+            self.run_stage(stage, module, budget)
+            return self.agrees(module) is not False, budget
+
+        _, budget = with_rewrites(None)
+        right, wrong = 0, len(budget.spent)
+        if wrong == 0 or not with_rewrites(0)[0]:
+            return Departure(stage.name, detail="without any rewrite of a rule the outputs are wrong, too")
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            if with_rewrites(middle)[0]:
+                right = middle
+            else:
+                wrong = middle
+        record = budget.spent[wrong - 1]
+        detail = f"the outputs are right with the first {right} of {len(budget.spent)} rewrites of the stage"
+        same = (origins(each.location) for each in budget.spent if each.rule == record.rule)
+        place = self.first_of(stage, {place for places in same for place in places[:1]})
+        place = place or next(iter(origins(record.location)), Origin(""))
+        return self.made(stage.name, record.rule, place, f"{detail}, and wrong with the next")
+
+    def first_of(self, stage: Pass, places: Collection[Origin]) -> Origin | None:
+        """The place, of those that a rule rewrote in a stage, with the first wrong value; None if it is not known."""
+        module = self.conversion.module_before(stage.name)
+        self.run_stage(stage, module, None)
+        found = self.first_wrong_node(module)
+        place = None if found is None else self.origins[found.node]
+        return place if place in places else None
+
+    def in_import(self) -> Departure:
+        """The departure in the import: the first node whose imported value is not PyTorch's."""
+        found = self.first_wrong_node(self.conversion.imported())
+        if found is None:
+            return Departure("import", detail="the outputs differ, and no single node of the program does")
+        node = found.node.args[0] if found.node.target is getitem else found.node
+        assert isinstance(node, Node)
+        rule, how = self.decomposition(node)
+        detail = f"{operator_name(node)}{how} differs by {found.error.max_abs:.3g} from PyTorch's"
+        return self.made("import", rule, self.origins[node], detail)
+
+    def decomposition(self, node: Node) -> tuple[str, str]:
+        """The rule that decomposes a node, and how the node is imported."""
+        if node not in self.item.expansions:
+            return "", ""
+        op, rules = operator_name(node), self.conversion.rules
+        declared = rules.decompositions().get(op) or rules.decompositions(of_complex=True).get(op)
+        return (declared.name, ", decomposed by the rule,") if declared else ("", ", decomposed by PyTorch,")
+
+    def made(self, stage: str, name: str, place: Origin, detail: str) -> Departure:
+        rule = next((rule for rule in self.conversion.rules if rule.name == name), None)
+        return Departure(
+            stage=stage,
+            rule=name,
+            rule_source=rule.source if rule else "",
+            rule_doc=rule.doc if rule else "",
+            module=place.module_path,
+            node=place.node,
+            source=place.source,
+            detail=detail,
+        )
+
+    # ---- values inside the program ----------------------------------------------------------------
+
+    def names(self, node: Node) -> tuple[str, ...]:
+        """The names that the value of a node may have in the IR; a later one if a stage removed what keeps a value."""
+        if node.op != "call_function":
+            return ()
+        if node.target is getitem:
+            source, index = node.args
+            names = self.result_names(source) if isinstance(source, Node) else []
+            return names[index] if isinstance(index, int) and index < len(names) else ()
+        names = self.result_names(node)
+        return names[0] if len(names) == 1 else ()
+
+    def result_names(self, node: Node) -> list[tuple[str, ...]]:
+        """The names of each result of a node, as the importer gives them."""
+        inside = self.item.expansions.get(node)
+        if inside is not None:
+            results = inside.graph.output_node().args[0]
+            made = results if isinstance(results, list | tuple) else [results]
+            return [tuple(f"{node.name}_{_own_name(each)}" for each in _same_values(result)) for result in made]
+        value = node.meta.get("val")
+        if isinstance(value, list | tuple):
+            return [(f"{node.name}_{index}",) for index in range(len(value))]
+        return [(node.name, *(name for same in _same_values(node)[1:] for name in self.names(same)))]
+
+    @cached_property
+    def origins(self) -> Origins:
+        return Origins(self.item.program.graph)
+
+    def first_wrong_node(self, module: IRModule) -> _FoundError | None:
+        """The first node of the exported program whose value in a program after some stage is not PyTorch's."""
+        named = {node: names for node in self.item.program.graph.nodes if (names := self.names(node))}
+        values = self.named_values(module, {name for names in named.values() for name in names})
+
+        def visit(node: Node, value: Any) -> None:
+            name = next((name for name in named.get(node, ()) if name in values), None)
+            if name is not None and isinstance(value, Tensor) and values[name].shape == value.shape:
+                error = self.inner_error(name, value, values[name])
+                if not error.passed:
+                    raise _FoundError(node, error)
+
+        try:
+            self.run_export(visit)
+        except _FoundError as found:
+            return found
+        return None
+
+    def named_values(self, module: IRModule, wanted: Collection[str]) -> dict[str, Tensor]:
+        """The values of an entry point by their names in the IR; without names that several values have."""
+        block = module.graph(self.entrypoint).regions[0].block
+        found: dict[str, Tensor] = {}
+        repeated: set[str] = set()
+
+        def watch(op: Operation, results: Any) -> None:
+            if op.parent is not block:
+                return
+            for result, value in zip(op.results, results, strict=True):
+                name = result.name_hint
+                if name in wanted and isinstance(value, Tensor):
+                    assert name is not None
+                    (repeated.add(name) if name in found else found.setdefault(name, value))
+
+        self.expectation.errors("evaluator", partial(self.run, module, watch), self.tolerance)
+        return {name: value for name, value in found.items() if name not in repeated}
+
+    def inner_error(self, name: str, expected: Tensor, given: Tensor, twin: Tensor | None = None) -> OutputError:
+        """The error of a value inside the program; its tolerance grows with its magnitude."""
+        error = compare(name, "evaluator", expected, given, self.tolerance, twin)
+        if given.is_floating_point() and error.max_rel:
+            scale = error.max_abs / error.max_rel if error.max_abs < float("inf") else 1.0
+            error = replace(error, tolerance=error.tolerance * max(1.0, scale if self.is_absolute(error) else 1.0))
+        return error
+
+    def is_absolute(self, error: OutputError) -> bool:
+        """Whether a tolerance does not know the magnitude of the value; those of half precision do."""
+        return self.tolerance is not None or error.element_type in ("f32", "f64")
+
+    def module_errors(self, final: IRModule) -> tuple[ModuleError, ...]:
+        leaving = {
+            node: modules
+            for node in self.item.program.graph.nodes
+            if isinstance(node.meta.get("val"), Tensor) and self.names(node) and (modules := left_modules(node))
+        }
+        values = self.named_values(final, {name for node in leaving for name in self.names(node)})
+        twins: dict[Node, Tensor] = {}
+        if self.tolerance is None and any(node.meta["val"].dtype in _HALF for node in leaving):
+            self.run_export(lambda node, value: node in leaving and twins.update({node: value}), in_float32=True)
+        found: list[ModuleError] = []
+
+        def visit(node: Node, value: Any) -> None:
+            names = self.names(node) if node in leaving else ()
+            name = next((name for name in names if name in values), None)
+            if name is not None and values[name].shape == value.shape:
+                error = self.inner_error(name, value, values[name], twins.get(node))
+                source = self.origins[node].source
+                found.extend(ModuleError(path, node.name, source, error) for path in leaving[node])
+
+        self.run_export(visit)
+        return tuple(found)
+
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _own_name(node: Node) -> str:
+    """The name that a node of a decomposition gives its result, without that of the decomposed node."""
+    if node.target is getitem and isinstance(node.args[0], Node):
+        return f"{node.args[0].name}_{node.args[1]}"
+    return node.name
+
+
+_SAME_ELEMENTS = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.clone", "aten.alias", "aten.contiguous"}
+"""Ops whose result has the elements of their operand, in the same order."""
+
+
+def _same_values(node: Any) -> list[Node]:
+    """A node, and the nodes before it with the same value."""
+    found: list[Node] = []
+    while isinstance(node, Node):
+        found.append(node)
+        source = node.args[0] if node.op == "call_function" and node.args else None
+        same = isinstance(source, Node) and operator_name(node).removesuffix(".default") in _SAME_ELEMENTS
+        node = source if same and _shape(source) == _shape(node) else None
+    return found
+
+
+def _shape(node: Any) -> tuple[str, ...]:
+    return tuple(map(str, node.meta["val"].shape))
+
+
+def _of_type(value: Any, type_: TensorType) -> Tensor:
+    """A given input or state in the type that a program takes after some stage."""
+    return torch.as_tensor(value).to(TORCH_DTYPES[element_name(type_.element_type)])
+
+
+def _implementation(module: IRModule, op: Operation) -> Implementation | None:
+    """How the evaluator runs ops of the stages before `lower`: by PyTorch."""
+    if isinstance(op, CustomOp) and op in module.custom:
+        return partial(_run_custom, node_of(module.custom[op]))
+    return eager_implementation(op)
+
+
+def _run_custom(node: Node, op: EvaluatedOp, *operands: Tensor) -> list[Tensor]:
+    assert isinstance(op.operation, CustomOp)
+    given: Mapping[str, Any] = op.operation.named(operands)  # type: ignore[arg-type, assignment]
+
+    def value_of(source: Node) -> Any:
+        value = given[source.name]
+        return value if isinstance(source.meta.get("val"), Tensor) else value.item()
+
+    try:
+        return results_of(node.target(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of)))  # type: ignore[operator]
+    except PatcompError:
+        raise
+    except Exception as error:  # whatever a user's operator raises
+        raise op.error(str(error)) from error
