@@ -68,7 +68,10 @@ class _Recorder(TorchDispatchMode):
                     result = decomposition(*args, **kwargs)
                 if result is not NotImplemented:
                     return result
-        result = op(*args, **kwargs)
+        made = (
+            _batch_norm(*args, **kwargs) if op is torch.ops.aten._native_batch_norm_legit_no_training.default else None
+        )
+        result = made or op(*args, **kwargs)
         if op is torch.ops.aten.detach.default:
             self.name(result, self.node_of(args[0]))  # without gradients it is the tensor itself
         else:
@@ -91,6 +94,14 @@ class _Recorder(TorchDispatchMode):
         if value.constant is not None or id(value) in self._nodes:
             raise NotRecordedError("the result is a constant or an argument")
         self.name(value, node)
+
+
+def _batch_norm(x: torch.Tensor, *others: Any, **options: Any) -> tuple[torch.Tensor, ...] | None:
+    """The results of a batch norm of tensors of one type, for whose shapes PyTorch computes the whole formula."""
+    tensors = [other for other in (*others, *options.values()) if isinstance(other, torch.Tensor)]
+    if any(other.dtype != x.dtype for other in tensors):
+        return None
+    return torch.empty_like(x), x.new_empty((0,)), x.new_empty((0,))
 
 
 def recorded(
