@@ -36,6 +36,13 @@ def near_names(name: object, names: Iterable[str], shown: int = 5) -> str:
     return ", ".join(names[:shown]) or "none like it"
 
 
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: `; did you mean mean or amin?`, or nothing if no name is similar."""
+    near = get_close_matches(str(name), sorted(names), n=3, cutoff=0.7)
+    listed = " or ".join(filter(None, [", ".join(near[:-1]), *near[-1:]]))
+    return f"; did you mean {listed}?" if near else ""
+
+
 class MismatchError(PatcompError, AssertionError):
     """A program's outputs differ from the model's by more than the tolerance."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.errors import DynamicSizeError
+from patcomp.errors import DynamicSizeError, did_you_mean
 from patcomp.ir.attributes import symbol_constant, word_attribute
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import element_of_numpy, to_numpy
@@ -353,7 +353,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     try:
         return FUNCTIONS[name]
     except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{did_you_mean(name, FUNCTIONS)}") from None
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ by name, the arguments of an op by name, the values of a constant, and a way to 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -97,6 +97,10 @@ class DialectInterface(ABC):
     name: str
     operators: ClassVar[Mapping[str, Sugar]]
     """The op of each Python operator: `+ - * / @ **` and `neg`."""
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """The names that `candidates` and `spec` know, for suggestions."""
 
     @abstractmethod
     def candidates(self, name: str) -> list[OpSpec]:
@@ -251,6 +255,10 @@ class AtenInterface(DialectInterface):
         "neg": ("neg", {}),
     }
 
+    def names(self) -> Iterable[str]:
+        overloads = [name.removeprefix("aten.") for name in aten.known_names() if name.startswith("aten.")]
+        return {*overloads, *(name.partition(".")[0] for name in overloads)}
+
     def candidates(self, name: str) -> list[OpSpec]:
         bases = [f"aten.{name}", f"aten.{name.rstrip('_')}"] if name.endswith("_") else [f"aten.{name}"]
         names = next((_overloads()[base] for base in bases if base in _overloads()), ())
@@ -338,6 +346,9 @@ class CoreaiInterface(DialectInterface):
             "**": "pow",
         }.items()
     }
+
+    def names(self) -> Iterable[str]:
+        return _coreai_names()
 
     def candidates(self, name: str) -> list[OpSpec]:
         found = _coreai_names().get(name)

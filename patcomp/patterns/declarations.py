@@ -105,7 +105,7 @@ def rule(
         spelled, place = name or function.__name__.strip("_"), place_of(function)
         with _declaring(spelled, place):
             served = Stage.of_rewrites(stage)
-            namespace = SourceNamespace(source, composites.spec)
+            namespace = SourceNamespace(source, composites)
             captures = captures_of(function, namespace, 2)
             rewrite = function(namespace, TargetNamespace(target), *captures.values())
             if not isinstance(rewrite, Rewrite):

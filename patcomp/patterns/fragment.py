@@ -46,7 +46,7 @@ def fragment(function: Callable[..., Any], *, source: DialectInterface = aten_na
     Raises:
         RuleError: the declaration is wrong.
     """
-    namespace = SourceNamespace(source, composites.spec)
+    namespace = SourceNamespace(source, composites)
     try:
         captures = captures_of(function, namespace, 1)
         root, conditions = function(namespace, *captures.values())

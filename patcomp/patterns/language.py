@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from patcomp.errors import RuleError
+from patcomp.errors import RuleError, did_you_mean
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import ArgumentSpec, DialectInterface, OpSpec, composite_spec
 from patcomp.ir.xdsl import Attribute
@@ -281,12 +281,12 @@ class SourceNamespace:
 
     Args:
         dialect: the source dialect.
-        composites: the composites by name. A composite matches its calls that earlier rules have recovered; its
+        composites: a table of composites, or None. A composite matches its calls that earlier rules have recovered; its
             arguments are inputs, attributes and options. If the dialect has an op of the same name that takes the given
             arguments, the name means that op; `a.op("composite.NAME", ...)` always means the composite.
     """
 
-    def __init__(self, dialect: DialectInterface, composites: Callable[[str], Any] = lambda name: None):
+    def __init__(self, dialect: DialectInterface, composites: Any = None):
         self._dialect, self._composites = dialect, composites
 
     @property
@@ -298,7 +298,7 @@ class SourceNamespace:
             raise AttributeError(name)
         specs = [*self._dialect.candidates(name), *self._recovered(name)]
         if not specs:
-            raise RuleError(f"{self._dialect.name} has no op {name!r}")
+            raise self._unknown(name)
 
         def make(*positional: Any, **keywords: Any) -> OpNode:
             return self._node(
@@ -316,12 +316,18 @@ class SourceNamespace:
         recovered = self._recovered(name.removeprefix("composite.")) if name.startswith("composite.") else []
         spec = recovered[0] if recovered else self._dialect.spec(name)
         if spec is None:
-            raise RuleError(f"{self._dialect.name} has no op {name!r}")
+            raise self._unknown(name)
         return self._node(spec, positional, keywords)
+
+    def _unknown(self, name: str) -> RuleError:
+        prefixes = (f"{self._dialect.name}.", "composite.")
+        plain = next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
+        names = {*self._dialect.names(), *(self._composites.names() if self._composites is not None else ())}
+        return RuleError(f"{self._dialect.name} has no op {name!r}{did_you_mean(plain, names)}")
 
     def _recovered(self, name: str) -> list[OpSpec]:
         """The composite of a name as a list, empty if there is none."""
-        found = self._composites(name)
+        found = self._composites.spec(name) if self._composites is not None else None
         return [composite_spec(found)] if isinstance(found, Composite) else []
 
     def escaping(self, node: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from patcomp.errors import RuleError
+from patcomp.errors import RuleError, did_you_mean
 from patcomp.ir.value import Value
 from patcomp.patterns.aspects import Unspecified
 from patcomp.patterns.op_view import Example, OpView
@@ -74,7 +74,8 @@ class Rule:
         """
         for call in self.target_calls():
             if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):
-                raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}")
+                near = did_you_mean(call.name, call.builder.names())
+                raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}{near}")
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""

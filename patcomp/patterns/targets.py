@@ -3,7 +3,7 @@ built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from patcomp.errors import RuleError
@@ -16,6 +16,8 @@ class TargetBuilder(Protocol):
     """Builds the targets of rules: a dialect, or a table of functions or composites."""
 
     name: str
+
+    def names(self) -> Iterable[str]: ...
 
     def spec(self, name: str) -> Any: ...
 
@@ -118,6 +120,10 @@ class FunctionTable:
 
     def __iter__(self) -> Iterator[Callable[..., Any]]:
         return iter(self._functions.values())
+
+    def names(self) -> Iterable[str]:
+        """The names of the functions."""
+        return self._functions
 
     def spec(self, name: str) -> Callable[..., Any] | None:
         """The function of a name."""

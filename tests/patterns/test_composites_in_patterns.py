@@ -171,7 +171,7 @@ def test_an_op_of_the_same_name_comes_first() -> None:
 
 
 def test_an_unknown_composite_is_an_error() -> None:
-    with pytest.raises(RuleError, match=r"aten has no op 'composite\.rms_norms'"):
+    with pytest.raises(RuleError, match=r"aten has no op 'composite\.rms_norms'; did you mean rms_norm"):
         declare(lambda a, c, x: Rewrite(a.op("composite.rms_norms", x), to=c.made(x)), name="misspelt")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcomp.errors import RuleError
+from patcomp.ir import coreai
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import (
     ANY,
@@ -96,6 +97,8 @@ def test_an_explicit_op_names_what_is_missing():
     [
         (lambda a, x: a.no_such_op(x), "aten has no op 'no_such_op'"),
         (lambda a, x: a.op("mean.nothing", x), "aten has no op 'mean.nothing'"),
+        (lambda a, x: a.cumsun(x), "aten has no op 'cumsun'; did you mean cumsum?"),
+        (lambda a, x: a.op("aten.mean.dims", x), "aten has no op 'aten.mean.dims'; did you mean mean.dim"),
         (lambda a, x: a.relu(x, x), "takes 1 arguments"),
         (lambda a, x: a.relu(x, inplace=True), "has no argument inplace"),
         (lambda a, x: a.relu(x, self=x), "self is given twice"),
@@ -244,6 +247,18 @@ def test_rules_of_the_other_dialect():
         return Rewrite(a.relu(SourceNamespace(coreai_namespace).relu(x)), to=c.made(x))
 
     assert "coreai.relu is not an op of aten" in _error(mixed)
+
+
+def test_a_misspelt_op_of_core_ai_is_an_error_that_suggests_names():
+    with pytest.raises(AttributeError, match=r"'reduce_summ'; did you mean reduce_sum"):
+        coreai.reduce_summ  # noqa: B018
+
+    @rule(source=coreai_namespace, target=coreai_namespace, stage="optimize")
+    def misspelt(s, c, x):
+        return Rewrite(s.relu(x), to=c.reluu(x))
+
+    with pytest.raises(RuleError, match=r"coreai has no op 'reluu'; did you mean relu"):
+        RuleSet([misspelt]).check()
 
 
 def test_no_attribute_of_a_namespace_hides_an_op():
