@@ -107,7 +107,7 @@ def can_decompose(op: OpOverload) -> bool:
 
 def guards_code(program: ExportedProgram) -> list[str]:
     """The conditions on inputs that a program was saved with, as Python code."""
-    return program._guards_code
+    return getattr(program, "_guards_code", [])  # PyTorch 2.8 has them only in its shape environment
 
 
 def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:

@@ -460,6 +460,19 @@ def test_torchvision_that_does_not_fit(tmp_path: Path) -> None:
     assert "error: the export of suppression of nets.py fails" in done.stderr
 
 
+@pytest.mark.parametrize("extension", ["_C.so", "_C_stable.so"])
+def test_operators_of_a_torchvision_that_fits_are_not_declared_again(extension: str, tmp_path: Path) -> None:
+    """A second declaration would end the process when torchvision is imported."""
+    (tmp_path / "torchvision").mkdir()
+    for name in ("__init__.py", extension):
+        (tmp_path / "torchvision" / name).touch()
+    script = "import sys, torch\nsys.path.insert(0, '.')\nfrom patcomp.commands.torchvision import declare_operators\n"
+    script += "torch.ops.load_library = lambda path: print('loaded', path.name)\ndeclare_operators()\n"
+    (tmp_path / "script.py").write_text(script + "print(hasattr(torch.ops.torchvision, 'nms'))")
+    done = warm.run(tmp_path, "script.py")
+    assert done.stdout == f"loaded {extension}\nFalse\n", done.stderr
+
+
 def test_demo(patcomp: Command, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     done = patcomp("demo", "--output", "here")

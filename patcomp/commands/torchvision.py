@@ -28,7 +28,7 @@ def declare_operators() -> None:
     if spec is None or _DECLARED or hasattr(torch.ops.torchvision, "nms"):
         return
     folder = Path((spec.submodule_search_locations or [""])[0])
-    if any(map(_loads, folder.glob("_C.*"))):
+    if any(map(_loads, folder.glob("_C*"))):  # _C.so, and _C_stable.so since torchvision 0.29
         return
     library = torch.library.Library("torchvision", "FRAGMENT")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
