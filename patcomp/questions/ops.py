@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import describe, origins, rules
+from patcomp.ir.module import graph_name
 from patcomp.ir.xdsl import Operation, ops_inside
 from patcomp.patterns import Rule
 from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
@@ -21,27 +23,56 @@ def name_of(op: Operation) -> str:
     return f"%{hint} = {op.name}" if hint else op.name
 
 
-def explain(op: Operation, catalog: Iterable[Rule] = ()) -> str:
-    """Which rules made an op, last one first, and which nodes and lines of the user's program it came from.
+def explain(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
+    """Which rules made ops, last one first, and which nodes and lines of the user's program they came from.
 
     Args:
-        op: the op.
-        catalog: the rules; for those that made the op, the text says where each is declared and what it does.
+        ops: the ops. Those of one graph that the same rules made are described together.
+        catalog: the rules; for those that made the ops, the text says where each is declared and what it does.
     """
     known = {rule.name: rule for rule in catalog}
-    made_by = rules(op.location)
-    places = origins(op.location)
-    lines = [name_of(op)]
+    groups: dict[tuple[str, tuple[str, ...]], list[Operation]] = {}
+    for op in [op for op in ops if op.name != "coreai.graph"] or ops:  # the ops inside a graph follow it
+        groups.setdefault((_graph_of(op), rules(op.location)), []).append(op)
+    return "\n".join(_explain_group(*key, group, known) for key, group in groups.items())
+
+
+def _explain_group(graph: str, made_by: Sequence[str], ops: Sequence[Operation], known: Mapping[str, Rule]) -> str:
+    lines = [name_of(ops[0]) if len(ops) == 1 else f"{len(ops)} ops{f' of @{graph}' if graph else ''}: {_listed(ops)}"]
     for name in made_by:
         rule = known.get(name)
         about = f" ({rule.source}): {rule.doc.splitlines()[0] if rule.doc else 'no description'}" if rule else ""
         lines.append(f"  made by rule {name}{about}")
     if not made_by:
-        lines.append("  no rule made this op; the import did")
-    lines.extend(f"  from {place}" for place in places)
+        lines.append(f"  no rule made {'this op' if len(ops) == 1 else 'these ops'}; the import did")
+    places = list(dict.fromkeys(place for op in ops for place in origins(op.location)))
+    lines.extend(f"  from {place}" for place in places[:_SHOWN])
+    if len(places) > _SHOWN:
+        lines.append(f"  and from {len(places) - _SHOWN} more places")
     if not places:
         lines.append("  from an unknown place")
     return "\n".join(lines)
+
+
+_SHOWN = 10
+"""How many ops or places of a group are listed."""
+
+
+def _listed(ops: Sequence[Operation]) -> str:
+    """The named ops, and how many others there are of each kind."""
+    named = [name_of(op) for op in ops if op.results and op.results[0].name_hint]
+    others = Counter(op.name for op in ops if not (op.results and op.results[0].name_hint))
+    counted = [f"{count} {name}" if count > 1 else name for name, count in others.most_common()]
+    more = [f"{len(named) - _SHOWN} more with names"] if len(named) > _SHOWN else []
+    return ", ".join([*named[:_SHOWN], *more, *counted])
+
+
+def _graph_of(op: Operation) -> str:
+    """The name of the graph that an op is in; empty outside of graphs."""
+    around = op.parent_op()
+    while around is not None and around.name != "coreai.graph":
+        around = around.parent_op()
+    return "" if around is None else graph_name(around)
 
 
 def find(scope: Scope, what: str) -> list[Operation]:
@@ -58,7 +89,7 @@ def _known_as(op: Operation) -> set[str]:
 
 
 def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection[str] = ()) -> str:
-    """Why a rule applies nowhere inside a scope: the place where it came closest, in one sentence.
+    """Why a rule applies nowhere inside a scope: the place where it came closest, with its line of the model.
 
     Args:
         rule: the rule, of a stage that rewrites the IR.
@@ -68,7 +99,7 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
     """
     best: tuple[Operation, Failure] | None = None
     applied: Operation | None = None
-    reasons: dict[str, None] = {}
+    reasons: dict[str, Operation] = {}
     for op in ops_inside(scope):
         if op.name not in rule.ops or op.parent is None:
             continue
@@ -78,15 +109,16 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
         except BrokenRuleError as broken:
             error = broken.__cause__
             said = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
-            reasons[f"at {name_of(op)} it fails: {said}"] = None
+            reasons.setdefault(f"at {name_of(op)} it fails: {said}", op)
             continue
         if isinstance(made, Replacement):
             builder.take_back(0)
             applied = op  # the last one: a match of more ops ends later than the matches inside it
         elif made.exhausted:
-            reasons[f"at {name_of(op)} the search stopped: there are too many operand orders to try"] = None
+            reasons.setdefault(f"at {name_of(op)} the search stopped: there are too many operand orders to try", op)
         elif made.failure is None:
-            reasons[f"at {name_of(op)} it {f'says: {made.reason}' if made.reason else 'returns no replacement'}"] = None
+            said = f"says: {made.reason}" if made.reason else "returns no replacement"
+            reasons.setdefault(f"at {name_of(op)} it {said}", op)
         elif best is None or made.failure.depth > best[1].depth:
             best = (op, made.failure)
     if applied is not None:
@@ -94,7 +126,8 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
         return f"{rule.name}: it {verb} at {name_of(applied)} ({describe(applied)})"
     if reasons:
         first, *more = reasons
-        return f"{rule.name}: {first}" + (f" (and at {len(more)} other ops)" if more else "")
+        others = f" (and at {len(more)} other ops)" if more else ""
+        return f"{rule.name}: {first}{others}\n  {name_of(reasons[first])} is from {describe(reasons[first])}"
     if best is None:
         return f"{rule.name}: there is no {' or '.join(rule.ops)} to start from"
     root, failure = best
@@ -103,4 +136,10 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
         hint = failure.op.results[0].name_hint if failure.op.results else None
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
-    return f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}"
+    places = {name_of(op): describe(op) for op in (root, failure.op) if op is not None}
+    return "\n".join(
+        [
+            f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
+            *(f"  {name} is from {place}" for name, place in places.items()),
+        ]
+    )

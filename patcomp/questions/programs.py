@@ -29,7 +29,7 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
             f"no op of the program is called, or comes from, {what!r}; give the name of a value or FX node, or a line "
             "such as 'model.py:12'"
         )
-    return "\n".join(ops.explain(op, rules) for op in found)
+    return ops.explain(found, rules)
 
 
 def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()) -> str:

@@ -44,6 +44,16 @@ def test_explain_finds_ops_by_source_line() -> None:
     assert "made by rule rms_norm" in program.explain(f"test_questions.py:{line}")
 
 
+def test_explain_describes_each_graph_and_rule_once() -> None:
+    model = nn.Sequential(*(Norm(eps_inside=True) for _ in range(3)))
+    program = TorchConverter().add_exported_program(export(model, torch.randn(2, 8))).to_coreai()
+    text = program.explain(f"test_questions.py:{Norm.forward.__code__.co_firstlineno + 3}")
+    assert text.count("made by rule rms_norm") == 2
+    assert "ops of @rms_norm_" in text
+    assert "3 ops of @main: " in text
+    assert "  and from 8 more places" in text
+
+
 def test_explain_of_something_unknown() -> None:
     with pytest.raises(KeyError, match="nothing_like_it"):
         converted(eps_inside=True).explain("nothing_like_it")
@@ -55,6 +65,11 @@ def test_why_not_quotes_the_nearest_miss() -> None:
     answer = program.why_not("rms_norm")
     assert answer.startswith("rms_norm: matched ")
     assert "aten.add.Tensor" in answer or "aten.rsqrt" in answer
+    line = Norm.forward.__code__.co_firstlineno + 3
+    places = [place for place in answer.splitlines()[1:] if place.startswith("  %mul")]
+    assert [place.partition(" is from ")[2] for place in places] == [
+        f"%mul_1 in 0 at tests/frontend_torch/test_questions.py:{line}"
+    ]
 
 
 def test_why_not_of_a_rule_that_matched_or_does_not_exist() -> None:

@@ -159,10 +159,14 @@ def test_questions_name_the_users_rule_and_its_line() -> None:
     assert f"made by rule my softsign ({recovered.source})" in program.explain("%div")
     assert recovered.source.startswith("patterns/test_user_catalogs.py:")
     other = convert(lambda x: x / (x.abs() - 1), module(mine=recovered))
-    assert other.why_not("my softsign") == (
+    answer, *places = other.why_not("my softsign").splitlines()
+    assert answer == (
         "my softsign: matched 1 of 3 ops up from %div = aten.div.Tensor, then at aten.sub.Tensor (%sub): "
         "it is aten.sub.Tensor, not aten.add.Tensor"
     )
+    for name, place in zip(("div", "sub"), places, strict=True):
+        start = f"  %{name} = aten.{name}.Tensor is from %{name} at tests/patterns/test_user_catalogs.py:"
+        assert place.removeprefix(start).isdigit()
 
 
 def test_composites_of_a_catalog_can_be_chosen() -> None:
