@@ -40,7 +40,7 @@ class Staged:
     dims: Dims = field(default_factory=Dims)
     """Its dynamic dimensions."""
     diagnostics: tuple[Problem, ...] = ()
-    """The warnings to issue when it is converted."""
+    """The warnings that were issued when it was staged."""
     problems: tuple[Problem, ...] = ()
     """Custom ops that nothing lowers yet."""
     lowerings: tuple[str, ...] = ()

@@ -51,6 +51,12 @@ class EntrypointError(PatcompError, ValueError, RuntimeError):
     """No program is staged under the given entry point name."""
 
 
+def _warn(problems: Iterable[Problem], stacklevel: int) -> None:
+    """Issue warnings, with the line of a caller."""
+    for each in problems:
+        warnings.warn(str(each), ConversionWarning, stacklevel=stacklevel)
+
+
 class TorchConverter:
     """Convert PyTorch programs to Core AI.
 
@@ -147,6 +153,10 @@ class TorchConverter:
                 with module path and source line. It is a `ValueError`.
             ValueError: there are too many or too few names, a name is repeated or empty, or the entry point is staged
                 already.
+
+        Warns:
+            ConversionWarning: the program is in training mode, its weights have no values, or it has another property
+                that its user may not expect.
         """
         self._stage(
             exported_program, input_names, output_names, state_names, entrypoint_name, mutated_inputs, is_module=False
@@ -263,12 +273,15 @@ class TorchConverter:
                 prepare=prepare,
             )
 
-        self._staged[name] = prepare(self)
+        self._staged[name] = prepared = prepare(self)
+        _warn(prepared.diagnostics, stacklevel=4)
 
     def _current(self, item: Staged) -> Staged:
         """The staged program, prepared again if lowerings were registered since."""
         if item.lowerings != tuple(self.lowerings):
+            known = item.diagnostics
             item = self._staged[item.name] = item.prepare(self)
+            _warn((each for each in item.diagnostics if each not in known), stacklevel=4)
         return item
 
     def open_problems(self) -> tuple[Problem, ...]:
@@ -368,7 +381,7 @@ class TorchConverter:
 
         Warns:
             ConversionWarning: the program has a property that its user may not expect; `program.diagnostics` has the
-                same facts. It is a `UserWarning`.
+                same facts, and those that were found when it was staged. It is a `UserWarning`.
         """
         staged = self._selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
@@ -395,8 +408,7 @@ class TorchConverter:
         for kernel in self._kernels:
             compilation.module.kernels |= kernel.functions
         found = (*(each for item in staged for each in item.diagnostics), *compilation.diagnostics)
-        for each in found:
-            warnings.warn(str(each), ConversionWarning, stacklevel=2)
+        _warn(compilation.diagnostics, stacklevel=3)
         rules, module, stages = self.rules, compilation.module, Stages(conversion.texts)
         module_before = cache(conversion.module_before)
 

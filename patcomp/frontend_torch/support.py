@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from patcomp.errors import Problem, UnsupportedError
+from patcomp.errors import ConversionWarning, Problem, UnsupportedError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.externalization.markers import is_marker
@@ -81,10 +82,12 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
         UnknownNameError: PyTorch has no operator of this name; the message suggests similar names. It is a `KeyError`.
     """
     if isinstance(what, ExportedProgram):
-        try:
-            return ProgramSupport(TorchConverter().add_exported_program(what).open_problems())
-        except UnsupportedError as error:
-            return ProgramSupport(error.problems)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConversionWarning)  # the conversion issues them
+            try:
+                return ProgramSupport(TorchConverter().add_exported_program(what).open_problems())
+            except UnsupportedError as error:
+                return ProgramSupport(error.problems)
     if isinstance(what, Node):
         if is_marker(what):
             return OpSupport(operator_name(what), ("outlined",))

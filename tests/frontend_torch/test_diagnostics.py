@@ -22,6 +22,7 @@ from patcomp import (
     TorchConverter,
     UnsupportedError,
     get_decomp_table,
+    supports,
 )
 from patcomp.ir.xdsl import ops_inside
 
@@ -69,6 +70,22 @@ def test_batch_norm_in_training_mode(table: str) -> None:
         text = str(staged(program).to_coreai().report())
     assert sum("training mode" in str(each.message) for each in caught) == 1
     assert "call model.eval() before torch.export.export" in text
+
+
+def test_training_mode_and_weights_without_values_are_found_when_staged() -> None:
+    """With the line of the caller, and only once."""
+    for program, message in (
+        (torch.export.export(norms().train(), (X,)), "in training mode"),
+        (on_the_meta_device(), "have no values, because they are fake or on the meta device"),
+    ):
+        with pytest.warns(ConversionWarning, match=message) as caught:
+            converter = TorchConverter().add_exported_program(program)
+        places = [Path(each.filename).name for each in caught if each.category is ConversionWarning]
+        assert places == [Path(__file__).name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConversionWarning)
+            assert [problem.advice for problem in converter.to_coreai().diagnostics if "\n" not in problem.advice]
+            assert supports(program)
 
 
 def test_batch_norms_that_are_no_surprise() -> None:

@@ -230,9 +230,8 @@ def test_guards(name: str) -> None:
     function, args, shapes, guards = GUARDED[name]
     exported_program = exported_function(function, *args, shapes=shapes)
     for program in (exported_program, loaded(exported_program)):
-        staged = TorchConverter().add_exported_program(program)
         with warnings.catch_warnings(record=True) as caught:
-            signature = staged.to_coreai().signature()
+            signature = TorchConverter().add_exported_program(program).to_coreai().signature()
         assert [str(guard).replace("half", "s0") for guard in signature.guards] == guards  # a file has no names
         assert len([each for each in caught if each.category is ConversionWarning]) == bool(guards)
 

@@ -316,9 +316,8 @@ class Uncalled(nn.Module):
 
 
 def test_modules_that_are_not_called_are_named() -> None:
-    converter = TorchConverter().add_pytorch_module(Uncalled(), exporter(X), [Scale])
     with pytest.warns(UserWarning, match="No call sites found") as caught:
-        program = converter.to_coreai()
+        program = TorchConverter().add_pytorch_module(Uncalled(), exporter(X), [Scale]).to_coreai()
     assert [str(warning.message) for warning in caught if "call sites" in str(warning.message)] == [
         f"No call sites found for externalized submodule {path!r} in exported_program. It will not be externalized."
         for path in ("part.a", "part.b")
