@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from patcomp import __version__
-from patcomp.commands import catalog, conversion, lint, opt, rule
+from patcomp.commands import assets, catalog, comparison, conversion, lint, opt, rule
 from patcomp.commands.common import UsageError
 from patcomp.errors import PatcompError
 
@@ -37,6 +37,10 @@ rule_app = typer.Typer(help="Write and test new rules.", no_args_is_help=True, r
 app.add_typer(rule_app, name="rule")
 
 app.command()(conversion.convert)
+app.command()(assets.inspect)
+app.command()(assets.run)
+app.command()(comparison.verify)
+app.command()(comparison.diff)
 app.command()(conversion.demo)
 app.command()(conversion.explain)
 app.command("why-not")(conversion.why_not)

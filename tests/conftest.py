@@ -13,7 +13,7 @@ import tests.helpers.faster_export
 import tests.helpers.thorough  # noqa: F401  (its profile has to be known before tests are collected)
 from patcomp.emit.native import Native
 
-pytest_plugins = ["tests.helpers.changed", "tests.helpers.workers"]
+pytest_plugins = ["tests.helpers.changed", "tests.helpers.command", "tests.helpers.workers"]
 
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
 os.environ["PATCOMP_VERIFY"] = "all"  # a stage that produces invalid IR fails itself

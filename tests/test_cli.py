@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,35 +13,8 @@ import torch
 from torch import nn
 
 from patcomp import TorchConverter, __version__, get_decomp_table
-from patcomp.cli import main
 from tests.helpers import warm
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def patcomp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """Runs the command in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["patcomp", *arguments])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        captured = capsys.readouterr()
-        return Outcome(int(ending.value.code or 0), captured.out, captured.err)
-
-    return run
+from tests.helpers.command import Command, Outcome
 
 
 class Norm(nn.Module):
@@ -519,7 +490,7 @@ def of_a_branch(): return Branching(), (torch.randn(3, 2),)
         ),
         (["convert", "failing.py:needing"], 1, "missing 1 required positional argument"),
         (["convert", "failing.py:of_other_inputs"], 1, "export of of_other_inputs of failing.py fails when it is run"),
-        (["convert", "failing.py:of_a_tensor"], 1, "the inputs must be a tuple, got Tensor"),
+        (["convert", "failing.py:of_a_tensor"], 1, "the inputs must be a tuple, or a dict of keyword arguments, got T"),
         (["convert", "failing.py:of_a_branch"], 1, "export of of_a_branch of failing.py fails when it is run"),
         (["convert", "failing.py:nothing"], 2, "failing.py has no function nothing"),
         (["catalog", "list", "--catalog", "broken_syntax"], 1, "broken_syntax fails when it is run: SyntaxError"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -38,6 +39,18 @@ def rule_count(entries: Collection[Rule]) -> str:
 
 class UsageError(PatcompError, ValueError):
     """The command line is wrong; the command ends with exit code 2."""
+
+
+ANSWER_IS_NO = 3
+"""The exit code of a command that did its work and found what the user would not like: numbers or programs differ, a
+rule is wrong."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, for other programs.")]
+
+
+def print_json(data: object) -> None:
+    """Print plain data on standard output."""
+    print(json.dumps(data, indent=2))
 
 
 Modules = Annotated[

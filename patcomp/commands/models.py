@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from patcomp.commands.archives import code_in, weights_only
-from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, run_file, running, say
+from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, say
+from patcomp.commands.exporting import AS_IT_IS, ExportOptions, Source, check_unused, exported_by
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Model = Annotated[
     str,
     typer.Argument(
         help="A program saved by torch.export.save, or FILE.py:FUNCTION, which gives an exported program, or a module "
-        "and its example inputs.",
+        "and its example inputs (a tuple, or a dict of keyword arguments).",
         show_default=False,
     ),
 ]
@@ -54,14 +55,29 @@ def load_model(
 ) -> ExportedProgram:
     """The exported program that the command line names.
 
+    Args, raises:
+        As `load_source`.
+    """
+    return load_source(model, modules, ExportOptions(train), trusted=trusted).exported
+
+
+def load_source(
+    model: str,
+    modules: Sequence[str] | None = None,
+    options: ExportOptions = AS_IT_IS,
+    *,
+    trusted: bool = False,
+) -> Source:
+    """The model that the command line names.
+
     Args:
         model: a file that `torch.export.save` wrote, or `FILE.py:FUNCTION`.
         modules: modules to import first.
-        train: whether a module keeps its mode; otherwise it is put into eval mode, with a note.
+        options: how to export a module.
         trusted: whether to load a file that can run code while it is loaded.
 
     Raises:
-        UsageError: the argument is a folder, or a Python file without a function.
+        UsageError: the argument is a folder, or a Python file without a function; or an option does not fit the model.
         PatcompError: `torch.export.save` did not write the file, the file can run code, a module that it needs cannot
             be imported, or the function returns neither a program nor a module with inputs.
         FileNotFoundError: there is no such file.
@@ -74,7 +90,11 @@ def load_model(
     try:
         import_modules(modules)
         file, separator, function = model.rpartition(".py:")
-        return _call(Path(f"{file}.py"), function, train) if separator else _load(Path(model), trusted)
+        if separator:
+            return exported_by(Path(f"{file}.py"), function, options)
+        exported = _load(Path(model), trusted)
+        check_unused(model, options)
+        return Source(model, exported)
     finally:
         if not known and (problem := misfit()):
             say(f"note: {problem}")
@@ -94,34 +114,6 @@ def convert_model(
     converter = TorchConverter(catalog=load_catalogs(catalogs))
     program = load_model(model, modules, train=train, trusted=trusted)
     return converter.add_exported_program(program).to_coreai()
-
-
-def _call(path: Path, function: str, train: bool) -> ExportedProgram:
-    """Call a function of a Python file; export the result if it is a module with inputs."""
-    import torch
-
-    made = getattr(run_file(path), function, None)
-    if not callable(made):
-        raise UsageError(f"{path} has no function {function}")
-    with running(f"{function} of {path}"):
-        model = made()
-    if isinstance(model, torch.export.ExportedProgram):
-        return model
-    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], torch.nn.Module):
-        module, inputs = model
-        if not isinstance(inputs, tuple | list):
-            raise PatcompError(f"{function} of {path}: the inputs must be a tuple, got {type(inputs).__name__}")
-        if not train and any(part.training for part in module.modules()):
-            module.eval()
-            say(
-                f"note: {function} of {path} returns a module in train mode; it is converted in eval mode, in which "
-                "dropout does nothing and batch norm uses its saved statistics. --train keeps the module's mode."
-            )
-        with running(f"the export of {function} of {path}"):
-            return torch.export.export(module, tuple(inputs))
-    raise PatcompError(
-        f"{function} of {path} returns {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
-    )
 
 
 def _load(path: Path, trusted: bool) -> ExportedProgram:

@@ -45,7 +45,7 @@ def opt(
         raise UsageError(f"no stage is called {', '.join(unknown)}; there are {', '.join(stages)}")
     if names != (ordered := sorted(names, key=list(stages).index)):
         raise UsageError(f"stages run in the order {', '.join(stages)}: use -p {','.join(ordered)}")
-    module = _parse(file)
+    module = parse_file(file)
     verify(module, runtime=False)
     rules, table = rules_with(catalog, decompositions=False), Table("stage", "seconds", "ops in", "ops out")
     text, count = module.text(generic=generic), module.op_count()
@@ -87,7 +87,13 @@ def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
         raise StageError(f"stage {stage.name}: {reason}", stage.name) from error
 
 
-def _parse(file: str) -> IRModule:
+def parse_file(file: str) -> IRModule:
+    """The program of a text; `-` is standard input.
+
+    Raises:
+        ParseError: it is not IR; the message has the line.
+        PatcompError: it is not text.
+    """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError as error:

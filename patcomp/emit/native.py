@@ -20,13 +20,14 @@ import numpy as np
 
 from patcomp.emit.asset import as_array
 from patcomp.emit.hand_over import HandOver, hand_over_text
+from patcomp.errors import PatcompError
 from patcomp.ir.module import IRModule
 
 PATIENCE = 10
 """Seconds that the child process has to end by itself."""
 
 
-class NativeError(RuntimeError):
+class NativeError(PatcompError, RuntimeError):
     """The toolchain or the runtime refused the program; `kind` is the class name of its exception."""
 
     def __init__(self, kind: str, message: str):
@@ -34,7 +35,7 @@ class NativeError(RuntimeError):
         super().__init__(f"{kind}: {message}")
 
 
-class ProcessDied(RuntimeError):  # noqa: N818
+class ProcessDied(PatcompError, RuntimeError):  # noqa: N818
     """The runtime aborted its process; `signal` is the signal's number, `log` the end of its output."""
 
     def __init__(self, number: int, log: str):
@@ -98,6 +99,30 @@ class Native:
         program = HandOver.of(module).with_copied_weights()
         answers = self._ask("run", program, [(entry, _arrays(inputs), {}) for entry, inputs in calls.items()])
         return {entry: outputs for entry, (outputs, _) in zip(calls, answers, strict=True)}
+
+    def call(
+        self, asset: Path, inputs: Mapping[str, Any], state: Mapping[str, Any] | None = None, entry: str = "main"
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Run a function of a saved asset; return the outputs and the new contents of its states, by name.
+
+        Args:
+            asset: the `.aimodel` folder.
+            inputs, state: numpy arrays or torch tensors by name; a state that is not given has its initial value.
+            entry: name of the function.
+
+        Raises:
+            NativeError: the asset or the call was refused, by any layer.
+            ProcessDied: the child process died.
+        """
+        return self._ask("call", asset.absolute(), _arrays(inputs), _copies(state), entry)
+
+    def read(self, asset: Path, *, values: bool = False) -> tuple[str, dict[str, str]]:
+        """The text of a saved asset, without the weights; and a hash of each weight by name, if `values`.
+
+        Raises:
+            NativeError, ProcessDied: the asset is broken.
+        """
+        return self._ask("read", asset.absolute(), values)
 
     def check(self, module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:
         """The diagnostics of the real parser and verifier for the module's text; empty when it is accepted."""

@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 
 from patcomp.emit.program import AIProgram, Stages
 from patcomp.emit.replacement import check_writable
+from patcomp.emit.signature import ModelCall
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.completeness import check_complete
 from patcomp.frontend_torch.conversion import Conversion, Staged, headline, progress_bar
@@ -420,7 +421,7 @@ class TorchConverter:
             module,
             compilation.reports,
             stages,
-            calls={item.name: model_call(item.program, item.signature, item.names) for item in staged},
+            calls=self.calls(staged),
             initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
             dims={item.name: item.dims for item in staged},
             diagnostics=found,
@@ -433,6 +434,11 @@ class TorchConverter:
             _module_errors=partial(module_errors, conversion),
             _departure=partial(find_departure, conversion),
         )
+
+    def calls(self, staged: Sequence[Staged] | None = None) -> dict[str, ModelCall]:
+        """How the model of each staged program is called, by entry point."""
+        items = self._staged.values() if staged is None else staged
+        return {item.name: model_call(item.program, item.signature, item.names) for item in items}
 
     def imported(self) -> IRModule:
         """The imported programs, before any stage: `aten` ops as export left them.

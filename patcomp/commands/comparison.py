@@ -1,0 +1,150 @@
+"""`patcomp verify` and `diff`: compare an asset with its model, and programs with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from patcomp.commands.assets import AssetPath, Entrypoint, entry
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json
+from patcomp.commands.exporting import ExportOptions, Source
+from patcomp.commands.models import Model, Train, Trusted, convert_model, load_source
+from patcomp.commands.tables import wide_console
+from patcomp.errors import PatcompError
+
+if TYPE_CHECKING:
+    from patcomp.emit.signature import EntrySignature, ModelCall
+    from patcomp.ir.module import IRModule
+
+
+def verify(
+    model: Model,
+    asset: AssetPath,
+    entrypoint: Entrypoint = "main",
+    tolerance: Annotated[
+        float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
+    ] = None,
+    modules: Modules = None,
+    catalog: Catalogs = None,
+    train: Train = False,
+    half: Annotated[bool, typer.Option("--half", help="The asset was converted with --half.")] = False,
+    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="The asset was converted with --bfloat16.")] = False,
+    trusted: Trusted = False,
+    json: AsJson = False,
+) -> None:
+    """Compare an asset on the Core AI runtime with its model in eager PyTorch, on the model's example inputs.
+
+    The exit code is 3 if the numbers differ.
+    """
+    from patcomp.emit.inspection import opened, read_asset, signatures
+    from patcomp.ir.evaluate import verify_outputs
+
+    with opened(asset) as native:
+        signature = entry(signatures(read_asset(native, asset)[0]), entrypoint)
+        source = load_source(model, modules, ExportOptions(train, half_type(half, bfloat16)), trusted=trusted)
+        signature = replace(signature, call=_call(source, asset, signature, catalog))
+
+        def run(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            outputs, new = native.call(asset, values, states, entrypoint)
+            states.update(new)
+            return outputs
+
+        verification = verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance)
+    if json:
+        print_json(verification.to_dict())
+    else:
+        wide_console().print(verification, markup=False)
+    if not verification:
+        sys.exit(ANSWER_IS_NO)
+
+
+def half_type(half: bool, bfloat16: bool) -> str:
+    """The element type that the options ask for, or no text.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if half and bfloat16:
+        raise UsageError("--half and --bfloat16 exclude each other")
+    return "float16" if half else "bfloat16" if bfloat16 else ""
+
+
+def _call(source: Source, path: Path, signature: EntrySignature, catalogs: list[str] | None) -> ModelCall:
+    """How the model of an asset is called, by the names that the asset has.
+
+    Raises:
+        PatcompError: the asset has not as many inputs, outputs and states as the model.
+    """
+    from patcomp import TorchConverter
+
+    names = {what: [spec.name for spec in getattr(signature, f"{what}s")] for what in ("input", "output", "state")}
+    all_names = {name for each in names.values() for name in each}
+    converter = TorchConverter(catalog=load_catalogs(catalogs)).add_exported_program(source.exported)
+    if _names(call := converter.calls()["main"]) != all_names:  # the user may have chosen others at conversion
+        converter.clear()
+        try:
+            converter.add_exported_program(source.exported, names["input"], names["output"], names["state"])
+        except ValueError as error:
+            raise PatcompError(f"{path} is not an asset of {source.name}: {error}") from error
+        if _names(call := converter.calls()["main"]) != all_names:
+            raise PatcompError(f"{path} is not an asset of {source.name}: the states of the two differ")
+    return call
+
+
+def _names(call: ModelCall) -> set[str]:
+    """The names of the inputs, outputs and states of a call."""
+    return {*(leaf for leaf in (*call.arguments, *call.results) if isinstance(leaf, str)), *call.buffers}
+
+
+def diff(
+    first: Annotated[
+        str,
+        typer.Argument(
+            help="An asset, a text (MLIR, a stage dump for instance), or a model, which is converted.",
+            show_default=False,
+        ),
+    ],
+    second: Annotated[str, typer.Argument(help="The same.", show_default=False)],
+    modules: Modules = None,
+    catalog: Catalogs = None,
+    trusted: Trusted = False,
+    json: AsJson = False,
+) -> None:
+    """Show the ops and weights in which two programs differ; names of values do not count.
+
+    The exit code is 3 if they differ.
+    """
+    from patcomp.ir.difference import difference
+
+    (one, its_values), (other, other_values) = (_program(name, modules, catalog, trusted) for name in (first, second))
+    found = difference(one, other, (its_values, other_values))
+    if json:
+        print_json({"same": not found, **asdict(found)})
+    else:
+        print(found)
+    if found:
+        sys.exit(ANSWER_IS_NO)
+
+
+def _program(
+    name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool
+) -> tuple[IRModule, dict[str, str]]:
+    """A program, and hashes of the values of its weights by name, if it has them."""
+    from patcomp.emit.inspection import opened, read_asset
+
+    path = Path(name)
+    if path.is_dir():
+        with opened(path) as native:
+            return read_asset(native, path, values=True)
+    if path.suffix == ".mlir":
+        from patcomp.commands.opt import parse_file
+
+        return parse_file(name), {}
+    module = convert_model(name, modules, catalogs, trusted=trusted).module
+    return module, {key: hashlib.sha256(blob.data).hexdigest() for key, blob in module.blobs.blobs.items()}

@@ -1,0 +1,190 @@
+"""Models as functions of Python files make them: modules that are exported here, with the options of the command."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from patcomp.commands.common import UsageError, run_file, running, say
+from patcomp.errors import PatcompError, near_names
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a module becomes an exported program."""
+
+    train: bool = False
+    """Whether a module keeps its mode; otherwise it is put into eval mode, with a note."""
+    half: str = ""
+    """`float16` or `bfloat16`: convert the module and its floating-point inputs to it."""
+    dynamic: tuple[str, ...] = ()
+    """Dynamic dimensions: `x:0=batch:1..64`."""
+    strict: bool = False
+    """Whether `torch.export` traces in strict mode."""
+
+    def given(self) -> list[str]:
+        """The options that only modules take, as the user wrote them."""
+        half = {"float16": "--half", "bfloat16": "--bfloat16"}.get(self.half, "")
+        options = ((half, self.half), ("--dynamic", self.dynamic), ("--strict", self.strict))
+        return [name for name, value in options if value]
+
+
+AS_IT_IS = ExportOptions()
+"""In eval mode, with fixed sizes."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model: its exported program, and what to call it with."""
+
+    name: str
+    exported: ExportedProgram
+    module: torch.nn.Module | None = None
+    """The module that was exported; None if there is only the exported program."""
+
+    @cached_property
+    def model(self) -> Callable[..., Any]:
+        """What computes the model's results in eager PyTorch."""
+        return self.exported.module() if self.module is None else self.module
+
+    @property
+    def inputs(self) -> tuple[Any, ...] | dict[str, Any]:
+        """The example inputs, positional or by keyword.
+
+        Raises:
+            PatcompError: there are none.
+        """
+        if self.exported.example_inputs is None:
+            raise PatcompError(f"{self.name} holds no example inputs; save it with those that it was exported with")
+        positional, keywords = self.exported.example_inputs
+        if positional and keywords:
+            names = list(inspect.signature(self.model).parameters)[: len(positional)]
+            return dict(zip(names, positional, strict=True)) | keywords
+        return dict(keywords) if keywords else tuple(positional)
+
+
+def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
+    """The model that a function of a Python file returns: an exported program, or a module with inputs.
+
+    The inputs are a tuple, or a dict of keyword arguments; `dynamic_shapes` of `torch.export` may follow.
+
+    Raises:
+        UsageError: there is no such function, or an option does not fit the model.
+        PatcompError: the function or the export fails, or the function returns something else.
+    """
+    import torch
+
+    made = getattr(run_file(path), function, None)
+    if not callable(made):
+        raise UsageError(f"{path} has no function {function}")
+    with running(f"{function} of {path}"):
+        model = made()
+    name = f"{path}:{function}"
+    if isinstance(model, torch.export.ExportedProgram):
+        check_unused(name, options)
+        return Source(name, model)
+    if not (isinstance(model, tuple) and len(model) in (2, 3) and isinstance(model[0], torch.nn.Module)):
+        raise PatcompError(
+            f"{function} of {path} returns {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
+        )
+    module, inputs, *shapes = model
+    if not isinstance(inputs, tuple | list | Mapping):
+        raise PatcompError(
+            f"{function} of {path}: the inputs must be a tuple, or a dict of keyword arguments, "
+            f"got {type(inputs).__name__}"
+        )
+    if shapes and options.dynamic:
+        raise UsageError(f"{function} of {path} returns dynamic shapes itself; leave out --dynamic")
+    if not options.train and any(part.training for part in module.modules()):
+        module.eval()
+        say(
+            f"note: {function} of {path} returns a module in train mode; it is converted in eval mode, in which "
+            "dropout does nothing and batch norm uses its saved statistics. --train keeps the module's mode."
+        )
+    if options.half:
+        module, inputs = _in_half(module, inputs, getattr(torch, options.half))
+    keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
+    positional = () if isinstance(inputs, Mapping) else tuple(inputs)
+    dynamic = shapes[0] if shapes else _dynamic_shapes(options.dynamic, module, positional, keywords)
+    with running(f"the export of {function} of {path}"):
+        exported = torch.export.export(
+            module, positional, keywords, dynamic_shapes=dynamic, strict=options.strict
+        )  # fmt: skip
+    return Source(name, exported, module)
+
+
+def check_unused(name: str, options: ExportOptions) -> None:
+    """Check that no option is given that only the export of a module could follow.
+
+    Raises:
+        UsageError: one is.
+    """
+    if unused := options.given():
+        raise UsageError(
+            f"{', '.join(unused)} must be known when a module is exported, and {name} is exported already; "
+            "use FILE.py:FUNCTION with a function that returns the module and its inputs"
+        )
+
+
+def _in_half(module: torch.nn.Module, inputs: Any, dtype: torch.dtype) -> tuple[torch.nn.Module, Any]:
+    import torch
+
+    from patcomp.pytorch import pytree
+
+    def narrowed(leaf: Any) -> Any:
+        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+    return module.to(dtype), pytree.tree_map(narrowed, inputs)
+
+
+_DYNAMIC = re.compile(r"(?P<input>[^:=]+):(?P<axis>\d+)=(?P<name>[A-Za-z_]\w*)(:(?P<min>\d+)\.\.(?P<max>\d*))?")
+
+
+def _dynamic_shapes(
+    specs: Sequence[str], module: torch.nn.Module, positional: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The `dynamic_shapes` of `torch.export` for `INPUT:AXIS=NAME:MIN..MAX` texts; equal names are equal sizes.
+
+    Raises:
+        UsageError: a text has another form, or names no tensor or axis that the model takes, or a name has two ranges.
+    """
+    import torch
+    from torch.export import Dim
+
+    if not specs:
+        return None
+    given = inspect.signature(module.forward).bind(*positional, **keywords).arguments
+    shapes: dict[str, Any] = dict.fromkeys(given)
+    dims: dict[str, Any] = {}
+    for spec in specs:
+        found = _DYNAMIC.fullmatch(spec)
+        if found is None:
+            raise UsageError(f"--dynamic {spec} must have the form INPUT:AXIS=NAME:MIN..MAX, such as x:0=batch:1..64")
+        name, axis = found["input"], int(found["axis"])
+        if name not in given or not isinstance(given[name], torch.Tensor):
+            tensors = [each for each, value in given.items() if isinstance(value, torch.Tensor)]
+            raise UsageError(
+                f"--dynamic {spec}: no tensor input is called {name}; there are {near_names(name, tensors)}"
+            )
+        if axis >= given[name].dim():
+            raise UsageError(f"--dynamic {spec}: {name} has {given[name].dim()} dimensions, counted from 0")
+        limits = {side: int(found[side]) for side in ("min", "max") if found[side]}
+        if dims.setdefault(found["name"], limits) != limits:
+            raise UsageError(f"--dynamic {spec}: {found['name']} has another range elsewhere; equal names are one size")
+        if limits.get("min", 0) > limits.get("max", sys.maxsize):
+            raise UsageError(f"--dynamic {spec}: the range is empty")
+        shapes[name] = {**(shapes[name] or {}), axis: found["name"]}
+    made = {name: Dim(name, **limits) for name, limits in dims.items()}
+    return {
+        name: None if axes is None else {axis: made[dim] for axis, dim in axes.items()} for name, axes in shapes.items()
+    }

@@ -1,0 +1,149 @@
+"""What an asset holds: its functions, composites, ops, weights and metadata.
+
+The asset is read in a child process, because the toolchain aborts its process on a broken file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from patcomp.emit.asset import AssetError, toolchain
+from patcomp.emit.composite_calls import composite_calls
+from patcomp.emit.native import Native, NativeError, ProcessDied
+from patcomp.emit.replacement import not_an_asset, recover
+from patcomp.emit.signature import EntrySignature, entry_signature
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.types import element_name, storage_bytes
+from patcomp.ir.xdsl import DenseResourceAttr
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """A weight of an asset."""
+
+    name: str
+    shape: tuple[int, ...]
+    element_type: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an asset holds."""
+
+    path: Path
+    bytes: int
+    """The size of all files of the asset."""
+    metadata: Mapping[str, Any]
+    """What `metadata.json` says: the producer, the date, the author and what the creator added."""
+    functions: Mapping[str, EntrySignature]
+    """Inputs, outputs and states by entry point."""
+    composites: Mapping[str, int]
+    """How often the asset calls each composite."""
+    ops: Mapping[str, int]
+    """How many ops of each name there are, the most frequent first; those in composites count once."""
+    weights: tuple[StoredWeight, ...]
+    """The weights that are stored as buffers, the largest first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data for JSON."""
+        functions = {
+            name: {what: [asdict(spec) for spec in getattr(signature, what)] for what in _INTERFACE}
+            for name, signature in self.functions.items()
+        }
+        return {
+            "path": str(self.path),
+            "bytes": self.bytes,
+            "metadata": dict(sorted(self.metadata.items())),
+            "functions": functions,
+            "composites": dict(self.composites),
+            "ops": dict(self.ops),
+            "weights": [asdict(weight) for weight in self.weights],
+        }
+
+
+_INTERFACE = ("inputs", "outputs", "states")
+
+_STRUCTURE = ("builtin.module", "coreai.graph", "coreai.output")
+"""Ops that compute nothing."""
+
+
+def inspect_asset(path: Path) -> Inspection:
+    """Read an asset.
+
+    Raises:
+        As `opened`.
+    """
+    with opened(path) as native:
+        module, _ = read_asset(native, path)
+    data = json.loads((path / "metadata.json").read_text())
+    counts = Counter(op.name for op in module.op.walk() if op.name not in _STRUCTURE)
+    return Inspection(
+        path,
+        sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
+        data,
+        signatures(module),
+        dict(sorted(Counter(call.composite for call in composite_calls(module)).items())),
+        dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(sorted(stored_weights(module), key=lambda weight: (-weight.bytes, weight.name))),
+    )
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Native]:
+    """A child process that reads and runs an asset.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
+        AssetError: what is at the path is not an asset, or it is broken.
+        MissingToolchainError: `coreai-core` is not installed.
+    """
+    recover(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no asset {path}; `patcomp convert` writes one")
+    if problem := not_an_asset(path):
+        raise AssetError(f"{path} is not an asset: {problem}. Give the .aimodel folder of a saved program")
+    toolchain()
+    try:
+        with contextlib.closing(Native()) as native:
+            yield native
+    except NativeError as error:
+        raise AssetError(f"the asset {path} cannot be used", (str(error),)) from error
+    except ProcessDied as error:
+        raise AssetError(f"the asset {path} cannot be used", (str(error).splitlines()[0],)) from error
+
+
+def read_asset(native: Native, path: Path, *, values: bool = False) -> tuple[IRModule, dict[str, str]]:
+    """The program of an asset, without the values of its weights; and a hash of the values of each, by name.
+
+    Args:
+        native: the process that reads it.
+        path: the `.aimodel` folder.
+        values: whether to read and hash the weights; otherwise there are no hashes.
+    """
+    text, hashes = native.read(path, values=values)
+    return IRModule.parse(text.partition("{-#")[0]), hashes
+
+
+def signatures(module: IRModule) -> dict[str, EntrySignature]:
+    """The inputs, outputs and states of each entry point of an asset's program."""
+    return {graph_name(graph): entry_signature(graph) for graph in module.entry_graphs}
+
+
+def stored_weights(module: IRModule) -> Iterator[StoredWeight]:
+    """Each weight that a program names, once."""
+    seen = set()
+    for op in module.op.walk():
+        value = op.properties.get("value") if op.name == "coreai.constant" else None
+        if isinstance(value, DenseResourceAttr) and value not in seen:
+            seen.add(value)
+            shape = value.type.get_shape()
+            element = value.type.element_type  # type: ignore[attr-defined]
+            size = storage_bytes(shape, element)
+            yield StoredWeight(value.resource_handle.data, tuple(shape), element_name(element), size)

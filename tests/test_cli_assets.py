@@ -1,0 +1,220 @@
+"""`patcomp inspect`, `run`, `verify` and `diff`: what they say of assets, models and texts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from patcomp.emit.native import Native
+from patcomp.ir import IRModule
+from patcomp.ir.difference import difference
+from tests.helpers.command import Command
+
+MODELS = """
+import torch
+from torch import nn
+from torch.export import Dim
+
+class Net(nn.Module):
+    def __init__(self, bias=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.linear = nn.RMSNorm(16), nn.Linear(16, 16)
+        self.linear.weight.data += bias
+
+    def forward(self, x, scale=None):
+        y = self.linear(self.norm(x))
+        return y if scale is None else y * scale
+
+class Sums(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.ones(4))
+        self.register_buffer("twice", torch.zeros(4))
+
+    def forward(self, x):
+        self.total.add_(x)
+        self.twice.add_(2 * x)
+        return self.total[:2] * 2
+
+class Picks(nn.Module):
+    def forward(self, x, index):
+        return x[index].bfloat16()
+
+def net(): return Net().eval(), (torch.rand(2, 16),)
+def changed(): return Net(0.5).eval(), (torch.rand(2, 16),)
+def scaled(): return Net().eval(), {"x": torch.rand(2, 16), "scale": torch.rand(16)}
+def sums(): return Sums().eval(), (torch.rand(4),)
+def picks():
+    shapes = {"x": {0: Dim("rows", min=2, max=9)}, "index": None}
+    return Picks().eval(), (torch.rand(3, 4), torch.tensor([1, 0])), shapes
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_child(monkeypatch: pytest.MonkeyPatch, native: Native) -> None:
+    """Lets all commands use one child process, because starting one takes longer than most tests."""
+    monkeypatch.setattr("patcomp.emit.inspection.Native", lambda: native)
+    monkeypatch.setattr(native, "close", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an asset of each model that tests look at."""
+    pytest.importorskip("coreai")
+    from patcomp import TorchConverter
+    from patcomp.commands.models import load_model
+
+    folder = tmp_path_factory.mktemp("assets")
+    (folder / "models.py").write_text(MODELS)
+    for name in ("net", "sums", "picks"):
+        exported = load_model(f"{folder / 'models.py'}:{name}")
+        outputs = ["z"] if name == "sums" else None
+        program = TorchConverter().add_exported_program(exported, output_names=outputs).to_coreai()
+        program.save_asset(folder / f"{name}.aimodel", {"author": "somebody"})
+    return folder
+
+
+def test_inspect(patcomp: Command, assets: Path) -> None:
+    out = patcomp("inspect", f"{assets}/net.aimodel").out
+    for part in ("author: somebody", "function main", "input  x: 2x16xf32", "rms_norm", "linear.weight", "1.0 kB"):
+        assert part in out
+    data = json.loads(patcomp("inspect", f"{assets}/net.aimodel", "--json").out)
+    assert data["composites"] == {"rms_norm": 1}
+    assert data["weights"] == [{"name": "linear.weight", "shape": [16, 16], "element_type": "f32", "bytes": 1024}]
+    assert data["ops"]["coreai.rsqrt"] == 1
+    data = json.loads(patcomp("inspect", f"{assets}/sums.aimodel", "--json").out)
+    assert [state["name"] for state in data["functions"]["main"]["states"]] == ["b_total", "b_twice"]
+
+
+def test_run(patcomp: Command, assets: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.arange(4, dtype=np.float32), b_total=np.full(4, 10, np.float32))
+    done = patcomp("run", f"{assets}/sums.aimodel", "--inputs", "in.npz", "-o", "out.npz", "--json")
+    assert [each["mean"] for each in json.loads(done.out)["states"]] == [11.5, 3.0]
+    with np.load(tmp_path / "out.npz") as saved:
+        np.testing.assert_array_equal(saved["z"], [20, 22])
+        np.testing.assert_array_equal(saved["b_twice"], [0, 2, 4, 6])
+    done = patcomp("run", f"{assets}/picks.aimodel", "--size", "x:0=7")
+    assert "2x4xbfloat16" in done.out
+    assert "random inputs with seed 0" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["run", "sums.aimodel", "--inputs", "models.py"], 2, "models.py is not a file that numpy.savez wrote"),
+        (["run", "sums.aimodel", "--entrypoint", "mian"], 1, "there is no entry point 'mian'; there are main"),
+        (["run", "picks.aimodel", "--size", "x:1=7"], 2, "that is no dynamic dimension; there are x:0"),
+        (["run", "picks.aimodel", "--size", "x=7"], 2, "must have the form INPUT:AXIS=SIZE"),
+        (["run", "missing.aimodel"], 1, "there is no asset missing.aimodel"),
+        (["inspect", "models.py"], 1, "models.py is not an asset: it is a file"),
+        (["inspect", "broken.aimodel"], 1, "error: the asset broken.aimodel "),
+        (["verify", "models.py:net", "sums.aimodel"], 1, "sums.aimodel is not an asset of models.py:net"),
+        (["verify", "models.py:sums", "net.aimodel"], 1, "net.aimodel is not an asset of models.py:sums"),
+    ],
+)
+def test_mistakes_are_messages(
+    patcomp: Command, assets: Path, tmp_path: Path, arguments: list[str], code: int, complaint: str
+) -> None:
+    shutil.copytree(assets, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(assets / "net.aimodel", tmp_path / "broken.aimodel")
+    program = tmp_path / "broken.aimodel" / "main.mlirb"
+    program.write_bytes(program.read_bytes()[:-200])
+    done = patcomp(*arguments)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert complaint in done.err
+
+
+@pytest.mark.parametrize("name", ["net", "sums", "picks"])
+def test_verify(patcomp: Command, assets: Path, name: str) -> None:
+    done = patcomp("verify", f"{assets}/models.py:{name}", f"{assets}/{name}.aimodel", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["passed"]
+    names = [error["name"] for error in found["errors"]]
+    assert names == {"net": ["linear"], "sums": ["z", "b_total", "b_twice"], "picks": ["to"]}.get(name, names)
+    assert len(names) == {"sums": 3}.get(name, 1)
+
+
+def test_verify_finds_other_numbers(patcomp: Command, assets: Path) -> None:
+    done = patcomp("verify", f"{assets}/models.py:changed", f"{assets}/net.aimodel")
+    assert done.code == 3
+    assert "FAILED" in done.out
+
+
+def test_diff_of_models_and_assets(patcomp: Command, assets: Path) -> None:
+    models, asset = f"{assets}/models.py", f"{assets}/net.aimodel"
+    same = patcomp("diff", f"{models}:net", asset)
+    assert (same.code, same.out) == (0, "the programs have the same structure\n")
+    other = patcomp("diff", f"{models}:changed", asset)
+    assert (other.code, other.out) == (3, "weights with other values\n  linear.weight\n")
+    found = json.loads(patcomp("diff", asset, f"{models}:scaled", "--json").out)
+    assert not found["same"]
+    (graph,) = found["graphs"]
+    assert graph["graph"] == "main"
+    assert [line[:2] for line in graph["lines"]] == ["- ", "+ ", "+ ", "+ ", "~ "]
+
+
+PROGRAM = """
+module {
+  coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}, %y: tensor<2xf32> {coreai.name = "y"}) ->
+      (tensor<2xf32> {coreai.name = "out"}) {
+    %0 = coreai.add %x, %y : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %1 = coreai.sub %0, %y : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    coreai.output %1 : tensor<2xf32>
+  }
+}
+"""
+
+
+def test_diff_of_texts(patcomp: Command, tmp_path: Path) -> None:
+    renamed = PROGRAM.replace("%0", "%sum").replace("%1", "%result")
+    swapped = PROGRAM.replace("sub %0, %y", "sub %y, %0")
+    (tmp_path / "a.mlir").write_text(PROGRAM)
+    (tmp_path / "b.mlir").write_text(renamed)
+    (tmp_path / "c.mlir").write_text(swapped)
+    assert patcomp("diff", "a.mlir", "b.mlir").code == 0
+    done = patcomp("diff", "a.mlir", "c.mlir")
+    assert done.code == 3
+    assert [line.strip()[:2] for line in done.out.splitlines()[1:]] == ["~ ", "~ "]
+    assert "operand 1 is of coreai.add, and was argument %y" in done.out
+
+
+def test_an_op_in_the_other_branch() -> None:
+    def text(first: str, second: str) -> str:
+        one = "tensor<2xf32> -> tensor<2xf32>"
+        return "\n".join(
+            [
+                'module { coreai.graph @main(%c: tensor<i1> {coreai.name = "c"}, %x: tensor<2xf32> {coreai.name ='
+                ' "x"}) -> (tensor<2xf32> {coreai.name = "out"}) {',
+                f'%1 = "coreai.if"(%c) ({{ {first} "coreai.yield"(%x) : (tensor<2xf32>) -> () }}, {{ {second}',
+                f'%3 = coreai.cos %x : {one}\n"coreai.yield"(%3) : (tensor<2xf32>) -> () }}) : (tensor<i1>) ->',
+                "tensor<2xf32>\ncoreai.output %1 : tensor<2xf32>\n} }",
+            ]
+        )
+
+    sine = "%2 = coreai.sin %x : tensor<2xf32> -> tensor<2xf32>\n"
+    found = difference(IRModule.parse(text(sine, "")), IRModule.parse(text("", sine)))
+    assert [line[0] for line in found.graphs[0].lines] == ["~"]
+    assert found.graphs[0].lines[0].endswith("it is in another region")
+
+
+def test_a_long_program_with_a_change_in_each_layer() -> None:
+    def text(layers: int, op: str) -> str:
+        one, two = "tensor<2xf32> -> tensor<2xf32>", "(tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>"
+        lines = [f"%v0 = coreai.sin %x : {one}"]
+        for layer in range(layers):
+            lines.append(f"%a{layer} = coreai.cos %v{layer} : {one}")
+            lines.append(f"%b{layer} = coreai.{op} %v{layer} : {one}")
+            lines.append(f"%v{layer + 1} = coreai.add %a{layer}, %b{layer} : {two}")
+        lines.append(f"coreai.output %v{layers} : tensor<2xf32>")
+        head = 'coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}) -> (tensor<2xf32> {coreai.name = "out"})'
+        return "\n".join(["module {", head, "{", *lines, "}", "}"])
+
+    found = difference(IRModule.parse(text(60, "exp")), IRModule.parse(text(60, "tanh")))
+    signs = [line[0] for line in found.graphs[0].lines]
+    assert (signs.count("-"), signs.count("+"), signs.count("~")) == (60, 60, 0)
