@@ -6,6 +6,7 @@ copies a weight. `coreai-core` is imported when first needed, because much of pa
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -205,6 +206,28 @@ def load(path: str | Path) -> Asset:
         AssetError: what is at the path is not an asset.
     """
     return Asset.load(path)
+
+
+def stored_text(path: Path, values: bool) -> tuple[str, dict[str, str]]:
+    """The text of an asset's program without its weights, and if `values`, a hash of each weight by name.
+
+    The toolchain aborts the process if the asset is broken.
+    """
+    operation = Asset.load(path).program._module._mlir_module.operation
+    text = operation.get_asm(large_resource_limit=0)
+    hashes = {}
+    if values:
+        with tempfile.TemporaryDirectory() as folder:  # the text of all weights may not fit into memory
+            printed = Path(folder, "asset.mlir")
+            with printed.open("wb") as file:
+                operation.print(file=file, binary=True)
+            with printed.open() as lines:
+                for line in lines:
+                    name, separator, data = line.strip().rstrip(",").partition(': "0x')
+                    if separator and line.startswith("      "):
+                        # the first four bytes are the alignment
+                        hashes[name.strip('"')] = hashlib.sha256(bytes.fromhex(data.rstrip('"'))[4:]).hexdigest()
+    return text, hashes
 
 
 def as_array(value: Any) -> np.ndarray:

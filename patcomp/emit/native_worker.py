@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from patcomp.emit.asset import Asset, diagnostics, temporary_asset
+from patcomp.emit.asset import Asset, diagnostics, stored_text, temporary_asset
 from patcomp.emit.hand_over import HandOver
 
 _Arrays = dict[str, Any]
@@ -47,31 +45,12 @@ def _call(path: Path, inputs: _Arrays, state: _Arrays, entry: str) -> tuple[_Arr
         asset.close()
 
 
-def _read(path: Path, values: bool) -> tuple[str, dict[str, str]]:
-    """The text of a saved asset without its weights, and a hash of each weight if `values`."""
-    operation = Asset.load(path).program._module._mlir_module.operation
-    text = operation.get_asm(large_resource_limit=0)
-    hashes = {}
-    if values:
-        with tempfile.TemporaryDirectory() as folder:  # the text of all weights may not fit into memory
-            printed = Path(folder, "asset.mlir")
-            with printed.open("wb") as file:
-                operation.print(file=file, binary=True)
-            with printed.open() as lines:
-                for line in lines:
-                    name, separator, data = line.strip().rstrip(",").partition(': "0x')
-                    if separator and line.startswith("      "):
-                        # the first four bytes are the alignment
-                        hashes[name.strip('"')] = hashlib.sha256(bytes.fromhex(data.rstrip('"'))[4:]).hexdigest()
-    return text, hashes
-
-
 def main() -> None:
     # the runtime prints to standard output, so answers go through a copy of it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     assets = _Assets()
-    jobs: dict[str, Callable[..., Any]] = {"run": assets.run, "check": diagnostics, "call": _call, "read": _read}
+    jobs: dict[str, Callable[..., Any]] = {"run": assets.run, "check": diagnostics, "call": _call, "read": stored_text}
     while True:
         try:
             name, *arguments = pickle.load(sys.stdin.buffer)
