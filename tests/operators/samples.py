@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from hypothesis import settings
 from torch import nn
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
+
+settings.register_profile("chosen", settings.default)
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from torch.testing._internal.opinfo.core import OpInfo  # noqa: E402
+
+settings.load_profile("chosen")  # because PyTorch's import loads a profile of its own, with few examples
 
 DTYPES = {
     "float32": torch.float32,

@@ -32,7 +32,6 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
-from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils import _pytree as pytree
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
@@ -41,7 +40,7 @@ from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.ir.evaluate import prepare_input
 from patcomp.ir.evaluate.element_types import to_tensor
 from tests.helpers.time_limits import TimeIsUp, time_limit
-from tests.operators.samples import DTYPES, Sample, name_of, operators, samples
+from tests.operators.samples import DTYPES, OpInfo, Sample, name_of, operators, samples
 
 SECONDS = 120
 """How long one sample may take."""

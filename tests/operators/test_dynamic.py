@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import interpolate, pad
-from torch.testing._internal.opinfo.core import OpInfo
 
 from patcomp.emit.native import Native
 from tests.operators.core import EXAMPLES
 from tests.operators.dynamic import core_sample, run_dynamic
-from tests.operators.samples import Program, Sample, name_of, operators, samples
+from tests.operators.samples import OpInfo, Program, Sample, name_of, operators, samples
 
 EVERY = 5
 """Of the overloads every so many are run."""
