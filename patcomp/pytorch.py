@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true, sym_eq
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
 from torch.library import _impls as implementations_from_python
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -64,6 +65,7 @@ __all__ = [
     "int_oo",
     "is_traceable_wrapper_subclass",
     "make_fx",
+    "no_new_guards",
     "one_layer_lstm",
     "overload_name",
     "pytree",
@@ -108,6 +110,31 @@ def can_decompose(op: OpOverload) -> bool:
 def guards_code(program: ExportedProgram) -> list[str]:
     """The conditions on inputs that a program was saved with, as Python code."""
     return getattr(program, "_guards_code", [])  # PyTorch 2.8 has them only in its shape environment
+
+
+def no_new_guards(environment: ShapeEnv) -> AbstractContextManager[None]:
+    """Make it an error that a trace puts a condition on sizes."""
+    if hasattr(environment, "error_on_new_guards"):
+        return environment.error_on_new_guards()
+    return _without_new_guards(environment)
+
+
+@contextmanager
+def _without_new_guards(environment: ShapeEnv) -> Iterator[None]:
+    """The same for a PyTorch that has no such method, such as 2.8."""
+
+    def refuse(condition: Any, value: Any) -> None:
+        raise RuntimeError(f"the sizes would have to fulfil {condition} == {value}")
+
+    outer, frozen = vars(environment).get("_check_frozen"), environment.frozen
+    vars(environment)["_check_frozen"], environment.frozen = refuse, True
+    try:
+        yield
+    finally:
+        environment.frozen = frozen
+        del vars(environment)["_check_frozen"]
+        if outer is not None:
+            vars(environment)["_check_frozen"] = outer
 
 
 def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:

@@ -540,25 +540,52 @@ def test_version(patcomp: Command) -> None:
     assert "lint-catalog" in patcomp("--help").out
 
 
-def test_rule_new(patcomp: Command, tmp_path: Path) -> None:
-    for kind in ("composite", "rewrite"):
-        assert patcomp("rule", "new", f"my_{kind}", "--kind", kind).code == 0
-        done = patcomp("rule", "test", f"my_{kind}.py", "--no-runtime")
-        assert done.code == 0, done.out
-    assert patcomp("rule", "new", "my_cumsum", "--kind", "lowering", "--op", "aten.cumsum", "-o", "here.py").code == 0
-    text = (tmp_path / "here.py").read_text()
-    for argument in ("self", "dim", "dtype"):
-        assert f'op["{argument}"]' in text
-    done = patcomp("rule", "test", "here.py", "--no-runtime")
+@pytest.mark.parametrize("kind", ["composite", "normalize", "optimize", "reference"])
+def test_rule_new_makes_a_rule_that_passes(patcomp: Command, kind: str) -> None:
+    assert patcomp("rule", "new", f"my_{kind}", "--kind", kind).code == 0
+    done = patcomp("rule", "test", f"my_{kind}.py", "--no-runtime")
+    assert done.code == 0, done.out
+
+
+@pytest.mark.parametrize(
+    ("kind", "op", "filled"),
+    [
+        ("lowering", "aten.relu", "return c.relu(self_)"),
+        ("composite", "aten.relu", "return mine(self_)"),
+        ("normalize", "aten.t", "return c.permute(op.result, self_, [1, 0]) if self_.rank == 2 else None"),
+        ("decomposition", "aten.frac", "return self - self.trunc()"),
+    ],
+)
+def test_rule_new_for_an_op_passes_when_it_is_filled_in(
+    patcomp: Command, tmp_path: Path, kind: str, op: str, filled: str
+) -> None:
+    assert patcomp("rule", "new", "mine", "--kind", kind, "--op", op).code == 0
+    done = patcomp("rule", "test", "mine.py", "--no-runtime")
     assert done.code == 1
-    assert "rejects its own example" in done.out
-    assert "it says: TODO: build the result out of c" in done.out
-    assert patcomp("rule", "new", "again", "--kind", "lowering", "--op", "aten::cumsum").code == 0
+    assert "TODO: " in done.out
+    text = (tmp_path / "mine.py").read_text()
+    blank = next(line.strip() for line in text.splitlines() if "TODO: " in line and line.endswith(")"))
+    (tmp_path / "filled.py").write_text(text.replace(blank, filled).replace("mine", "filled"))
+    done = patcomp("rule", "test", "filled.py", "--no-runtime")
+    assert done.code == 0, done.out
+
+
+def test_rule_new_names_the_arguments_of_an_op(patcomp: Command, tmp_path: Path) -> None:
+    assert patcomp("rule", "new", "mine", "--kind", "lowering", "--op", "aten::cumsum", "-o", "here.py").code == 0
+    text = (tmp_path / "here.py").read_text()
+    assert all(f'op["{argument}"]' in text for argument in ("self", "dim", "dtype"))
+    assert patcomp("rule", "new", "other", "--kind", "decomposition", "--op", "aten.baddbmm").code == 0
+    assert "batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:" in (tmp_path / "other.py").read_text()
+    done = patcomp("rule", "test", "other.py", "--no-runtime")
+    assert done.code == 1
+    assert "PyTorch or the rule refuses its example" in done.out
+    done = patcomp("rule", "new", "third", "--kind", "lowering", "--op", "aten.cumsun")
+    assert (done.code, "did you mean aten.cumsum" in done.err) == (1, True)
 
 
 @pytest.mark.skipif(find_spec("coreai") is None, reason="needs coreai-core")
 def test_rule_test_on_the_runtime(patcomp: Command) -> None:
-    assert patcomp("rule", "new", "quick", "--kind", "rewrite").code == 0
+    assert patcomp("rule", "new", "quick", "--kind", "normalize").code == 0
     assert patcomp("rule", "test", "quick.py", "--runtime", "--rule", "quick").code == 0
 
 
@@ -568,7 +595,8 @@ def test_rule_test_on_the_runtime(patcomp: Command) -> None:
         (["rule", "new", "two words"], "cannot be the name"),
         (["rule", "new", "class"], "cannot be the name"),
         (["rule", "new", "x", "--kind", "thing"], "no kind of rule is called thing"),
-        (["rule", "new", "x", "--kind", "lowering"], "--op goes with --kind lowering"),
+        (["rule", "new", "x", "--kind", "lowering"], "--kind lowering needs --op"),
+        (["rule", "new", "x", "--kind", "optimize", "--op", "aten.relu"], "--kind optimize has no --op"),
         (["rule", "new", "x", "-o", "taken.py"], "the file taken.py exists already"),
         (["rule", "test", "nothing.py"], "there is no file nothing.py"),
         (["rule", "test", "taken.py"], "taken.py has no rules"),

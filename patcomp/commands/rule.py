@@ -21,20 +21,25 @@ from patcomp.proof.trials import Runner, WrongRuleError
 
 def new_rule(
     name: Annotated[str, typer.Argument(help="The name of the rule, and of the composite: my_norm.")],
-    kind: Annotated[str, typer.Option(help="composite, lowering or rewrite.")] = "composite",
-    op: Annotated[str | None, typer.Option(help="The op that a lowering takes, such as aten.cumsum.")] = None,
+    kind: Annotated[
+        str, typer.Option(help="composite, reference, lowering, decomposition, normalize or optimize.")
+    ] = "composite",
+    op: Annotated[str | None, typer.Option(help="The one op that the rule takes, such as aten.cumsum.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default NAME.py.")] = None,
     modules: Modules = None,
 ) -> None:
     """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`."""
-    from patcomp.commands.skeletons import KINDS, skeleton
+    from patcomp.commands.skeletons import KINDS, NEEDS_OP, TAKES_OP, skeleton
 
     if not name.isidentifier() or iskeyword(name):
         raise UsageError(f"{name!r} cannot be the name of a Python function")
     if kind not in KINDS:
-        raise UsageError(f"no kind of rule is called {kind}; there are {', '.join(KINDS)}")
-    if (op is None) == (kind == "lowering"):
-        raise UsageError("--op goes with --kind lowering: the op that it takes")
+        listed = "".join(f"\n  {known}: {does}" for known, does in KINDS.items())
+        raise UsageError(f"no kind of rule is called {kind}; there are{listed}")
+    if op is None and kind in NEEDS_OP:
+        raise UsageError(f"--kind {kind} needs --op: the op that the rule takes")
+    if op is not None and kind not in TAKES_OP:
+        raise UsageError(f"--kind {kind} has no --op; --op goes with {', '.join(TAKES_OP)}")
     import_modules(modules)
     path = output or Path(f"{name}.py")
     if path.exists():

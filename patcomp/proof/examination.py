@@ -108,7 +108,10 @@ def _declared(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[
 def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
     def compare(drawing: Any) -> int:
         if rule.stage is Stage.IMPORT:
-            return check_decomposition(drawing)
+            count = check_decomposition(drawing)
+            if not count and drawing.aspect == "the example" and drawing.compared and not rule.of_complex:
+                raise RuleError(f"rule {rule.name} ({rule.source}): PyTorch or the rule refuses its example, {drawing}")
+            return count
         trial = attempt_op(drawing, catalog)
         if trial is None and drawing.aspect == "the example":
             reason = _reason(rule, drawing)

@@ -46,6 +46,7 @@ from patcomp.pytorch import (
     OpOverload,
     enable_python_dispatcher,
     make_fx,
+    no_new_guards,
     pytree,
 )
 
@@ -198,7 +199,7 @@ def _traced_by_pytorch(
         return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
 
     # a decomposition that branches on a dynamic size fails, because its result would hold only for some sizes
-    no_guards = nullcontext() if mode.shape_env is None else mode.shape_env.error_on_new_guards()
+    no_guards = nullcontext() if mode.shape_env is None else no_new_guards(mode.shape_env)
     # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
     # turn symbolic sizes into numbers
     with mode, torch.no_grad(), no_guards, enable_python_dispatcher():

@@ -22,7 +22,14 @@ from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import given_arguments, graphs_of, is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
-from patcomp.pytorch import OpOverload, ValueRanges, enable_python_dispatcher, pytree, replace_graph_module
+from patcomp.pytorch import (
+    OpOverload,
+    ValueRanges,
+    enable_python_dispatcher,
+    no_new_guards,
+    pytree,
+    replace_graph_module,
+)
 
 Case = Mapping[sympy.Symbol, int]
 """A size for each symbol."""
@@ -169,7 +176,7 @@ def _result(node: Node) -> Any:
     mode = value.fake_mode
     environment = mode.shape_env
     with (
-        mode, torch.no_grad(), environment.error_on_new_guards(), environment.ignore_fresh_unbacked_symbols(),
+        mode, torch.no_grad(), no_new_guards(environment), environment.ignore_fresh_unbacked_symbols(),
         enable_python_dispatcher(),
     ):  # fmt: skip
         return node.target(*given[0], **given[1])  # type: ignore[operator, misc]
