@@ -21,6 +21,7 @@ from patcomp.errors import (
     UnsupportedError,
     VerifyError,
 )
+from patcomp.version import __version__
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, load
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from patcomp.frontend_torch.reference import composite
     from patcomp.ir.evaluate import Verification
     from patcomp.ir.graphs import generate_composite_decl
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AIProgram",

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 
 from patcomp.emit.hand_over import HandOver, hand_over_text
 from patcomp.emit.loaded import LoadedModel, checked
+from patcomp.emit.metadata import creation_date, described, set_creation_date
 from patcomp.emit.replacement import check_space, check_target, not_an_asset, recover, replacing
 from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
 from patcomp.errors import MissingToolchainError, PatcompError
@@ -244,6 +245,7 @@ def save_asset(
     path: str | Path,
     *,
     metadata: Any = None,
+    versions: Mapping[str, str] | None = None,
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
 ) -> Asset:
@@ -255,11 +257,13 @@ def save_asset(
         module: the program in the `coreai` dialect.
         path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
         metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+        versions: the versions of what made the program, which are added to the metadata.
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
 
     Raises:
-        ValueError: the path does not end in `.aimodel`.
+        ValueError: the path does not end in `.aimodel`, there is no such metadata field, or `SOURCE_DATE_EPOCH` is
+            not a number.
         FileExistsError: something that is not an asset is at the path.
         PermissionError: the folder cannot be written.
         OSError: the disk has no room.
@@ -269,8 +273,11 @@ def save_asset(
     """
     target = Path(path)
     check_target(target, force)
-    with _handed_over(HandOver.of(module), metadata, target.name) as write, replacing(target, force) as draft:
+    date, described_by = creation_date(), partial(described, given=metadata, versions=versions or {})
+    with _handed_over(HandOver.of(module), described_by, target.name) as write, replacing(target, force) as draft:
         write(draft)
+        if date is not None:
+            set_creation_date(draft, date)
         write_state(draft, state or {})
     remove_earlier_state(target)
     return Asset(toolchain().AIModelAsset.load(target))
@@ -281,7 +288,7 @@ def temporary_asset(program: HandOver) -> Iterator[Asset]:
     """A program saved in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.aimodel"
-        with _handed_over(program, None, path.name) as write:
+        with _handed_over(program, lambda metadata_class: None, path.name) as write:
             write(path)
         asset = Asset(toolchain().AIModelAsset.load(path))
         try:
@@ -291,18 +298,18 @@ def temporary_asset(program: HandOver) -> Iterator[Asset]:
 
 
 @contextmanager
-def _handed_over(program: HandOver, metadata: Any, name: str) -> Iterator[Callable[[Path], None]]:
+def _handed_over(program: HandOver, metadata: Callable[[Any], Any], name: str) -> Iterator[Callable[[Path], None]]:
     """Pass a program to the toolchain; yield a function that writes it as a new folder."""
     tools = toolchain()
     with tools.Context()._mlir_context:
         parsed = _parse(tools, program.text)
         size = 2 * len(program.text) + _attach_weights(tools, program, parsed)
-        described = _metadata(tools, metadata)
+        made = metadata(tools.AIModelAssetMetadata)
 
         def write(folder: Path) -> None:
             check_space(folder.parent, size)
             try:
-                tools.AIProgram._from_mlir_module(parsed).save_asset(folder, described)
+                tools.AIProgram._from_mlir_module(parsed).save_asset(folder, made)
             except RuntimeError as error:
                 cause = error.__cause__ or error
                 raise AssetError(
@@ -310,17 +317,6 @@ def _handed_over(program: HandOver, metadata: Any, name: str) -> Iterator[Callab
                 ) from error
 
         yield write
-
-
-def _metadata(tools: SimpleNamespace, metadata: Any) -> Any:
-    if not isinstance(metadata, Mapping):
-        return metadata
-    result = tools.AIModelAssetMetadata()
-    for name, value in metadata.items():
-        if not hasattr(result, name):
-            raise ValueError(f"an asset has no metadata field {name!r}")
-        setattr(result, name, value)
-    return result
 
 
 def _parse(tools: SimpleNamespace, text: str) -> Any:

@@ -103,6 +103,8 @@ class AIProgram:
     _module_errors: Callable[..., Any] = _unexplained
     _departure: Callable[..., Any] = _unexplained
     """Functions of a program, an entry point and an `Expectation`, for `verify_against(by="module")`."""
+    _versions: Callable[[], Mapping[str, str]] = dict
+    """A function that returns `versions`."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -117,6 +119,14 @@ class AIProgram:
     def text(self, *, generic: bool = False, locations: bool = False) -> str:
         """The MLIR text: pretty or generic, with or without locations; weights appear by name only."""
         return self.module.text(generic=generic, locations=locations)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of patcomp, PyTorch and the catalogs that made the program; assets have them in their metadata.
+
+        It is empty if the program was not made by a converter.
+        """
+        return self._versions()
 
     @property
     def entrypoints(self) -> tuple[str, ...]:
@@ -218,7 +228,9 @@ class AIProgram:
         """Write the program as an `.aimodel` folder, replacing an existing asset.
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
-        initial contents of buffers. The caller of the runtime owns the state and passes it to each call.
+        initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
+        metadata has `program.versions`. Its date is that of the environment variable `SOURCE_DATE_EPOCH`, if there is
+        one, so that equal programs become equal files.
 
         Args:
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
@@ -227,14 +239,15 @@ class AIProgram:
 
         Raises:
             MissingToolchainError: coreai-core is not installed.
-            ValueError: the path does not end in `.aimodel`.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field, or `SOURCE_DATE_EPOCH` is
+                not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
         """
         initial = self.initial_state.items()
         state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-        return save_asset(self.module, path, metadata=metadata, state=state, force=force)
+        return save_asset(self.module, path, metadata=metadata, versions=self.versions, state=state, force=force)
 
     def run(
         self,

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -38,10 +39,11 @@ from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, rules_of_each
+from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, versions_of
 from patcomp.questions.programs import explain, why_not
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
 from patcomp.rewrites.runtime.empty import ops_that_need_elements
+from patcomp.version import __version__
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -50,6 +52,12 @@ class ProgramTypeError(PatcompError, TypeError, AttributeError):
 
 class EntrypointError(PatcompError, ValueError, RuntimeError):
     """No program is staged under the given entry point name."""
+
+
+def _versions(catalogs: Sequence[Catalog], installed: bool) -> dict[str, str]:
+    named = {"patterns_catalog": __version__, **versions_of(catalogs, installed)}
+    catalog = ", ".join(f"{name} {version}".strip() for name, version in named.items())
+    return {"version": __version__, "torch": torch.__version__, "catalogs": catalog}
 
 
 def _warn(problems: Iterable[Problem], stacklevel: int) -> None:
@@ -101,7 +109,9 @@ class TorchConverter:
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
         own = default_decompositions() + default_rules()
-        catalogs = [*rules_of_each(catalog), *([installed_rules()] if installed_catalogs else [])]
+        given = listed(catalog)
+        catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
+        self._versions = partial(_versions, given, installed_catalogs)
         self.rules: RuleSet = in_front(own, catalogs, without)
         self.lowerings = Lowerings(self._is_built_in)
         self._staged: dict[str, Staged] = {}
@@ -433,6 +443,7 @@ class TorchConverter:
             _ops_that_need_elements=ops_that_need_elements,
             _module_errors=partial(module_errors, conversion),
             _departure=partial(find_departure, conversion),
+            _versions=self._versions,
         )
 
     def calls(self, staged: Sequence[Staged] | None = None) -> dict[str, ModelCall]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pkgutil import walk_packages
 from types import ModuleType
 
@@ -38,16 +38,15 @@ def rules_of(catalog: Catalog) -> RuleSet:
     return collect(catalog, *modules)
 
 
-def rules_of_each(catalogs: Iterable[Catalog]) -> list[RuleSet]:
-    """The rules of several catalogs.
+def listed(catalogs: Iterable[Catalog]) -> list[Catalog]:
+    """Several catalogs as a list.
 
     Raises:
         TypeError: the argument is no list of catalogs, but a single catalog, for instance.
-        RuleError: see `rules_of`.
     """
     if catalogs is None or isinstance(catalogs, str | ModuleType | RuleSet):
         raise TypeError(f"catalog takes a list of modules, packages and RuleSets, got {catalogs!r}")
-    return [rules_of(catalog) for catalog in catalogs]
+    return list(catalogs)
 
 
 def installed_rules() -> RuleSet:
@@ -58,6 +57,29 @@ def installed_rules() -> RuleSet:
     """
     found = {(_package(point), point.name, point.value): point for point in entry_points(group=GROUP)}
     return RuleSet(rule for key in sorted(found) for rule in _loaded(found[key]))
+
+
+def versions_of(catalogs: Iterable[Catalog], installed: bool) -> dict[str, str]:
+    """The versions of catalogs by name: `__version__`, or that of the installed package; empty if there is none.
+
+    Args:
+        catalogs: modules, packages and sets of rules; sets have no name.
+        installed: whether to add the catalogs of installed packages.
+    """
+    found: dict[str, str] = {}
+    for catalog in catalogs:
+        if isinstance(catalog, ModuleType):
+            name = catalog.__name__.partition(".")[0]
+            found[name] = str(getattr(catalog, "__version__", "")) or _installed_version(name)
+    points = sorted(entry_points(group=GROUP), key=_package) if installed else []
+    return found | {_package(point): point.dist.version for point in points if point.dist is not None}
+
+
+def _installed_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _package(point: EntryPoint) -> str:

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
+import patcomp
+from patcomp import AIProgram, TorchConverter
 from patcomp.emit import Asset, AssetError, asset, parse_with_toolchain, save_asset
 from patcomp.emit.native import NativeError, ProcessDied
 from patcomp.errors import MissingToolchainError, VerifyError
@@ -195,3 +198,47 @@ def test_the_child_process_is_started_again_after_it_died(native):
     with pytest.raises(NativeError, match="UnknownNameError: there is no entry point 'other'"):
         native.run(aborts, {"x": np.int32([6]), "y": np.int32([3])}, entry="other")
     assert native.check(aborts) == ()
+
+
+def converted() -> AIProgram:
+    catalog = ModuleType("my_rules")
+    catalog.__version__ = "2.1"  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    exported = torch.export.export(torch.nn.Linear(4, 4), (torch.zeros(2, 4),))
+    return TorchConverter(catalog=[catalog, ModuleType("others")]).add_exported_program(exported).to_coreai()
+
+
+def test_the_metadata_has_the_versions(tmp_path: Path) -> None:
+    from coreai.runtime import AIModelAssetMetadata
+
+    given = AIModelAssetMetadata()
+    given.author = "Ada"
+    given.set_custom("mine", "1")
+    made = converted()
+    expected = {
+        "patcomp.version": patcomp.__version__,
+        "patcomp.torch": torch.__version__,
+        "patcomp.catalogs": f"patterns_catalog {patcomp.__version__}, my_rules 2.1, others",
+    }
+    assert {f"patcomp.{name}": version for name, version in made.versions.items()} == expected
+    for metadata in (given, {"author": "Ada", "creator_defined_metadata": {"mine": "1"}}):
+        saved = made.save_asset(tmp_path / "m.aimodel", metadata)
+        assert saved.metadata.author == "Ada"
+        assert saved.metadata.creator_defined_metadata == {**expected, "mine": "1"}
+    assert given.creator_defined_metadata == {"mine": "1"}
+    with pytest.raises(ValueError, match="an asset has no metadata field 'autor'; there are author, license"):
+        made.save_asset(tmp_path / "m.aimodel", {"autor": "Ada"})
+
+
+def test_equal_programs_become_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    first, second = (converted().save_asset(tmp_path / f"{name}.aimodel") for name in ("a", "b"))
+    assert "20231114T221320Z" in (first.path / "metadata.json").read_text()
+    assert second.metadata.creation_date == 1700000000
+    files = [{file.name: file.read_bytes() for file in made.path.iterdir()} for made in (first, second)]
+    assert files[0] == files[1]
+    np.testing.assert_allclose(first.run({"input": torch.zeros(2, 4)})["linear"].shape, (2, 4))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(ValueError, match="SOURCE_DATE_EPOCH must be a number of seconds since 1970, got 'yesterday'"):
+        converted().save_asset(tmp_path / "c.aimodel")
+    assert not (tmp_path / "c.aimodel").exists()

@@ -1,0 +1,71 @@
+"""The metadata of an asset: what the user says about it, the versions that made it, and when it was made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+_FIELDS = ("author", "license", "model_description")
+
+
+def described(native_class: Any, given: Any, versions: Mapping[str, str]) -> Any:
+    """The metadata that is saved with an asset.
+
+    Args:
+        native_class: coreai-core's `AIModelAssetMetadata`.
+        given: an object of it, which is not changed; a mapping of its fields; or None.
+        versions: the versions of patcomp, PyTorch and the catalogs. They become entries of `creator_defined_metadata`,
+            `patcomp.torch` for `torch`, unless the user has set these.
+
+    Raises:
+        ValueError: there is no such field.
+    """
+    result = native_class()
+    for name, version in versions.items():
+        result.set_custom(f"patcomp.{name}", version)
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            if name == "creator_defined_metadata":
+                _add_custom(result, value)
+            elif name not in _FIELDS:
+                raise ValueError(
+                    f"an asset has no metadata field {name!r}; there are {', '.join(_FIELDS)}, creator_defined_metadata"
+                )
+            else:
+                setattr(result, name, value)
+    elif given is not None:
+        for name in _FIELDS:
+            setattr(result, name, getattr(given, name))
+        _add_custom(result, given.creator_defined_metadata)
+    return result
+
+
+def _add_custom(metadata: Any, entries: Mapping[str, str]) -> None:
+    for name, value in entries.items():
+        metadata.set_custom(name, value)
+
+
+def creation_date() -> str | None:
+    """The date of `SOURCE_DATE_EPOCH`, as an asset has it; None if the environment does not have this variable.
+
+    Raises:
+        ValueError: it is not a number of seconds.
+    """
+    seconds = os.environ.get("SOURCE_DATE_EPOCH")
+    if not seconds:
+        return None
+    try:
+        return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y%m%dT%H%M%SZ")
+    except (ValueError, OverflowError, OSError) as error:
+        raise ValueError(f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, got {seconds!r}") from error
+
+
+def set_creation_date(folder: Path, date: str) -> None:
+    """Set the date of an asset, because coreai-core always writes the current one."""
+    path = folder / "metadata.json"
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps(entries | {"creationDate": date}, indent=2, sort_keys=True) + "\n")
