@@ -41,7 +41,8 @@ def convert(
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
     from patcomp import TorchConverter
-    from patcomp.commands.tables import composites_line, stage_table
+    from patcomp.commands.tables import composites_line
+    from patcomp.emit.summary import stage_table
 
     if output is None and text is None:
         output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
@@ -51,7 +52,7 @@ def convert(
         .add_exported_program(load_model(model, modules, train=train, trusted=trusted))
         .to_coreai(recover=_names(recover), assume=assume or (), dump_ir=dump_stages, verbose=verbose)
     )
-    Console(stderr=True).print(stage_table(program))
+    Console(stderr=True).print(stage_table(program.reports))
     say(composites_line(program))
     if report:
         say(str(program.report()))

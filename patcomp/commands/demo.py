@@ -14,10 +14,11 @@ from rich.console import Console
 
 from patcomp import TorchConverter
 from patcomp.commands.common import running
-from patcomp.commands.tables import composites_line, stage_table
+from patcomp.commands.tables import composites_line
 from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
 from patcomp.emit.replacement import check_target
+from patcomp.emit.summary import stage_table
 from patcomp.errors import PatcompError
 
 
@@ -77,7 +78,7 @@ def run_demo(console: Console, folder: Path) -> bool:
     converter = TorchConverter().add_exported_program(exported, output_names=["logits"])
     program = converter.to_coreai(dump_ir=stages)
     console.print(f"{len(exported.graph.nodes)} FX nodes became {program!r}\n", highlight=False)
-    console.print(stage_table(program))
+    console.print(stage_table(program.reports))
     console.print(composites_line(program), highlight=False)
     verification = program.verify_against(model, inputs)
     console.print(verification)

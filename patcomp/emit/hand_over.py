@@ -37,7 +37,7 @@ class HandOver:
         """
         check_blobs(module)
         same = module.blobs.same_content()
-        constants = tuple(same[attribute.resource_handle.data] for attribute in _resource_attributes(module))
+        constants = tuple(same[attribute.resource_handle.data] for attribute in resource_attributes(module))
         return cls(hand_over_text(module), constants, {key: module.blobs[key].data for key in constants})
 
     def with_copied_weights(self) -> HandOver:
@@ -51,7 +51,7 @@ def check_blobs(module: IRModule) -> None:
     Raises:
         VerifyError: one is missing or has another size; the message names it.
     """
-    for attribute in dict.fromkeys(_resource_attributes(module)):
+    for attribute in dict.fromkeys(resource_attributes(module)):
         key = attribute.resource_handle.data
         if key in module.blobs.without_values:
             raise VerifyError(NO_VALUES.format(key))
@@ -81,7 +81,7 @@ class _HandOverPrinter(TextPrinter):
             super().print_attribute_text(attribute)
 
 
-def _resource_attributes(module: IRModule) -> Iterator[DenseResourceAttr]:
+def resource_attributes(module: IRModule) -> Iterator[DenseResourceAttr]:
     """The attributes of constants that are weights, in the order of the text, one for each constant."""
     for op in module.op.walk():
         value = op.properties.get("value") if op.name == "coreai.constant" else None

@@ -18,9 +18,11 @@ from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
+from patcomp.emit.summary import Summary, stage_table, weight_sizes
 from patcomp.emit.variants import fixed_arguments, static_sizes
 from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
+from patcomp.ir.tables import text_of
 from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.verify import verify
 
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
 class Stages(Mapping[str, str]):
     """The text of the program after each stage: `program.stages["recover"]`.
 
-    Nothing is kept for it during conversion; the first access runs the stages again.
+    It prints as a table of the stages, with the number of ops and rewrites and the seconds of each. Conversion keeps no
+    text; the first access to one runs the stages again.
     """
 
-    def __init__(self, replay: Callable[[], dict[str, str]]):
-        self._replay = replay
+    def __init__(self, replay: Callable[[], dict[str, str]], reports: Sequence[Any] = ()):
+        self._replay, self._reports = replay, reports
         self._texts: dict[str, str] | None = None
 
     def _all(self) -> dict[str, str]:
@@ -55,6 +58,14 @@ class Stages(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._all())
+
+    def __str__(self) -> str:
+        return text_of(stage_table(self._reports))
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Any:
+        return stage_table(self._reports)
 
 
 def _unexplained(what: Any, *others: Any) -> Any:
@@ -79,6 +90,7 @@ class AIProgram:
         diagnostics (tuple[Problem, ...]): the warnings of the conversion.
         left_to_pytorch (tuple[Problem, ...]): for each entry point that PyTorch's `run_decompositions` had to
             decompose during the conversion, the first reason; empty if it was not needed.
+        seconds (float): how long the conversion took.
         limits (Mapping[str, Mapping[str, int]]): how large, in magnitude, the numbers of int64 inputs may be, by entry
             point and name. Only inputs are listed for which some 32-bit numbers have results that may not fit; `run`
             warns of larger numbers, an asset cannot.
@@ -93,6 +105,7 @@ class AIProgram:
     diagnostics: tuple[Problem, ...] = ()
     left_to_pytorch: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    seconds: float = 0.0
 
     _explain: Callable[[str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
@@ -220,6 +233,24 @@ class AIProgram:
             self.left_to_pytorch,
         )
 
+    def summary(self, verification: Verification | None = None) -> Summary:
+        """The signature, the number of ops, the composites, the sizes of the weights, and the time of the conversion.
+
+            print(program.summary(program.verify_against(model, inputs)))
+
+        Args:
+            verification: a comparison with the model, whose result is shown too.
+        """
+        return Summary(
+            signatures={name: self.signature(name) for name in self.entrypoints},
+            ops=self.module.op_count(),
+            composites=self.composites,
+            weights=weight_sizes(self.module),
+            seconds=self.seconds,
+            warnings=len(self.diagnostics),
+            verification=verification,
+        )
+
     def optimize(self) -> AIProgram:
         """Return the program unchanged, because `to_coreai` has optimized it already."""
         return self
@@ -254,7 +285,7 @@ class AIProgram:
         *arguments: Any,
         entrypoint: str = "main",
         state: dict[str, Any] | None = None,
-        backend: str = "evaluator",
+        backend: Literal["evaluator", "runtime"] = "evaluator",
         **keywords: Any,
     ) -> Any:
         """Run an entry point.

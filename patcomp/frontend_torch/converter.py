@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
@@ -10,7 +11,7 @@ from enum import Enum
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -37,7 +38,7 @@ from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.ir import aten
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
-from patcomp.narrowing.widths import Widths
+from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, versions_of
 from patcomp.questions.programs import explain, why_not
@@ -101,8 +102,8 @@ class TorchConverter:
         catalog: Iterable[Catalog] = (),
         installed_catalogs: bool = True,
         without: Iterable[str] = (),
-        int64: str = "narrow",
-        float64: str = "narrow",
+        int64: Choice = "narrow",
+        float64: Choice = "narrow",
     ):
         from patterns_catalog import default_decompositions, default_rules
 
@@ -137,7 +138,7 @@ class TorchConverter:
         state_names: Sequence[str] | None = None,
         entrypoint_name: str = "main",
         *,
-        mutated_inputs: str = "state",
+        mutated_inputs: Literal["state", "output"] = "state",
         _externalized_exported_programs: Sequence[Any] | None = None,
     ) -> TorchConverter:
         """Stage an exported program, decomposed or not; return the converter.
@@ -185,7 +186,7 @@ class TorchConverter:
         entrypoint_name: str = "main",
         *,
         module: nn.Module | None = None,
-        mutated_inputs: str = "state",
+        mutated_inputs: Literal["state", "output"] = "state",
     ) -> TorchConverter:
         """Export a module by `export_fn` and stage the program; return the converter.
 
@@ -235,7 +236,7 @@ class TorchConverter:
         output_names: Sequence[str] | None,
         state_names: Sequence[str] | None,
         name: str,
-        mutated_inputs: str,
+        mutated_inputs: Literal["state", "output"],
         *,
         is_module: bool,
         marking: Marking | None = None,
@@ -365,7 +366,7 @@ class TorchConverter:
         self,
         *,
         entrypoints: Sequence[str] | None = None,
-        recover: str | Iterable[str] = "all",
+        recover: Literal["all", "none"] | Iterable[str] = "all",
         assume: Iterable[str] = (),
         dump_ir: str | Path | None = None,
         verbose: bool = False,
@@ -394,6 +395,7 @@ class TorchConverter:
             ConversionWarning: the program has a property that its user may not expect; `program.diagnostics` has the
                 same facts, and those that were found when it was staged. It is a `UserWarning`.
         """
+        started = time.perf_counter()
         staged = self._selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
         options = Options(composites, assumed, self.widths)
@@ -420,7 +422,7 @@ class TorchConverter:
             compilation.module.kernels |= kernel.functions
         found = (*(each for item in staged for each in item.diagnostics), *compilation.diagnostics)
         _warn(compilation.diagnostics, stacklevel=3)
-        rules, module, stages = self.rules, compilation.module, Stages(conversion.texts)
+        rules, module, stages = self.rules, compilation.module, Stages(conversion.texts, compilation.reports)
         module_before = cache(conversion.module_before)
 
         def specialized(module: IRModule, *variants: Any) -> tuple[IRModule, Callable[[str], str]]:
@@ -437,6 +439,7 @@ class TorchConverter:
             diagnostics=found,
             left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
             limits=compilation.limits,
+            seconds=time.perf_counter() - started,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _specialize=specialized,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
 from patcomp.ir.types import TensorType, element_name, runtime_type
 from patcomp.ir.xdsl import Attribute
 
-CHOICES = ("narrow", "keep", "error")
+Choice = Literal["narrow", "keep", "error"]
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,15 @@ class Widths:
         ValueError: another choice.
     """
 
-    int64: str = "narrow"
-    float64: str = "narrow"
+    int64: Choice = "narrow"
+    float64: Choice = "narrow"
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if (choice := getattr(self, field.name)) not in CHOICES:
-                raise ValueError(f"{field.name} must be one of {', '.join(map(repr, CHOICES))}, got {choice!r}")
+            if (choice := getattr(self, field.name)) not in get_args(Choice):
+                raise ValueError(
+                    f"{field.name} must be one of {', '.join(map(repr, get_args(Choice)))}, got {choice!r}"
+                )
 
     def of(self, type_: Attribute) -> Attribute:
         """The type that a PyTorch tensor type has after lowering."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import MismatchError
+from patcomp.ir.tables import text_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,13 +169,8 @@ class Verification:
         return {"passed": self.passed, **plain}
 
     def __str__(self) -> str:
-        from rich.console import Console, Group
-
-        tables = [self._outputs(), *([self._modules()] if self.modules else [])]
-        stream = io.StringIO()
-        Console(file=stream, width=240, color_system=None).print(Group(*tables), markup=False)
-        lines = [line.rstrip() for line in stream.getvalue().splitlines()]
-        return "\n".join([*lines, *([str(self.departure)] if self.departure else [])])
+        text = text_of(self._outputs(), *([self._modules()] if self.modules else []))
+        return f"{text}\n{self.departure}" if self.departure else text
 
     def __rich__(self) -> Any:
         from rich.console import Group
@@ -200,10 +195,9 @@ class Verification:
 
 
 def _table(title: str, named: tuple[str, ...], errors: Any) -> Table:
-    from rich.box import ASCII2
     from rich.table import Table
 
-    table = Table(*named, title=title, title_justify="left", box=ASCII2)
+    table = Table(*named, title=title, title_justify="left")
     not_finite = () if all(error.is_finite for error in errors) else ("NaN, inf", "in PyTorch")
     for column in ("max abs error", "tolerance", "max rel error", "PSNR (dB)", *not_finite, "result"):
         table.add_column(column, justify="right")

@@ -1,0 +1,111 @@
+"""What a program is, in a few lines: its signature, sizes, composites, the time of the conversion, the verification."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from patcomp.emit.hand_over import resource_attributes
+from patcomp.emit.signature import EntrySignature
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import element_name, shape_of, storage_bytes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from patcomp.ir.evaluate import Verification
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a program is, in a few lines; `print(program.summary())`."""
+
+    signatures: Mapping[str, EntrySignature]
+    """The interface of each entry point."""
+    ops: int
+    """How many ops there are, in all graphs."""
+    composites: Mapping[str, int]
+    """How many calls of each composite there are."""
+    weights: Mapping[str, int]
+    """The bytes of the weights by element type. Weights that share memory count once; small constants do not count."""
+    seconds: float
+    """How long the conversion took."""
+    warnings: int
+    """How many warnings the conversion had."""
+    verification: Verification | None = None
+    """A comparison of the program with its model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data for JSON."""
+        signatures = {
+            name: {
+                kind: [asdict(spec) for spec in getattr(signature, kind)] for kind in ("inputs", "outputs", "states")
+            }
+            for name, signature in self.signatures.items()
+        }
+        return {
+            "signatures": signatures,
+            "ops": self.ops,
+            "composites": dict(self.composites),
+            "weights": dict(self.weights),
+            "seconds": self.seconds,
+            "warnings": self.warnings,
+            "verification": None if self.verification is None else self.verification.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        lines = []
+        for name, signature in self.signatures.items():
+            lines += [f"@{name}", *(f"  {line}" for line in str(signature).splitlines())]
+        composites = ", ".join(f"{count} x {name}" for name, count in self.composites.items())
+        weights = ", ".join(f"{size_text(size)} {element}" for element, size in self.weights.items())
+        total = f"{size_text(sum(self.weights.values()))} ({weights})" if len(self.weights) > 1 else weights
+        lines += [
+            f"ops        {self.ops:,}",
+            f"composites {composites or 'none'}",
+            f"weights    {total or 'none'}",
+            f"converted  in {self.seconds:.2f} s{self._warned()}",
+        ]
+        if self.verification is not None:
+            verdict = "passed" if self.verification else "FAILED"
+            lines.append(f"verified   {verdict}, largest difference {self.verification.max_abs:.1e}")
+        return "\n".join(lines)
+
+    def _warned(self) -> str:
+        plural = "s" if self.warnings > 1 else ""
+        return f", {self.warnings} warning{plural} (program.report() has them)" if self.warnings else ""
+
+
+def weight_sizes(module: IRModule) -> dict[str, int]:
+    """The bytes of a module's weights by element type, the largest first; weights that share memory count once."""
+    types = {attribute.resource_handle.data: attribute.type for attribute in resource_attributes(module)}
+    sizes: Counter[str] = Counter()
+    for type_ in types.values():
+        element = type_.element_type  # type: ignore[attr-defined]
+        sizes[element_name(element)] += storage_bytes(shape_of(type_), element)  # type: ignore[arg-type]
+    return dict(sizes.most_common())
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people: `1.5 MB`."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def stage_table(reports: Sequence[Any]) -> Table:
+    """The stages of a conversion: ops before and after, rules that fired, rewrites they made, seconds."""
+    from rich.table import Table
+
+    table = Table("stage", title="stages", title_justify="left")
+    for column in ("ops in", "ops out", "rules fired", "rewrites", "seconds"):
+        table.add_column(column, justify="right")
+    for report in reports:
+        statistics = report.statistics
+        counts = (report.ops_before, report.ops_after, len(statistics.fired), statistics.rewrites)
+        table.add_row(report.name, *map(str, counts), f"{report.seconds:.3f}")
+    return table
