@@ -51,6 +51,8 @@ catalog_app.command("list")(catalog.list_rules)
 catalog_app.command("show")(catalog.show_rule)
 catalog_app.command("check")(catalog.check_catalog)
 catalog_app.command("composites")(catalog.list_composites)
+catalog_app.command("functions")(catalog.list_functions)
+catalog_app.command("pattern-ops")(catalog.list_pattern_ops)
 rule_app.command("new")(rule.new_rule)
 rule_app.command("test")(rule.check_rules)
 

@@ -99,6 +99,17 @@ def test_composites_page_is_current() -> None:
     assert (ROOT / "docs/composites.md").read_text() == composites_page(default_rules()) + "\n", f"update it: {command}"
 
 
+def test_pages_of_authoring_functions_and_pattern_ops_are_current() -> None:
+    from patcomp.commands.functions_page import functions_page
+    from patcomp.commands.matched_page import matched_page
+    from patterns_catalog import default_rules
+
+    command = "patcomp catalog functions --markdown > docs/authoring-functions.md"
+    assert (ROOT / "docs/authoring-functions.md").read_text() == functions_page() + "\n", f"update it: {command}"
+    command = "patcomp catalog pattern-ops --markdown > docs/pattern-ops.md"
+    assert (ROOT / "docs/pattern-ops.md").read_text() == matched_page(default_rules()) + "\n", f"update it: {command}"
+
+
 def test_recovering_rules_are_found_for_every_composite() -> None:
     from patcomp.commands.composites_page import recovered_by
     from patcomp.ir.composite import Composite

@@ -113,6 +113,42 @@ def list_composites(
     print_table(["composite", "inputs", "attributes", "rules", "computes"], rows)
 
 
+def list_functions(
+    pattern: Annotated[str, typer.Argument(help="A shell pattern of names: 'reduce_*'.")] = "*",
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/authoring-functions.md.")] = False,
+) -> None:
+    """List the functions that build Core AI ops, `c.NAME(...)`: parameters, meaning and an example."""
+    from patcomp.commands.functions_page import authoring_functions, example_of, functions_page, signature_of
+
+    if markdown:
+        print(functions_page())
+        return
+    found = {
+        name: row
+        for name, (row, names) in authoring_functions().items()
+        if any(fnmatch(known, pattern) for known in (name, *names))
+    }
+    if not found:
+        raise UsageError(f"no authoring function has a name like {pattern}")
+    rows = [(f"c.{name}({signature_of(name, row)})", row.doc, example_of(name, row)) for name, row in found.items()]
+    print_table(["function", "computes", "example"], rows)
+
+
+def list_pattern_ops(
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/pattern-ops.md.")] = False,
+    catalog: Catalogs = None,
+) -> None:
+    """List the ops in the patterns of rules, `a.NAME(...)`, each as a rule writes it."""
+    from patcomp.commands.matched_page import call_of, matched_page, uses_of_ops
+
+    rules = rules_with(catalog)
+    if markdown:
+        print(matched_page(rules))
+        return
+    found = sorted(uses_of_ops(rules).items())
+    print_table(["op", "rules", "as a pattern"], [(op, str(len(uses)), call_of(uses[0][0])) for op, (_, uses) in found])
+
+
 def catalog_page(rules: Iterable[Rule]) -> str:
     """The rules as a Markdown page, a table for each stage."""
     from patcomp.patterns import Stage

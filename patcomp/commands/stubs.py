@@ -93,7 +93,7 @@ def stubs() -> dict[str, str]:
     from patterns_catalog import default_rules
 
     default_rules()  # declares the composites
-    aten_specs, coreai_specs = _aten_specs(), {name: coreai_namespace.candidates(name) for name in _coreai_rows()}
+    aten_specs, coreai_specs = _aten_specs(), {name: coreai_namespace.candidates(name) for name in coreai_rows()}
     return {
         "aten.pyi": _stub("Aten", _ATEN, _aten_builders()),
         "aten_source.pyi": _stub("AtenSource", _SOURCE, _source(_with_composites(aten_specs))),
@@ -245,7 +245,7 @@ def _aten_builder(name: str, schema: aten.Schema) -> str:
 # ---- coreai ---------------------------------------------------------------------------------------
 
 
-def _coreai_rows() -> dict[str, Row]:
+def coreai_rows() -> dict[str, Row]:
     """The rows by each name of their authoring function."""
     rows = {row.builder: row for row in (*ROWS, *COREAIX_ROWS)}
     by_last_name = {row.name.rpartition(".")[2]: row for row in reversed(ROWS)}
@@ -254,7 +254,7 @@ def _coreai_rows() -> dict[str, Row]:
 
 
 def _coreai_functions() -> list[str]:
-    return [_coreai_function(name, row) for name, row in _coreai_rows().items()]
+    return [_coreai_function(name, row) for name, row in coreai_rows().items()]
 
 
 def _coreai_function(name: str, row: Row) -> str:
