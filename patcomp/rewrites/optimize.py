@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from functools import partial
 
 from patcomp.ir import coreai
-from patcomp.ir.builder import Builder
-from patcomp.ir.cleanup import is_removable, merge_equal_ops, remove_dead_ops
-from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, constant_values, is_constant
-from patcomp.ir.dialect import CoreaiOp, create_op
-from patcomp.ir.locations import UNKNOWN, fused
+from patcomp.ir.cleanup import merge_equal_ops, remove_dead_ops
+from patcomp.ir.constants import constant_values
+from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
-from patcomp.ir.types import TensorType, shape_of
-from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import (
-    DenseIntOrFPElementsAttr,
     InsertPoint,
     Operation,
     Rewriter,
-    SSAValue,
     ops_inside,
 )
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
+from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.loops import own_values
-
-_NOT_FOLDED = {
-    "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
-    "coreai.dequantize", "coreai.blockwise_shift_scale",
-}  # fmt: skip
-"""Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay quantized."""
 
 
 def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: Budget | None = None) -> Statistics:
@@ -58,11 +46,11 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
     for graph in module.graphs:
         dead = partial(_removing, "dead ops", graph, statistics, remove_dead_ops)
         equal = partial(_removing, "common subexpressions", graph, statistics, merge_equal_ops)
-        fold_constants = partial(_fold, graph, module, statistics)
+        fold = partial(_fold, graph, module, statistics)
         step("dead ops", dead)
-        step("constant folding", fold_constants)
+        step("constant folding", fold)
         while step("known branches", partial(_take_known_branches, graph, module, statistics)):
-            step("constant folding", fold_constants)  # of ops that use the result of a branch
+            step("constant folding", fold)  # of ops that use the result of a branch
         # before the rules, so that equal bounds of slices are the same value
         step("common subexpressions", equal)
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
@@ -91,12 +79,8 @@ def _record(statistics: Statistics, name: str, rewrites: int, started: float) ->
 
 
 def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Fold ops on small constants with the reference evaluator; results must be small or splats."""
-    started, count = time.perf_counter(), 0
-    for op in ops_inside(graph):
-        if foldable(op):
-            count += bool(fold(op, module))
-    _record(statistics, "constant folding", count, started)
+    started = time.perf_counter()
+    _record(statistics, "constant folding", fold_constants(graph, module), started)
 
 
 def _take_known_branches(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
@@ -117,50 +101,3 @@ def _take_known_branches(graph: Operation, module: IRModule, statistics: Statist
         count += 1
     _record(statistics, "known branches", count, started)
     return bool(count)
-
-
-def _small(type_: object, limit: int) -> bool:
-    return isinstance(type_, TensorType) and math.prod(dim or 0 for dim in shape_of(type_)) < limit
-
-
-def _is_small_constant(value: SSAValue) -> bool:
-    """Whether a value is a constant of few elements that the text has, not a weight."""
-    maker = value.owner
-    if not isinstance(maker, Operation) or not is_constant(maker):
-        return False
-    return isinstance(maker.properties["value"], DenseIntOrFPElementsAttr) and _small(value.type, INLINE_LIMIT)
-
-
-def foldable(op: Operation) -> bool:
-    """Whether an op can be folded: its operands are small constants, and its results are small or splats."""
-    if not isinstance(op, CoreaiOp) or op.name in _NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
-        return False
-    if not all(map(_is_small_constant, op.operands)):
-        return False
-    if any(isinstance(result.type, TensorType) and None in shape_of(result.type) for result in op.results):
-        return False  # a constant has a static shape, and uses may rely on the dynamic one
-    if op.name in ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile") and _small(op.operands[0].type, 2):
-        return True  # a repeated value costs one element at any size
-    return all(_small(result.type, INLINE_LIMIT) for result in op.results)
-
-
-def fold(op: Operation, module: IRModule) -> list[SSAValue]:
-    """Replace an op by its constant results, and return them; none if the result is undefined."""
-    from patcomp.errors import EvaluationError
-    from patcomp.ir.evaluate import evaluate_op
-
-    try:
-        arrays = evaluate_op(op, module)
-    except EvaluationError:
-        return []  # an undefined result (a division by zero) stays for the run to report
-    block = op.parent
-    assert block is not None
-    builder = Builder(block, before=op, blobs=module.blobs, location=fused("constant folding", [op]))
-    constants: list[SSAValue] = []
-    for result, array in zip(op.results, arrays, strict=True):
-        assert isinstance(result.type, TensorType)
-        attribute = constant_attribute(array, result.type.element_type, module.blobs)
-        made = create_op("coreai.constant", (), [result.type], {"value": attribute})
-        constants.append(builder.insert(made).results[0])
-    replace_op(op, constants)
-    return constants

@@ -16,7 +16,7 @@ from patcomp.errors import VerifyError
 from patcomp.ir import coreai
 from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_integers, numpy_dtype
+from patcomp.ir.constants import INLINE_LIMIT, constant_integers, numpy_dtype
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types, merge
 from patcomp.ir.locations import describe
@@ -26,7 +26,8 @@ from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Attribute, Block, Operation, Region, Rewriter, SSAValue, StringAttr, TensorType, set_name
 from patcomp.patterns import RuleSet
-from patcomp.rewrites.optimize import fold, foldable, optimize
+from patcomp.rewrites.folding import fold, foldable
+from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.outline import Symbols
 from patcomp.rewrites.pipeline import Options
 from patcomp.rewrites.runtime.casts import keep_casts
@@ -143,7 +144,7 @@ class _Specializer:
             regions=regions,
         )
         builder.insert(made)
-        return (foldable(made) and fold(made, self.module)) or made.results
+        return (foldable(made, limit=INLINE_LIMIT - 1) and fold(made, self.module)) or made.results
 
     def fitting(self, op: Operation, operands: list[SSAValue]) -> tuple[list[SSAValue], list[Attribute]]:
         """The operands of an op, cast where the op does not accept the new types, and its result types."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,11 +12,16 @@ from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.machine import Machine
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.module import IRModule
-from patcomp.ir.xdsl import Block, Operation
+from patcomp.ir.types import TensorType, element_name
+from patcomp.ir.xdsl import Block, Operation, SSAValue
 
 
-def evaluate_op(op: Operation, module: IRModule) -> list[np.ndarray]:
-    """The results, in storage form (bf16 as uint16), of an op whose operands are all `coreai.constant`s.
+def evaluate_op(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray] = {}) -> list[np.ndarray]:
+    """The results, in storage form (bf16 as uint16), of an op whose operands are `coreai.constant`s or known.
+
+    Args:
+        op, module: the op, and the module with the weights.
+        known: the elements of other values, in storage form.
 
     Raises:
         EvaluationError: the op is not known or not defined for these operands, or numpy lacks its element type.
@@ -22,6 +29,9 @@ def evaluate_op(op: Operation, module: IRModule) -> list[np.ndarray]:
     machine = Machine(module)
     operands = []
     for operand in op.operands:
+        if operand in known:
+            operands.append(_tensor(known[operand], operand))
+            continue
         assert not isinstance(operand.owner, Block)
         operands.append(machine.constant(operand.owner.properties["value"]))
     implementation = IMPLEMENTATIONS.get(op.name)
@@ -32,6 +42,12 @@ def evaluate_op(op: Operation, module: IRModule) -> list[np.ndarray]:
         value = value.contiguous()
         arrays.append(value.view(torch.uint16).numpy() if value.dtype == torch.bfloat16 else _numpy(value))
     return arrays
+
+
+def _tensor(array: np.ndarray, value: SSAValue) -> Tensor:
+    found = torch.from_numpy(array)
+    is_bfloat16 = isinstance(value.type, TensorType) and element_name(value.type.element_type) == "bf16"
+    return found.view(torch.bfloat16) if is_bfloat16 else found
 
 
 def _numpy(value: Tensor) -> np.ndarray:

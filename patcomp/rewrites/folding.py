@@ -1,0 +1,126 @@
+"""Constant folding: what is computed from constants alone becomes constants, with the reference evaluator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+
+import numpy as np
+
+from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import is_removable
+from patcomp.ir.constants import constant_attribute, is_constant, numpy_dtype
+from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.locations import fused
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, element_name, shape_of
+from patcomp.ir.value import replace_op
+from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_inside
+
+FOLD_LIMIT = 2**20
+"""The elements that a folded result may have. Larger ones, such as the masks of very long sequences, are computed on
+each run, because they would make an asset large."""
+
+_NOT_FOLDED = {
+    "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
+    "coreai.dequantize", "coreai.blockwise_shift_scale",
+}  # fmt: skip
+"""Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay quantized."""
+
+_REPEATS = ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile")
+
+
+def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) -> int:
+    """Fold everything in a graph that is computed from constants, except from weights; return how many ops went.
+
+    Results of more elements than `limit` stay, unless they repeat one element. A weight is a constant whose elements
+    the text does not have: what is computed from it may be larger than it is, and a quantized one would lose its form.
+    """
+    from patcomp.errors import EvaluationError
+    from patcomp.ir.evaluate import evaluate_op
+
+    known: dict[SSAValue, np.ndarray] = {}
+    folded: list[Operation] = []
+    for op in ops_inside(graph):
+        if foldable(op, known, limit):
+            try:
+                known.update(zip(op.results, evaluate_op(op, module, known), strict=True))
+            except EvaluationError:
+                continue  # an undefined result (a division by zero) stays for the run to report
+            folded.append(op)
+    gone = set(folded)
+    for op in folded:
+        for result in op.results:
+            if any(use.operation not in gone for use in result.uses):
+                result.replace_all_uses_with(_constant(op, result, known[result], module))
+    for op in reversed(folded):
+        assert op.parent is not None
+        op.parent.erase_op(op)
+    return len(folded)
+
+
+def fold(op: Operation, module: IRModule) -> list[SSAValue]:
+    """Replace an op by its constant results, and return them; none if the result is undefined."""
+    from patcomp.errors import EvaluationError
+    from patcomp.ir.evaluate import evaluate_op
+
+    try:
+        results = evaluate_op(op, module)
+    except EvaluationError:
+        return []
+    constants = [_constant(op, result, array, module) for result, array in zip(op.results, results, strict=True)]
+    replace_op(op, constants)
+    return constants
+
+
+def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_LIMIT) -> bool:
+    """Whether an op can be folded.
+
+    Args:
+        op: the op.
+        known: values that are computed already, besides constants.
+        limit: the number of elements that a result may have, unless it repeats one element.
+    """
+    if not isinstance(op, CoreaiOp) or op.name in _NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
+        return False
+    if not all(operand in known or _is_in_the_text(operand, limit) for operand in op.operands):
+        return False
+    if not all(map(_can_be_stored, op.results)):
+        return False
+    return all(_elements(result) <= limit for result in op.results) or (
+        op.name in _REPEATS and _elements(op.operands[0]) == 1
+    )
+
+
+def _is_in_the_text(value: SSAValue, limit: int) -> bool:
+    """Whether a value is a constant whose elements the text has, not a weight."""
+    if not is_constant(value) or _elements(value) > limit:
+        return False
+    maker = value.owner
+    assert isinstance(maker, Operation)
+    return isinstance(maker.properties["value"], DenseIntOrFPElementsAttr)
+
+
+def _elements(value: SSAValue) -> int:
+    assert isinstance(value.type, TensorType)
+    return math.prod(dim or 0 for dim in shape_of(value.type))
+
+
+def _can_be_stored(value: SSAValue) -> bool:
+    """Whether a value can be a constant: its shape is static, and numpy has its element type, or it is bf16.
+
+    Uses of a value of a dynamic shape may rely on that.
+    """
+    if not isinstance(value.type, TensorType) or None in shape_of(value.type):
+        return False
+    element = value.type.element_type
+    return numpy_dtype(element) is not None or element_name(element) == "bf16"
+
+
+def _constant(op: Operation, result: SSAValue, array: np.ndarray, module: IRModule) -> SSAValue:
+    """A constant in front of an op with the elements of one of its results."""
+    assert op.parent is not None
+    assert isinstance(result.type, TensorType)
+    attribute = constant_attribute(array, result.type.element_type, module.blobs)
+    builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused("constant folding", [op]))
+    return builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
