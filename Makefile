@@ -1,12 +1,13 @@
 # make demo   converts a small Llama and shows what happened, in ./out/demo
 # make check  checks style and types and runs the tests that changed files touch
 # make test   checks style and types and runs the tests
+# make docs   builds the site of the documentation, in ./site
 #
 # All need Python 3.11 to 3.13 with pip, and make their own environment in .venv first.
 
 PYTHON ?= python3
 
-.PHONY: demo check test style clean
+.PHONY: demo check test docs style clean
 
 demo: .venv/installed
 	.venv/bin/patcomp demo
@@ -16,6 +17,9 @@ check: style
 
 test: style
 	.venv/bin/pytest -n 2
+
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
 
 style: .venv/installed
 	.venv/bin/ruff check .
@@ -29,4 +33,4 @@ style: .venv/installed
 	touch .venv/installed
 
 clean:
-	rm -rf .venv out build *.egg-info
+	rm -rf .venv out site build *.egg-info
