@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from patcomp import __version__
-from patcomp.commands import assets, catalog, comparison, conversion, lint, opt, rule
-from patcomp.commands.common import UsageError
-from patcomp.errors import PatcompError
+from patcomp.commands import assets, catalog, comparison, conversion, convert, lint, opt, rule
+from patcomp.commands.common import UsageError, say
+from patcomp.errors import ConversionWarning, PatcompError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:
@@ -27,8 +29,16 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
+    log_level: Annotated[
+        str, typer.Option(help="Log to standard error: debug, info, warning or error. At info, each stage is logged.")
+    ] = "warning",
 ) -> None:
     """Convert PyTorch programs to Core AI."""
+    level = logging.getLevelNamesMapping().get(log_level.upper())
+    if level is None:
+        raise UsageError(f"--log-level must be debug, info, warning or error, got {log_level}")
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("patcomp").setLevel(level)
 
 
 catalog_app = typer.Typer(help="Inspect the catalog of rules.", no_args_is_help=True, rich_markup_mode=None)
@@ -36,7 +46,7 @@ app.add_typer(catalog_app, name="catalog")
 rule_app = typer.Typer(help="Write and test new rules.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(rule_app, name="rule")
 
-app.command()(conversion.convert)
+app.command()(convert.convert)
 app.command()(assets.inspect)
 app.command()(assets.run)
 app.command()(comparison.verify)
@@ -60,10 +70,15 @@ rule_app.command("test")(rule.check_rules)
 def main() -> None:
     """Run the command line; an error is one message on standard error.
 
-    Exit codes: 0 for success, 1 for findings or an error, 2 for wrong usage.
+    Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 3 if the answer is no (`ANSWER_IS_NO`).
     """
     try:
-        app()
+        with warnings.catch_warnings():
+            shown = warnings.showwarning
+            warnings.showwarning = lambda message, kind, *place: (
+                say(f"warning: {message}") if issubclass(kind, ConversionWarning) else shown(message, kind, *place)
+            )
+            app()
     except (PatcompError, OSError, LookupError, ValueError) as error:
         message = error.args[0] if isinstance(error, KeyError) else error  # str() would quote it
         Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)

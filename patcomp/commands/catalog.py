@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from patcomp.commands.common import (
+    ANSWER_IS_NO,
     Catalogs,
     UsageError,
     counted,
@@ -92,7 +93,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
             findings.append(str(error))
     print("\n".join([*findings, f"{rule_count(list(rules))}, {counted(len(findings), 'finding')}"]))
     if findings:
-        sys.exit(1)
+        sys.exit(ANSWER_IS_NO)
 
 
 def list_composites(

@@ -179,8 +179,10 @@ def _dynamic_shapes(
         if axis >= given[name].dim():
             raise UsageError(f"--dynamic {spec}: {name} has {given[name].dim()} dimensions, counted from 0")
         limits = {side: int(found[side]) for side in ("min", "max") if found[side]}
-        if dims.setdefault(found["name"], limits) != limits:
+        known = dims.get(found["name"], {})
+        if limits and known and limits != known:
             raise UsageError(f"--dynamic {spec}: {found['name']} has another range elsewhere; equal names are one size")
+        dims[found["name"]] = limits or known
         if limits.get("min", 0) > limits.get("max", sys.maxsize):
             raise UsageError(f"--dynamic {spec}: the range is empty")
         shapes[name] = {**(shapes[name] or {}), axis: found["name"]}

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from patcomp.commands.common import (
+    ANSWER_IS_NO,
     Catalogs,
     Modules,
     counted,
@@ -58,7 +59,7 @@ def lint_catalog(
     known = f", {len(findings) - len(open_findings)} more are explained" if len(findings) > len(open_findings) else ""
     print(f"{rule_count(list(rules))}, {counted(len(open_findings), 'finding')}{known}")
     if open_findings:
-        sys.exit(1)
+        sys.exit(ANSWER_IS_NO)
 
 
 def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:

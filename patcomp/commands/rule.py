@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from patcomp.commands.common import Modules, UsageError, counted, import_modules, load_catalog, quiet
+from patcomp.commands.common import ANSWER_IS_NO, Modules, UsageError, counted, import_modules, load_catalog, quiet
 from patcomp.commands.tables import wide_console
 from patcomp.proof.examination import Check, examine
 from patcomp.proof.trials import Runner, WrongRuleError
@@ -82,7 +82,7 @@ def check_rules(
                 failed += any(check.failure is not None for check in checks)
     print(f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong")
     if failed:
-        sys.exit(1)
+        sys.exit(ANSWER_IS_NO)
 
 
 def _show(name: str, checks: list[Check]) -> None:

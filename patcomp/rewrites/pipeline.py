@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,6 +27,8 @@ from patcomp.rewrites.recover import recover
 from patcomp.rewrites.runtime.casts import keep_casts
 from patcomp.rewrites.runtime.stored_size import grown_weights
 from patcomp.rewrites.state import state
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,12 @@ def run_pipeline(
             except (RuleError, PatcompError) as error:
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
             count = module.op_count()
-            reports.append(StageReport(stage.name, before, count, time.perf_counter() - started, statistics))
+            report = StageReport(stage.name, before, count, time.perf_counter() - started, statistics)
+            reports.append(report)
+            _LOG.info(
+                "stage %s: %d ops became %d in %.3f s; %d rewrites by %s", stage.name, before, count, report.seconds,
+                statistics.rewrites, ", ".join(sorted(statistics.fired)) or "no rule",
+            )  # fmt: skip
             call(stage.name, module)
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
     grown = tuple(grown_weights(module)) if only_before is None else ()

@@ -200,7 +200,7 @@ def test_a_mistake_is_found(
 ) -> None:
     assert mistake.rule.count(mistake.right) == 1
     code, out = rule_test(tmp_path, mistake.rule.replace(mistake.right, mistake.wrong), monkeypatch, capsys)
-    assert code == 1
+    assert code == 3
     assert "WRONG" in out
     assert "counterexample" in out
     assert mistake.shown in out

@@ -1,0 +1,212 @@
+"""`patcomp convert`: convert a model, check it, and write it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from patcomp.commands.common import (
+    ANSWER_IS_NO,
+    AsJson,
+    Catalogs,
+    Modules,
+    UsageError,
+    load_catalogs,
+    print_json,
+    say,
+)
+from patcomp.commands.comparison import half_type
+from patcomp.commands.exporting import ExportOptions
+from patcomp.commands.models import Model, Train, Trusted, load_source
+from patcomp.commands.progress import working
+from patcomp.emit.replacement import check_target, check_writable
+from patcomp.errors import PatcompError
+
+if TYPE_CHECKING:
+    from patcomp import AIProgram
+    from patcomp.commands.exporting import Source
+    from patcomp.ir.evaluate import Verification
+
+STANDARD_OUTPUT = Path("-")
+
+
+class Width(StrEnum):
+    """What to do with 64-bit numbers."""
+
+    narrow = "narrow"
+    error = "error"
+    keep = "keep"
+
+
+def convert(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The asset; by default MODEL.aimodel, unless --text is given.")
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="Write the MLIR text to this file; - is standard output.")] = None,
+    dump_stages: Annotated[Path | None, typer.Option(help="Write the IR after each stage into this folder.")] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare the program with PyTorch first; an asset is written only if it passes."),
+    ] = False,
+    int64: Annotated[Width, typer.Option(help="Narrow 64-bit integers to 32 bits, or keep them.")] = Width.narrow,
+    float64: Annotated[Width, typer.Option(help="Narrow 64-bit floats to 32 bits, or keep them.")] = Width.narrow,
+    half: Annotated[
+        bool, typer.Option("--half", help="Convert the module and its floating-point inputs to float16 first.")
+    ] = False,
+    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="The same to bfloat16.")] = False,
+    dynamic: Annotated[
+        list[str] | None, typer.Option(help="A dynamic dimension, x:0=batch:1..64; may be given several times.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace the module strictly.")] = False,
+    input_names: Annotated[str, typer.Option(help="Names of the inputs, separated by commas.")] = "",
+    output_names: Annotated[str, typer.Option(help="Names of the outputs, separated by commas.")] = "",
+    modules: Modules = None,
+    catalog: Catalogs = None,
+    recover: Annotated[
+        str, typer.Option(help="The composites to recover: all, none, or names separated by commas.")
+    ] = "all",
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(help='A fact that rules may rely on, "masked rows are not read"; may be given several times.'),
+    ] = None,
+    report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
+    train: Train = False,
+    trusted: Trusted = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
+    json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only notes, warnings and errors.")] = False,
+    verbose: Annotated[bool, typer.Option(help="Show a progress bar, also if there is no terminal.")] = False,
+) -> None:
+    """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
+    from patcomp import TorchConverter
+
+    if json and text == STANDARD_OUTPUT:
+        raise UsageError("--json and --text - would both be on standard output; give --text a file")
+    if output is None and text is None:
+        output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
+    _check_outputs(output, text, dump_stages, force)
+    started = time.perf_counter()
+    options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
+    with working(f"exporting {model}", not quiet):
+        source = load_source(model, modules, options, trusted=trusted)
+    with working(f"converting {model}", not (quiet or verbose)):
+        program = (
+            TorchConverter(catalog=load_catalogs(catalog), int64=int64.value, float64=float64.value)
+            .add_exported_program(source.exported, names_in(input_names) or None, names_in(output_names) or None)
+            .to_coreai(
+                recover=recover if recover in ("all", "none") else names_in(recover),
+                assume=assume or (),
+                dump_ir=dump_stages,
+                verbose=verbose,
+            )
+        )
+    if not quiet:
+        _show(program, report, dump_stages)
+    verification = None
+    if verify:
+        with working(f"verifying {model}", not quiet):
+            verification = _verified(program, source)
+        if not (quiet and verification):
+            say(str(verification))
+    if text == STANDARD_OUTPUT:
+        print(program)
+    elif text is not None:
+        text.parent.mkdir(parents=True, exist_ok=True)
+        text.write_text(f"{program}\n")
+    passed = verification is None or bool(verification)
+    if output is not None and passed:
+        with working(f"writing {output}", not quiet):
+            program.save_asset(output, force=force)
+    files = {"text": text, "asset": output if passed else None}
+    for what, path in files.items():
+        if path not in (None, STANDARD_OUTPUT) and not quiet:
+            say(f"{what + ':':13}{path}")
+    if json:
+        files_written = {what: path and str(path) for what, path in files.items()}
+        print_json(_plain(source, program, verification, time.perf_counter() - started) | files_written)
+    if not passed:
+        say("error: the numbers differ from PyTorch's" + (f"; {output} is not written" if output else ""))
+        sys.exit(ANSWER_IS_NO)
+
+
+def names_in(text: str) -> list[str]:
+    """The names in a text, separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
+    from patcomp.commands.tables import composites_line
+    from patcomp.emit.summary import stage_table
+
+    Console(stderr=True).print(stage_table(program.reports))
+    say(composites_line(program))
+    if report:
+        say(str(program.report()))
+    if dump_stages is not None:
+        say(f"stage dumps: {dump_stages}")
+
+
+def _verified(program: AIProgram, source: Source) -> Verification:
+    """The comparison with PyTorch; by module if the numbers differ, so that it says where."""
+    inputs = source.inputs
+    verification = program.verify_against(source.model, inputs)
+    return verification or program.verify_against(source.model, inputs, by="module")
+
+
+def _plain(source: Source, program: AIProgram, verification: Verification | None, seconds: float) -> dict[str, Any]:
+    """What a conversion did, as plain data for JSON."""
+    from dataclasses import asdict
+
+    signature = program.signature()
+    return {
+        "model": source.name,
+        "seconds": round(seconds, 3),
+        "ops": program.module.op_count(),
+        **{what: [asdict(each) for each in getattr(signature, what)] for what in ("inputs", "outputs", "states")},
+        "stages": [
+            {
+                "name": stage.name,
+                "ops_before": stage.ops_before,
+                "ops_after": stage.ops_after,
+                "rules": sorted(stage.statistics.fired),
+                "rewrites": stage.statistics.rewrites,
+                "seconds": round(stage.seconds, 4),
+            }
+            for stage in program.reports
+        ],
+        "composites": program.composites,
+        "warnings": [str(problem) for problem in program.diagnostics],
+        "verification": None if verification is None else verification.to_dict(),
+    }
+
+
+def _check_outputs(output: Path | None, text: Path | None, dump_stages: Path | None, force: bool) -> None:
+    """Check before the conversion, which may take long, that its results can be written.
+
+    Raises:
+        OSError, ValueError: one cannot be written to its path.
+        PatcompError: `coreai-core` is not installed.
+    """
+    from patcomp.emit.asset import has_toolchain
+
+    if output is not None:
+        check_target(output, force)
+        if not has_toolchain():
+            raise PatcompError(
+                'saving an asset needs coreai-core: pip install "patcomp[coreai]"; --text FILE works without it'
+            )
+    if text is not None and text != STANDARD_OUTPUT:
+        if text.is_dir():
+            raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")
+        check_writable(text)
+    if dump_stages is not None:
+        if dump_stages.exists() and not dump_stages.is_dir():
+            raise UsageError(f"--dump-stages {dump_stages} is a file; name a folder")
+        check_writable(dump_stages)

@@ -1,0 +1,165 @@
+"""The options of `patcomp convert`: how a model is exported, checked and reported."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from patcomp import AIProgram
+from patcomp.commands import progress
+from patcomp.ir.evaluate import OutputError, Verification
+from tests.helpers.command import Command
+
+MODELS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, y=None):
+        z = self.linear(x).relu()
+        return z if y is None else z + y
+
+class Counts(nn.Module):
+    def forward(self, x):
+        return x.argmax(-1) + 2
+
+def net(): return Net().eval(), (torch.rand(2, 4),)
+def two(): return Net().eval(), {"y": torch.rand(2, 4), "x": torch.rand(2, 4)}
+def counts(): return Counts().eval(), (torch.rand(2, 4),)
+def exported(): return torch.export.export(*net())
+"""
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+
+
+def converted(patcomp: Command, function: str, *options: str) -> dict[str, Any]:
+    """What `convert --json` says."""
+    done = patcomp("convert", f"models.py:{function}", "--text", "out.mlir", "--json", *options)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_json_has_what_the_tables_say(patcomp: Command) -> None:
+    data = converted(patcomp, "net", "--verify")
+    assert [value["name"] for value in data["inputs"]] == ["x"]
+    assert [stage["name"] for stage in data["stages"]][:2] == ["normalize", "recover"]
+    assert data["verification"]["passed"]
+    assert (data["text"], data["asset"]) == ("out.mlir", None)
+
+
+def test_dynamic_dimensions(patcomp: Command) -> None:
+    data = converted(
+        patcomp, "two", "--dynamic", "x:0=batch:1..64", "--dynamic", "y:0=batch", "--verify", "--input-names", "a,b"
+    )
+    assert {value["name"]: value["shape"] for value in data["inputs"]} == {"a": ["batch", 4], "b": ["batch", 4]}
+    assert data["verification"]["passed"]
+
+
+def test_half_and_wide_numbers(patcomp: Command) -> None:
+    assert converted(patcomp, "net", "--half", "--verify")["outputs"][0]["element_type"] == "f16"
+    assert converted(patcomp, "net", "--bfloat16")["inputs"][0]["element_type"] == "bf16"
+    assert converted(patcomp, "counts")["outputs"][0]["element_type"] == "si32"
+    data = converted(patcomp, "counts", "--int64", "keep", "--output-names", "best", "--strict")
+    assert (data["outputs"][0]["element_type"], data["outputs"][0]["name"]) == ("si64", "best")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["models.py:net", "--json", "--text", "-"], "would both be on standard output"),
+        (["models.py:net", "--text", "a", "--dynamic", "x=batch"], "must have the form INPUT:AXIS=NAME:MIN..MAX"),
+        (["models.py:net", "--text", "a", "--dynamic", "z:0=batch"], "no tensor input is called z; there are x"),
+        (["models.py:net", "--text", "a", "--dynamic", "x:2=batch"], "x has 2 dimensions, counted from 0"),
+        (["models.py:net", "--text", "a", "--dynamic", "x:0=b:4..2"], "the range is empty"),
+        (["models.py:net", "--text", "a", "--dynamic", "x:0=b:1..4", "--dynamic", "x:1=b:1..5"], "another range"),
+        (["models.py:net", "--text", "a", "--half", "--bfloat16"], "--half and --bfloat16 exclude each other"),
+        (["models.py:exported", "--text", "a", "--half", "--strict"], "--half, --strict must be known when a module"),
+        (["models.py:net", "--text", "a", "--int64", "nope"], "'nope' is not one of"),
+    ],
+)
+def test_wrong_usage(patcomp: Command, arguments: list[str], complaint: str) -> None:
+    done = patcomp("convert", *arguments)
+    assert (done.code, done.out) == (2, ""), done.err
+    assert complaint in done.err
+
+
+def test_quiet(patcomp: Command) -> None:
+    done = patcomp("convert", "models.py:net", "--text", "out.mlir", "--verify", "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+def test_stages_are_logged(patcomp: Command, caplog: pytest.LogCaptureFixture) -> None:
+    assert patcomp("--log-level", "info", "convert", "models.py:net", "--text", "out.mlir").code == 0
+    assert any("stage lower: " in record.getMessage() for record in caplog.records)
+    assert patcomp("--log-level", "loud", "ops").code == 2
+    patcomp("--log-level", "warning", "--help")
+
+
+def test_wrong_numbers_are_not_saved(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("coreai")
+    asked = []
+
+    def wrong(self: AIProgram, model: nn.Module, inputs: Any, *, by: str = "output") -> Verification:
+        asked.append((isinstance(inputs[0], torch.Tensor), by))
+        return Verification((OutputError("relu", "evaluator", 1.0, 1.0, 0.0),))
+
+    monkeypatch.setattr(AIProgram, "verify_against", wrong)
+    done = patcomp("convert", "models.py:net", "-o", "net.aimodel", "--text", "net.mlir", "--verify", "--json")
+    assert done.code == 3
+    assert asked == [(True, "output"), (True, "module")]
+    assert "the numbers differ from PyTorch's; net.aimodel is not written" in done.err
+    assert json.loads(done.out)["asset"] is None
+    assert not (tmp_path / "net.aimodel").exists()
+    assert (tmp_path / "net.mlir").exists()
+
+
+class Terminal:
+    """A console on a terminal that notes what is shown."""
+
+    is_terminal = True
+    events: list[str]
+
+    def __init__(self, **options: object) -> None:
+        self.events = Terminal.events
+
+    def status(self, what: str) -> Terminal:
+        self.what = what
+        return self
+
+    def start(self) -> None:
+        self.events.append(f"start {self.what}")
+
+    def stop(self) -> None:
+        self.events.append(f"stop {self.what}")
+
+
+def test_progress_is_shown_for_slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "Console", Terminal)
+    Terminal.events = []
+    with progress.working("a quick step"):
+        pass
+    assert Terminal.events == ["stop a quick step"]
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    with progress.working("a slow step"):
+        while len(Terminal.events) < 2:
+            time.sleep(0.001)
+    with progress.working("a quiet step", wanted=False):
+        pass
+    assert Terminal.events == ["stop a quick step", "start a slow step", "stop a slow step"]
+
+
+def test_completion(patcomp: Command) -> None:
+    assert "--install-completion" in patcomp("--help").out
