@@ -49,7 +49,8 @@ def converted(patcomp: Command, function: str, *options: str) -> dict[str, Any]:
     """What `convert --json` says."""
     done = patcomp("convert", f"models.py:{function}", "--text", "out.mlir", "--json", *options)
     assert done.code == 0, done.err
-    return json.loads(done.out)
+    data = json.loads(done.out)
+    return data | data["signatures"]["main"]
 
 
 def test_json_has_what_the_tables_say(patcomp: Command) -> None:

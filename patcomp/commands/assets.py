@@ -37,7 +37,9 @@ def inspect(
 
 
 def _print(found: Inspection, shown: int) -> None:
-    print(f"{found.path}: {_size(found.bytes)}")
+    from patcomp.emit.summary import size_text
+
+    print(f"{found.path}: {size_text(found.bytes)}")
     for name, value in sorted(found.metadata.items()):
         for key, each in sorted(value.items()) if isinstance(value, Mapping) else [(name, value)]:
             print(f"  {key}: {each}")
@@ -52,21 +54,13 @@ def _print(found: Inspection, shown: int) -> None:
     by_type: dict[str, list[int]] = {}
     for weight in found.weights:
         by_type.setdefault(weight.element_type, []).append(weight.bytes)
-    rows = [(kind, str(len(sizes)), _size(sum(sizes))) for kind, sizes in by_type.items()]
+    rows = [(kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_type.items()]
     print_table(["weights of type", "count", "size"], rows)
     largest = found.weights[:shown]
     print_table(
         ["the largest weights", "type", "size"],
-        [(each.name, "x".join(map(str, (*each.shape, each.element_type))), _size(each.bytes)) for each in largest],
+        [(each.name, "x".join(map(str, (*each.shape, each.element_type))), size_text(each.bytes)) for each in largest],
     )
-
-
-def _size(count: int) -> str:
-    """A number of bytes in words: `1.5 MB`."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
 
 
 def run(

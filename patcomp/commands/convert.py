@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from patcomp import AIProgram
     from patcomp.commands.exporting import Source
     from patcomp.ir.evaluate import Verification
+    from patcomp.narrowing.widths import Choice
 
 STANDARD_OUTPUT = Path("-")
 
@@ -92,13 +92,12 @@ def convert(
     if output is None and text is None:
         output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
     _check_outputs(output, text, dump_stages, force)
-    started = time.perf_counter()
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         source = load_source(model, modules, options, trusted=trusted)
     with working(f"converting {model}", not (quiet or verbose)):
         program = (
-            TorchConverter(catalog=load_catalogs(catalog), int64=int64.value, float64=float64.value)
+            TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
             .add_exported_program(source.exported, names_in(input_names) or None, names_in(output_names) or None)
             .to_coreai(
                 recover=recover if recover in ("all", "none") else names_in(recover),
@@ -130,7 +129,7 @@ def convert(
             say(f"{what + ':':13}{path}")
     if json:
         files_written = {what: path and str(path) for what, path in files.items()}
-        print_json(_plain(source, program, verification, time.perf_counter() - started) | files_written)
+        print_json(_plain(source, program, verification) | files_written)
     if not passed:
         say("error: the numbers differ from PyTorch's" + (f"; {output} is not written" if output else ""))
         sys.exit(ANSWER_IS_NO)
@@ -142,11 +141,10 @@ def names_in(text: str) -> list[str]:
 
 
 def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
-    from patcomp.commands.tables import composites_line
     from patcomp.emit.summary import stage_table
 
     Console(stderr=True).print(stage_table(program.reports))
-    say(composites_line(program))
+    say(str(program.summary()))
     if report:
         say(str(program.report()))
     if dump_stages is not None:
@@ -160,16 +158,12 @@ def _verified(program: AIProgram, source: Source) -> Verification:
     return verification or program.verify_against(source.model, inputs, by="module")
 
 
-def _plain(source: Source, program: AIProgram, verification: Verification | None, seconds: float) -> dict[str, Any]:
+def _plain(source: Source, program: AIProgram, verification: Verification | None) -> dict[str, Any]:
     """What a conversion did, as plain data for JSON."""
-    from dataclasses import asdict
-
-    signature = program.signature()
     return {
         "model": source.name,
-        "seconds": round(seconds, 3),
-        "ops": program.module.op_count(),
-        **{what: [asdict(each) for each in getattr(signature, what)] for what in ("inputs", "outputs", "states")},
+        **program.summary(verification).to_dict(),
+        "warnings": [str(problem) for problem in program.diagnostics],
         "stages": [
             {
                 "name": stage.name,
@@ -177,14 +171,15 @@ def _plain(source: Source, program: AIProgram, verification: Verification | None
                 "ops_after": stage.ops_after,
                 "rules": sorted(stage.statistics.fired),
                 "rewrites": stage.statistics.rewrites,
-                "seconds": round(stage.seconds, 4),
+                "seconds": stage.seconds,
             }
             for stage in program.reports
         ],
-        "composites": program.composites,
-        "warnings": [str(problem) for problem in program.diagnostics],
-        "verification": None if verification is None else verification.to_dict(),
     }
+
+
+def _choice(width: Width) -> Choice:
+    return cast("Choice", width.value)
 
 
 def _check_outputs(output: Path | None, text: Path | None, dump_stages: Path | None, force: bool) -> None:
