@@ -12,6 +12,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any
 from patcomp.errors import PatcompError
 
 Check = Callable[[str], bool]
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
+"""What the readers of zip archives raise for a damaged one; `NotImplementedError` is a `RuntimeError`."""
 
 _DATA = re.compile(
     r"archive_format|archive_version|byteorder|version|\.data/\w+|\.format_version|\.storage_alignment"
@@ -51,8 +54,13 @@ def code_in(path: Path) -> str:
             inner = name.partition("/")[2] if len(folders) == 1 else name
             if not _DATA.fullmatch(inner):
                 return f"its member {name!r} is none that only holds data"
-            if _JSON.fullmatch(inner) and (found := _code_in_json(name, read(name))):
-                return f"its member {name!r} has {found}"
+            if _JSON.fullmatch(inner):
+                try:
+                    data = read(name)
+                except DAMAGED as error:
+                    raise PatcompError(f"its member {name!r} is damaged: {error}") from error
+                if found := _code_in_json(name, data):
+                    return f"its member {name!r} has {found}"
     if not readable:
         raise PatcompError("it is not a complete zip archive")
     return ""
@@ -88,7 +96,7 @@ def _readers(path: Path) -> Iterator[tuple[dict[str, int], Callable[[str], bytes
             if min((info.header_offset for info in older.infolist()), default=0):
                 raise PatcompError("it is a damaged zip archive: only the end of it, or an archive inside it, is whole")
             yield {info.filename: info.file_size for info in older.infolist()}, older.read
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeDecodeError) as error:
+    except DAMAGED as error:
         raise PatcompError(f"it is a damaged zip archive: {error}") from error
 
 
@@ -103,7 +111,9 @@ def _code_in_json(name: str, data: bytes) -> str:
     """
     try:
         waiting: list[Any] = [json.loads(data.decode())]
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise PatcompError(f"its member {name!r} has lists that are nested too deeply") from None
+    except ValueError as error:
         raise PatcompError(f"its member {name!r} is not valid JSON: {error}") from error
     while waiting:
         value = waiting.pop()

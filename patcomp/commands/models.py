@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.archives import code_in, weights_only
+from patcomp.commands.archives import DAMAGED, code_in, weights_only
 from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, say
 from patcomp.commands.exporting import AS_IT_IS, ExportOptions, Source, check_unused, exported_by
 from patcomp.errors import PatcompError
@@ -133,7 +133,10 @@ def _load(path: Path, trusted: bool) -> ExportedProgram:
         if isinstance(error, UnpicklingError) and not trusted:
             pickled = re.search(r"GLOBAL ([\w.]+)", str(error))
             raise _distrust(path, f"it holds a pickled {pickled[1] if pickled else 'object'}") from error
-        reason = str(reasons.last or error).partition("This is an internal miniz error")[0].strip()
+        found = reasons.last or error
+        reason = str(found).partition("This is an internal miniz error")[0].strip()
+        if not isinstance(found, RuntimeError | ValueError | OSError):
+            reason = f"PyTorch's loader fails with {type(found).__name__}: {reason}"
         advice = f"; {WHAT_MODELS_ARE}"
         if "regist" in reason:
             advice = "\n--import MODULE imports a module that registers a class or an operator first"
@@ -181,17 +184,24 @@ def _check_file(path: Path) -> None:
         raise UsageError(
             f"{path} is a Python file: name the function in it that returns the model and its inputs, {path}:FUNCTION"
         )
-    if zipfile.is_zipfile(path):
+    if _written_by_torch_save(path):
+        raise PatcompError(
+            f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
+            "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
+            "torch.export.export(module, inputs) with torch.export.save"
+        )
+
+
+def _written_by_torch_save(path: Path) -> bool:
+    try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            first = min((info.header_offset for info in archive.infolist()), default=0)
-        # in a file that was cut off, zipfile finds the last archive inside it
-        if not first and any(name.endswith("/data.pkl") and name.count("/") == 1 for name in names):
-            raise PatcompError(
-                f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
-                "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
-                "torch.export.export(module, inputs) with torch.export.save"
-            )
+            members = archive.infolist()
+    except DAMAGED:
+        return False
+    # in a file that was cut off, zipfile finds the last archive inside it
+    if min((member.header_offset for member in members), default=0):
+        return False
+    return any(member.filename.endswith("/data.pkl") and member.filename.count("/") == 1 for member in members)
 
 
 class _Reasons(logging.Filter):

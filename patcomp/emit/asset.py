@@ -103,6 +103,7 @@ class Asset:
             raise FileNotFoundError(f"there is no asset {str(path)!r}; program.save_asset(path) writes one")
         if problem := not_an_asset(place):
             raise AssetError(f"{str(path)!r} is not an asset: {problem}. Give the .aimodel folder of a saved program")
+        _check_program(place)
         try:
             return cls(tools.AIModelAsset.load(place))
         except RuntimeError as error:
@@ -190,6 +191,25 @@ class Asset:
         if name.startswith("_") or name == "native":
             raise AttributeError(name)
         return getattr(self.native, name)
+
+
+def _check_program(asset: Path) -> None:
+    """Check the program of an asset against its hash, because the toolchain aborts the process on a damaged one.
+
+    Raises:
+        AssetError: it is damaged. OSError: a file cannot be read.
+    """
+    program, digest = asset / "main.mlirb", asset / "main.hash"
+    for part in (program, digest, asset / "metadata.json"):
+        if part.exists() and not part.is_file():
+            raise AssetError(f"{str(part)!r} is not a regular file, so {str(asset)!r} is not an asset")
+    if digest.exists():
+        with program.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").digest()
+        if digest.read_bytes() != found:
+            raise AssetError(
+                f"the asset {str(asset)!r} is damaged: main.mlirb is not the file that main.hash describes"
+            )
 
 
 def load(path: str | Path) -> Asset:

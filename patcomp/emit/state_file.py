@@ -10,18 +10,29 @@ The file is in numpy's format: an entry `index`, a JSON list of `{"entrypoint", 
 from __future__ import annotations
 
 import json
+import math
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import ml_dtypes  # noqa: F401  (numpy then knows the dtypes by name)
 import numpy as np
 
 from patcomp.emit.replacement import STATE_FILE
+from patcomp.errors import PatcompError
+
+_DAMAGES = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError, EOFError, RuntimeError,
+            zipfile.BadZipFile, zlib.error, SyntaxError)  # fmt: skip
+"""What reading a damaged file raises."""
 
 StateArrays = dict[str, dict[str, np.ndarray]]
 """Arrays by entry point and name of the state."""
+
+
+class StateFileError(PatcompError, ValueError):
+    """The file with the initial state of an asset is damaged, or another file."""
 
 
 def earlier_state_path(asset: Path) -> Path:
@@ -38,7 +49,11 @@ def write_state(asset: Path, state: Mapping[str, Mapping[str, np.ndarray]]) -> N
 
 
 def read_state(asset: Path) -> StateArrays:
-    """The initial state of an asset; empty if it has none."""
+    """The initial state of an asset; empty if it has none.
+
+    Raises:
+        StateFileError: the file is damaged.
+    """
     own = asset / STATE_FILE
     path = own if own.exists() else earlier_state_path(asset)
     return _read(path) if path.exists() else {}
@@ -49,18 +64,49 @@ def remove_earlier_state(asset: Path) -> None:
     path = earlier_state_path(asset)
     try:
         _read(path)
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, BadZipFile):
+    except (OSError, StateFileError):
         return  # no such file, or one of another program
     path.unlink()
 
 
 def _read(path: Path) -> StateArrays:
     state: StateArrays = {}
-    with np.load(path) as file:
-        for number, entry in enumerate(json.loads(str(file["index"]))):
-            array = file[f"state_{number}"].view(np.dtype(entry["dtype"]))
-            state.setdefault(entry["entrypoint"], {})[entry["state"]] = array
+    try:
+        with zipfile.ZipFile(path) as archive:
+            index = json.loads(str(_array(archive, "index")))
+            for number, entry in enumerate(index):
+                array = _array(archive, f"state_{number}").view(_dtype(entry["dtype"]))
+                state.setdefault(str(entry["entrypoint"]), {})[str(entry["state"])] = array
+    except _DAMAGES as error:
+        raise StateFileError(
+            f"{path.name} does not hold the initial state of an asset: {type(error).__name__}: {error}. Save the asset "
+            "again"
+        ) from error
     return state
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """An array of a file in numpy's format. Its memory is not larger than the bytes of its member.
+
+    Raises:
+        ValueError: the member is another file, holds Python objects, or has more or less data than its shape says.
+    """
+    member = archive.getinfo(f"{name}.npy")
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+            raise ValueError(f"{name} is not an array of numbers of the shape {shape}")
+    with archive.open(member) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _dtype(name: str) -> np.dtype:
+    dtype = np.dtype(name)
+    if dtype.name != name or dtype.hasobject:
+        raise ValueError(f"{name!r} is not an element type")
+    return dtype
 
 
 def _storage(array: np.ndarray) -> np.ndarray:

@@ -1,23 +1,36 @@
-"""Exported programs that other tools left incomplete: nodes without a recorded result."""
+"""Exported programs that other tools left incomplete or inconsistent: what PyTorch's own passes never make."""
 
 from __future__ import annotations
 
-from torch.export import ExportedProgram
-from torch.fx import Node
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from patcomp.errors import UnsupportedError
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.fx import Graph, Node
+
+from patcomp.errors import PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.fx.nodes import is_untyped, operator_name
-from patcomp.frontend_torch.fx.provenance import Origins
+from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
+
+_SHOWN = 8
+"""One change of a graph may break many uses; the first ones show what is wrong."""
+_ADVICE = "export the model again, and check what changed the exported program since"
 
 
 def check_complete(program: ExportedProgram) -> None:
-    """Check that used nodes have types.
+    """Check that the graph fits the signature, that values are computed before they are used, and have types.
 
     A dead node may lack `meta["val"]`, because the import skips it.
 
     Raises:
-        UnsupportedError: a type is missing; the message lists all of them.
+        UnsupportedError: something is missing; the message lists all of it.
     """
+    problems = [*_of_order(program.graph), *_of_inputs(program), *_of_outputs(program)]
+    if problems:
+        raise UnsupportedError("the exported program is inconsistent:", problems[:_SHOWN])
     dead: set[Node] = set()
     used: list[Node] = []
     for node in filter(is_untyped, reversed(program.graph.nodes)):
@@ -36,3 +49,75 @@ def check_complete(program: ExportedProgram) -> None:
     ]
     if problems:
         raise UnsupportedError("the exported program is incomplete:", problems)
+
+
+def _of_order(graph: Graph) -> Iterator[Problem]:
+    """Uses of values that are not computed before, also in nested graphs; every cycle has one."""
+    before: set[Node] = set()
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            if source not in before:
+                yield Problem(
+                    f"the node reads %{source.name}, which is not computed before it", node=node.name, advice=_ADVICE
+                )
+        if node.target is operator.getitem and not (
+            len(node.args) == 2 and isinstance(node.args[0], Node) and isinstance(node.args[1], int)
+        ):
+            yield Problem("the node takes no result of another node", node=node.name, advice=_ADVICE)
+        if (inside := nested_graph(node)) is not None:
+            yield from _of_order(inside.graph)
+        before.add(node)
+
+
+def _of_inputs(program: ExportedProgram) -> Iterator[Problem]:
+    """Inputs without a place in the signature, or in it without a place in the graph; lost weights."""
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        name = getattr(spec.arg, "name", "")
+        if placeholders.pop(name, None) is None and not isinstance(spec.arg, ConstantArgument):
+            yield Problem(f"the signature has the input {name!r}, which the graph has not", advice=_ADVICE)
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            source = program.state_dict if spec.target in program.state_dict else program.constants
+            value = source.get(spec.target)  # type: ignore[arg-type]
+            if not isinstance(value, torch.Tensor):
+                found = "nothing" if value is None else type(value).__name__
+                yield Problem(f"the program has {found} for the weight {spec.target!r}", node=name, advice=_ADVICE)
+    for name in placeholders:
+        yield Problem("the graph has an input that is not in the signature", node=name, advice=_ADVICE)
+
+
+def _of_outputs(program: ExportedProgram) -> Iterator[Problem]:
+    names = {node.name for node in program.graph.nodes}
+    for spec in program.graph_signature.output_specs:
+        name = getattr(spec.arg, "name", "")
+        if name not in names and not isinstance(spec.arg, ConstantArgument):
+            yield Problem(f"the signature has the output {name!r}, which no node computes", advice=_ADVICE)
+
+
+@contextmanager
+def preparing(program: ExportedProgram, *further: type[Exception]) -> Iterator[None]:
+    """Turn an unexpected exception into an error that says what failed; the exception is its cause.
+
+    Args:
+        program: the program that the code inside reads.
+        further: classes of exceptions that this code does not use for messages to the user.
+
+    Raises:
+        UnsupportedError: the program is inconsistent in a way that `check_complete` does not find, or patcomp has a
+            defect.
+    """
+    try:
+        yield
+    except PatcompError:
+        raise
+    except Exception as error:
+        if not isinstance(error, (AssertionError, AttributeError, LookupError, RuntimeError, *further)):
+            raise
+        count = len(program.graph.nodes)
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+        problem = Problem(
+            f"reading its graph of {count} nodes fails with {reason}",
+            advice="run exported.graph.lint() and exported.module()(*inputs); if both succeed, this is a defect of "
+            "patcomp, so please report it with the traceback",
+        )
+        raise UnsupportedError("the exported program cannot be read:", [problem]) from error

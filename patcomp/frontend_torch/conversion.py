@@ -13,13 +13,15 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from patcomp.emit.dims import Dims
-from patcomp.errors import Problem, StageError, UnsupportedError
+from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
+from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.module import IRModule
+from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
 from patcomp.rewrites import Compilation, Dumps, Options, collector_paused, run_pipeline
 
@@ -109,10 +111,11 @@ class Conversion:
         problems: list[Problem] = []
         for item in self.staged:
             try:
-                import_program(
-                    module, item.program, item.signature,
-                    name=item.name, names=item.names, lowerings=self.lowerings, expansions=item.expansions,
-                )  # fmt: skip
+                with preparing(item.program, TypeError, ValueError):
+                    import_program(
+                        module, item.program, item.signature,
+                        name=item.name, names=item.names, lowerings=self.lowerings, expansions=item.expansions,
+                    )  # fmt: skip
             except UnsupportedError as error:
                 problems += error.problems
         if problems:
@@ -125,10 +128,15 @@ class Conversion:
 
         A module is not verified after every stage, so a stage may fail because an earlier one produced invalid IR.
         """
+        try:
+            module = self.imported()
+            verify(module, runtime=False)
+        except VerifyError as first:
+            return StageError(f"the imported program is invalid: {first}", "normalize")
         if self.options.verify_all:
             return error
         try:
-            run_pipeline(self.imported(), self.rules, replace(self.options, verify_all=True))
+            run_pipeline(module, self.rules, replace(self.options, verify_all=True))
         except StageError as first:
             return first
         return error

@@ -21,7 +21,7 @@ from patcomp.emit.program import AIProgram, Stages
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import ModelCall
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
-from patcomp.frontend_torch.completeness import check_complete
+from patcomp.frontend_torch.completeness import check_complete, preparing
 from patcomp.frontend_torch.conversion import Conversion, Staged, headline, progress_bar
 from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
@@ -285,7 +285,8 @@ class TorchConverter:
                 prepare=prepare,
             )
 
-        self._staged[name] = prepared = prepare(self)
+        with preparing(program):
+            self._staged[name] = prepared = prepare(self)
         _warn(prepared.diagnostics, stacklevel=4)
 
     def _current(self, item: Staged) -> Staged:

@@ -225,6 +225,8 @@ def encode(value: Any, operands: list[SSAValue]) -> Attribute:
     if isinstance(value, bool):
         return _integer(int(value), _I1)
     if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise OverflowError(f"{value} does not fit 64 bits")
         return _integer(value, _I64)
     if isinstance(value, float):
         return FloatAttr(value, _F64)
@@ -301,9 +303,13 @@ class AtenOp(IRDLOperation):
                 parser.parse_punctuation(",")
             operand = parser.parse_optional_unresolved_operand()
             if operand is not None:
+                if position >= len(order):
+                    parser.raise_error(f"{cls.name} has only {len(order)} arguments")
                 given[order[position]] = operand
             else:
                 name = parser.parse_identifier()
+                if name not in order:
+                    parser.raise_error(f"{cls.name} has no argument {name}; it has {', '.join(order)}")
                 parser.parse_punctuation("=")
                 given[name] = _parse_argument(parser)
                 position = order.index(name)

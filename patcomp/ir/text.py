@@ -25,6 +25,7 @@ from patcomp.ir.xdsl import (
     NamingPrinter,
     Operation,
     next_token,
+    parse_error_message,
 )
 from patcomp.ir.xdsl import ParseError as XdslParseError
 
@@ -158,11 +159,16 @@ def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:
     Raises:
         ParseError: the text is not valid; the message shows the line and what was expected.
     """
+    parser = None
     try:
-        module = TextParser(context(), text, name).parse_module()
+        parser = TextParser(context(), text, name)
+        module = parser.parse_module()
     except XdslParseError as error:
-        raise ParseError(f"{name}: {error}") from None
-    except (struct.error, ValueError, TypeError) as error:
+        raise ParseError(f"{name}: {parse_error_message(error)}") from None
+    except RecursionError:
+        line = text.count("\n", 0, parser.pos) + 1 if parser is not None else 1
+        raise ParseError(f"{name}:{line}: brackets, types or regions are nested too deeply") from None
+    except (struct.error, ValueError, TypeError, OverflowError) as error:
         raise ParseError(f"{name}: {error}") from error
     assert isinstance(module, ModuleOp)
     return module

@@ -79,6 +79,7 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.parser import AttrParser, Parser, UnresolvedOperand
+from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import (
@@ -88,8 +89,13 @@ from xdsl.traits import (
     SymbolOpInterface,
 )
 from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.lexer import Input
+from xdsl.utils.mlir_lexer import MLIRLexer
 
 _A = TypeVar("_A", bound=Attribute)
+
+LARGEST_SIZE = 2**63 - 1
+"""Sizes are 64-bit integers for PyTorch and the toolchain."""
 
 
 def set_name(value: SSAValue, name: str | None) -> None:
@@ -139,6 +145,19 @@ def parse_balanced_text(parser: AttrParser) -> str:
     return parser._parse_dialect_symbol_body()
 
 
+def parse_error_message(error: ParseError) -> str:
+    """The message of an error of the parser: place, line and reason; only a part of a very long line."""
+    span = error.span
+    start, end = span.input.get_start_of_line(span.start), span.input.get_end_of_line(max(span.start, span.end - 1))
+    if end - start <= 500:
+        return str(error)
+    first, last = max(start, span.start - 80), min(end, span.start + 80)
+    excerpt = str(span.input.content[first:last]).replace("\n", " ")
+    cut = f"{'...' * (first > start)}{excerpt}{'...' * (last < end)}"
+    caret = " " * (span.start - first + 3 * (first > start)) + "^"
+    return f"{span.get_location()}\n{cut}\n{caret}\n{error.msg[:500]}\n"
+
+
 class NamingPrinter(Printer):
     """A printer that uses the exact names of values: `view_3` stays `view_3`."""
 
@@ -164,11 +183,28 @@ class NamingPrinter(Printer):
         return name
 
 
+class _Lexer(MLIRLexer):
+    """A lexer that needs linear time to find that a string is not closed; xDSL's needs exponential time."""
+
+    _unescaped_characters_regex = re.compile(r'"[^"\\\n\v\f]*(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*)*"')
+
+
 class ExtensibleParser(Parser):
     """A parser whose subclasses may override how elements of tensor literals and weights are read.
 
     It also reads string literals with other characters than ASCII as strings, and keeps the exact names of values.
     """
+
+    def __init__(self, ctx: Context, text: str, name: str):
+        super().__init__(ctx, "", name)
+        self._parser_state = ParserState(_Lexer(Input(text, name)))
+
+    def parse_shape_dimension(self, allow_dynamic: bool = True) -> int:
+        start = self.pos
+        size = super().parse_shape_dimension(allow_dynamic)
+        if size > LARGEST_SIZE:
+            self.raise_error(f"a dimension has at most {LARGEST_SIZE} elements", start)
+        return size
 
     def parse_tensor_element(self) -> Any:
         """Parse one element inside `dense<...>`."""

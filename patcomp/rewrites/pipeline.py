@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patcomp.errors import PatcompError, Problem, RuleError, StageError, UnsupportedError
+from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.narrowing.check import Narrowed, check_narrowing
@@ -180,7 +180,7 @@ def run_pipeline(
             before, started = count, time.perf_counter()
             try:
                 if stage.name == "lower":
-                    narrowed = check_narrowing(module, options.widths)
+                    narrowed = _narrowed(module, options)
                 statistics = stage.run(module, rules.stage(stage.name), options)
                 if stage.lowered and statistics.rewrites:
                     keep_casts(module, statistics)
@@ -188,7 +188,7 @@ def run_pipeline(
                     verify(module, runtime=stage.lowered)
             except UnsupportedError:
                 raise
-            except (RuleError, PatcompError) as error:
+            except PatcompError as error:
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
             count = module.op_count()
             report = StageReport(stage.name, before, count, time.perf_counter() - started, statistics)
@@ -201,6 +201,13 @@ def run_pipeline(
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
     grown = tuple(grown_weights(module)) if only_before is None else ()
     return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics, *grown), narrowed.limits)
+
+
+def _narrowed(module: IRModule, options: Options) -> Narrowed:
+    try:
+        return check_narrowing(module, options.widths)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:  # the IR may be invalid
+        raise StageError(f"the analysis of ranges fails with {type(error).__name__}: {error}", "lower") from error
 
 
 @contextmanager

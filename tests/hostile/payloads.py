@@ -50,7 +50,7 @@ def saved() -> dict[str, bytes]:
 
 
 def write(
-    path: Path, members: Mapping[str, bytes], *, folder: str = "program/", method: int = zipfile.ZIP_STORED
+    path: Path | io.BytesIO, members: Mapping[str, bytes], *, folder: str = "program/", method: int = zipfile.ZIP_STORED
 ) -> None:
     """Write an archive with these members."""
     with zipfile.ZipFile(path, "w", method) as archive:

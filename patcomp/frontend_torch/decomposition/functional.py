@@ -272,7 +272,9 @@ def _refused_by_pytorch(program: ExportedProgram, error: Exception) -> Problem:
     The error itself has no place. If it names an op, as in `cond_true might be aliasing the input`, only ops of that
     name are considered.
     """
-    message = str(error).partition("\n")[0] or type(error).__name__
+    message = str(error).partition("\n")[0]
+    if not message or isinstance(error, AssertionError | LookupError | AttributeError):
+        message = f"PyTorch's pass fails with {type(error).__name__}: {message}"
     origins = Origins(program.graph)
     left = [
         node for node in nodes_of(program.graph) if _changes_structure(node) and isinstance(node.target, OperatorBase)

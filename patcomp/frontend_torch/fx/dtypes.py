@@ -38,6 +38,10 @@ def dtype_of(element: Attribute) -> torch.dtype:
         raise TypeError(f"element type {element_name(element)} has no PyTorch dtype") from None
 
 
+LARGEST_VIEW = 2**32
+"""Bytes of a constant that may be larger than the memory that it is a view of."""
+
+
 def type_of(value: torch.Tensor) -> TensorType:
     """The tensor type of a (fake) tensor; symbolic sizes become dynamic dimensions."""
     sizes = known_shape(value)
@@ -55,12 +59,18 @@ def storage_array(value: torch.Tensor) -> np.ndarray:
     bfloat16 becomes uint16 bit patterns, as in `constants.to_numpy`; f8 becomes uint8.
 
     Raises:
-        TypeError: the tensor is a subclass that wraps other tensors.
+        TypeError: the tensor is a subclass that wraps other tensors, or an expanded view that is too large.
     """
     if is_traceable_wrapper_subclass(value):
         raise TypeError(
             f"the values of a {type(value).__name__} cannot be read; exported.run_decompositions() splits it into "
             "plain tensors"
+        )
+    size = value.numel() * value.element_size()
+    if size > LARGEST_VIEW and not value.is_contiguous() and value.untyped_storage().nbytes() < size:
+        raise TypeError(
+            f"a constant of {size / 2**30:.0f} GB is an expanded view of {value.untyped_storage().nbytes()} bytes, and "
+            "an asset has to hold all of it; expand it in forward instead"
         )
     value = value.detach().cpu().contiguous()
     if value.dtype == torch.bfloat16:

@@ -20,9 +20,11 @@ _NOT_THE_MODEL = (str(Path(torch.__file__).parent) + os.sep, str(_METAL_KERNEL))
 
 def _origin_of(node: Node) -> Origin:
     """The origin of a node, as far as export recorded one."""
-    stack = node.meta.get("nn_module_stack")
-    path = _module_path(str(next(reversed(stack.values()))[0])) if stack else ""
-    return Origin(node.name, path, *_user_frame(node.meta.get("stack_trace") or ""))
+    # other tools may have changed what export recorded
+    stack, trace = node.meta.get("nn_module_stack"), node.meta.get("stack_trace")
+    last = next(reversed(stack.values()), None) if isinstance(stack, dict) else None
+    path = _module_path(str(last[0])) if isinstance(last, tuple) and last else ""
+    return Origin(node.name, path, *_user_frame(trace if isinstance(trace, str) else ""))
 
 
 class Origins(dict[Node, Origin]):

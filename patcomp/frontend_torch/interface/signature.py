@@ -19,7 +19,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Node
 
-from patcomp.errors import Problem
+from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
 from patcomp.pytorch import statically_known_true
@@ -73,6 +73,11 @@ class Signature:
         if program.example_inputs is None:
             return {}
         examples = program.call_spec.in_spec.flatten_up_to(program.example_inputs)  # type: ignore[union-attr]
+        if len(examples) != len(self.user_inputs):
+            raise UnsupportedError(
+                "the exported program is inconsistent:",
+                [Problem(f"it has {len(self.user_inputs)} inputs and {len(examples)} example inputs")],
+            )
         return dict(zip(self.user_inputs, examples, strict=True))
 
     @property

@@ -1,0 +1,64 @@
+"""Broken Python files, given as catalogs and as models: they are programs, so only what is not Python is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from patcomp.commands.common import rules_with
+from patcomp.commands.models import load_model
+from tests.hostile.judge import Case
+from tests.hostile.mutation import broken_bytes, name
+
+CATALOG = '''"""A rule."""
+
+from patcomp.authoring import Coreai, OpView
+from patcomp.ir.value import Value
+from patcomp.patterns import example, lowering
+
+
+@lowering("aten.exp", name="my_exp", examples=[example("2x3xf32")])
+def my_exp(op: OpView, c: Coreai) -> Value:
+    return c.exp(op["self"])
+'''
+
+
+def prepare() -> None:
+    """The cases need nothing."""
+
+
+def draw(prepared: None, random: Random) -> Case:
+    make = random.choice((of_bytes, of_bytes, cut, deep, odd_name))
+    data, path = make(random)
+    return Case(partial(run, data, path, random.random() < 0.5), data, make.__name__)
+
+
+def run(data: bytes, path: str, is_model: bool) -> None:
+    Path("case.py").write_bytes(data)
+    if is_model:
+        load_model(f"{path}:model")
+    else:
+        rules_with([path], decompositions=False)
+
+
+def of_bytes(random: Random) -> tuple[bytes, str]:
+    """Bytes that no Python file has: the first line is broken, so nothing of the file runs."""
+    return b'"""\0\xff' + broken_bytes(CATALOG.encode(), random), "case.py"
+
+
+def cut(random: Random) -> tuple[bytes, str]:
+    """Only the part before the decorator ends may be whole."""
+    return CATALOG.encode()[: random.randrange(CATALOG.index("def "))], "case.py"
+
+
+def deep(random: Random) -> tuple[bytes, str]:
+    depth = random.choice((10, 100, 1000, 100_000))
+    opened, closed = random.choice((("(", ")"), ("[", "]"), ("-", ""), ("{0:", "}"), ("lambda:", "")))
+    return f"x = {opened * depth}1{closed * depth}\n".encode(), "case.py"
+
+
+def odd_name(random: Random) -> tuple[bytes, str]:
+    made: list[Callable[[], str]] = [lambda: name(random), lambda: name(random) + ".py", lambda: "a." + name(random)]
+    return CATALOG.encode(), random.choice(made)()[-1000:]
