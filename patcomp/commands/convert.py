@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
+from patcomp.commands.batch import run_batch
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
@@ -22,7 +23,7 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.comparison import half_type
 from patcomp.commands.exporting import ExportOptions
-from patcomp.commands.models import Model, Train, Trusted, load_source
+from patcomp.commands.models import OptionalModel, Train, Trusted, load_source
 from patcomp.commands.progress import working
 from patcomp.emit.replacement import check_target, check_writable
 from patcomp.errors import PatcompError
@@ -45,7 +46,8 @@ class Width(StrEnum):
 
 
 def convert(
-    model: Model,
+    context: typer.Context,
+    model: OptionalModel = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The asset; by default MODEL.aimodel, unless --text is given.")
     ] = None,
@@ -80,6 +82,11 @@ def convert(
     train: Train = False,
     trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
+    batch: Annotated[
+        Path | None, typer.Option(help="Convert the models of this TOML file; its keys are the other options.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="How many models of --batch to convert at the same time.")] = 1,
+    junit: Annotated[Path | None, typer.Option(help="Write the results of --batch to this file, as JUnit XML.")] = None,
     json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only notes, warnings and errors.")] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar, also if there is no terminal.")] = False,
@@ -87,6 +94,13 @@ def convert(
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
     from patcomp import TorchConverter
 
+    if batch is not None:
+        _check_alone(context)
+        sys.exit(run_batch(batch, jobs, junit, as_json=json, quiet=quiet))
+    if model is None:
+        raise UsageError("name a MODEL to convert, or a file of models with --batch")
+    if junit is not None or jobs != 1:
+        raise UsageError("--jobs and --junit go with --batch")
     if json and text == STANDARD_OUTPUT:
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
@@ -133,6 +147,22 @@ def convert(
     if not passed:
         say("error: the numbers differ from PyTorch's" + (f"; {output} is not written" if output else ""))
         sys.exit(ANSWER_IS_NO)
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Check that no options of single conversions are given beside --batch.
+
+    Raises:
+        UsageError: some are.
+    """
+    own = ("batch", "jobs", "junit", "json", "quiet")
+    sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
+    given = [
+        each.opts[0] for each in context.command.params
+        if each.name not in own and getattr(sources[each.name], "name", "") == "COMMANDLINE"
+    ]  # fmt: skip
+    if given:
+        raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
 
 
 def names_in(text: str) -> list[str]:

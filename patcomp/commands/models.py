@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 
     from patcomp import AIProgram
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="A program saved by torch.export.save, or FILE.py:FUNCTION, which gives an exported program, or a module "
-        "and its example inputs (a tuple, or a dict of keyword arguments).",
-        show_default=False,
-    ),
-]
+_MODEL = typer.Argument(
+    help="A program saved by torch.export.save, or FILE.py:FUNCTION, which gives an exported program, or a module "
+    "and its example inputs (a tuple, or a dict of keyword arguments).",
+    show_default=False,
+)
+Model = Annotated[str, _MODEL]
+OptionalModel = Annotated[str | None, _MODEL]
 Train = Annotated[
     bool,
     typer.Option(
