@@ -35,7 +35,7 @@ from patcomp.ir.module import IRModule, names_of
 from patcomp.ir.types import HandleType, TensorType, element_name
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.budget import Budget
-from patcomp.rewrites import STAGES
+from patcomp.rewrites import STAGES, collector_paused
 from patcomp.rewrites.pipeline import Pass
 
 Watch = Callable[[Operation, Any], object]
@@ -74,7 +74,8 @@ def find_departure(
 
     The arguments are those of `module_errors`.
     """
-    return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).departure(module)
+    with collector_paused():
+        return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).departure(module)
 
 
 class _FoundError(Exception):
@@ -168,30 +169,32 @@ class _Search:
                 f"output {wrong[0].name!r} of the exported program, run by PyTorch, differs by {wrong[0].max_abs:.3g}; "
                 "the given model is another one, has other weights, or is in another mode than the exported one"
             ))  # fmt: skip
-        if self.agrees(self.conversion.imported()) is False:
-            return self.in_import()
+        module = self.conversion.imported()
+        if self.agrees(module) is False:
+            return self.in_import(module)
         for stage in STAGES:
-            module = self.conversion.module_before(stage.name)
-            self.run_stage(stage, module, None)
-            if self.agrees(module) is False:
-                return self.in_stage(stage)
+            after = self.after(stage, module, None)
+            if self.agrees(after) is False:
+                return self.in_stage(stage, module, after)
+            module = after
         if self.agrees(final) is False:
             return Departure("specialize", detail="the program was changed after its conversion")
         return None
 
-    def run_stage(self, stage: Pass, module: IRModule, budget: Budget | None) -> None:
-        conversion = self.conversion
+    def after(self, stage: Pass, before: IRModule, budget: Budget | None) -> IRModule:
+        """A copy of a program, after a stage."""
+        conversion, module = self.conversion, before.clone()
         stage.run(module, conversion.rules.stage(stage.name), replace(conversion.options, budget=budget))
+        return module
 
     # ---- the rule ---------------------------------------------------------------------------------
 
-    def in_stage(self, stage: Pass) -> Departure:
+    def in_stage(self, stage: Pass, before: IRModule, after: IRModule) -> Departure:
         """The departure in a stage: the rewrite after which the outputs are wrong, and before which they are right."""
 
         def with_rewrites(count: int | None) -> tuple[bool, Budget]:
-            module, budget = self.conversion.module_before(stage.name), Budget(count)
-            self.run_stage(stage, module, budget)
-            return self.agrees(module) is not False, budget
+            budget = Budget(count)
+            return self.agrees(self.after(stage, before, budget)) is not False, budget
 
         _, budget = with_rewrites(None)
         right, wrong = 0, len(budget.spent)
@@ -206,21 +209,19 @@ class _Search:
         record = budget.spent[wrong - 1]
         detail = f"the outputs are right with the first {right} of {len(budget.spent)} rewrites of the stage"
         same = (origins(each.location) for each in budget.spent if each.rule == record.rule)
-        place = self.first_of(stage, {place for places in same for place in places[:1]})
+        place = self.first_of(after, {place for places in same for place in places[:1]})
         place = place or next(iter(origins(record.location)), Origin(""))
         return self.made(stage.name, record.rule, place, f"{detail}, and wrong with the next")
 
-    def first_of(self, stage: Pass, places: Collection[Origin]) -> Origin | None:
-        """The place, of those that a rule rewrote in a stage, with the first wrong value; None if it is not known."""
-        module = self.conversion.module_before(stage.name)
-        self.run_stage(stage, module, None)
+    def first_of(self, module: IRModule, places: Collection[Origin]) -> Origin | None:
+        """The place, of those that a rule rewrote, with the first wrong value; None if it is not known."""
         found = self.first_wrong_node(module)
         place = None if found is None else self.origins[found.node]
         return place if place in places else None
 
-    def in_import(self) -> Departure:
+    def in_import(self, imported: IRModule) -> Departure:
         """The departure in the import: the first node whose imported value is not PyTorch's."""
-        found = self.first_wrong_node(self.conversion.imported())
+        found = self.first_wrong_node(imported)
         if found is None:
             return Departure("import", detail="the outputs differ, and no single node of the program does")
         node = found.node.args[0] if found.node.target is getitem else found.node

@@ -34,7 +34,7 @@ class IRModule:
     op: ModuleOp = field(default_factory=lambda: ModuleOp([]))
     blobs: BlobStore = field(default_factory=BlobStore)
     custom: dict[Operation, Lower] = field(default_factory=dict)
-    """The functions that lower the `patcomp.custom` ops of an imported program; text and copies lack them."""
+    """The functions that lower the `patcomp.custom` ops of an imported program; text lacks them."""
     kernels: dict[str, Callable[..., Sequence[Any]]] = field(default_factory=dict)
     """The function of tensors that the evaluator runs in place of each Metal kernel, by `kernel_name`."""
 
@@ -81,12 +81,15 @@ class IRModule:
     def clone(self) -> IRModule:
         """An independent copy that shares the weights."""
         copy = self.op.clone()
+        custom: dict[Operation, Lower] = {}
         for mine, other in zip(self.op.walk(), copy.walk(), strict=True):
+            if mine in self.custom:
+                custom[other] = self.custom[mine]
             values = [*mine.results, *(a for region in mine.regions for block in region.blocks for a in block.args)]
             others = [*other.results, *(a for region in other.regions for block in region.blocks for a in block.args)]
             for value, copied in zip(values, others, strict=True):
                 set_name(copied, value.name_hint)
-        return IRModule(copy, self.blobs, kernels=dict(self.kernels))
+        return IRModule(copy, self.blobs, custom, dict(self.kernels))
 
     def calls(self) -> dict[str, set[str]]:
         """Which graph calls which, by symbol."""
