@@ -171,7 +171,7 @@ def names_in(text: str) -> list[str]:
 
 
 def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
-    from patcomp.emit.summary import stage_table
+    from patcomp.emit.stages import stage_table
 
     Console(stderr=True).print(stage_table(program.reports))
     say(str(program.summary()))

@@ -18,7 +18,7 @@ from patcomp.commands.tables import composites_line
 from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
 from patcomp.emit.replacement import check_target
-from patcomp.emit.summary import stage_table
+from patcomp.emit.stages import stage_table
 from patcomp.errors import PatcompError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,54 +18,16 @@ from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
-from patcomp.emit.summary import Summary, stage_table, weight_sizes
+from patcomp.emit.summary import Summary, weight_sizes
 from patcomp.emit.variants import fixed_arguments, static_sizes
 from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
-from patcomp.ir.tables import text_of
 from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.verify import verify
 
 if TYPE_CHECKING:
     from patcomp.ir.dialect import CoreaiOp
-    from patcomp.ir.evaluate import OutputError, Verification
-
-
-class Stages(Mapping[str, str]):
-    """The text of the program after each stage: `program.stages["recover"]`.
-
-    It prints as a table of the stages, with the number of ops and rewrites and the seconds of each. Conversion keeps no
-    text; the first access to one runs the stages again.
-    """
-
-    def __init__(self, replay: Callable[[], dict[str, str]], reports: Sequence[Any] = ()):
-        self._replay, self._reports = replay, reports
-        self._texts: dict[str, str] | None = None
-
-    def _all(self) -> dict[str, str]:
-        if self._texts is None:
-            self._texts = self._replay()
-        return self._texts
-
-    def __getitem__(self, stage: str) -> str:
-        texts = self._all()
-        if stage not in texts:
-            raise UnknownNameError(f"there is no stage {stage!r}; there are {near_names(stage, texts, len(texts))}")
-        return texts[stage]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __str__(self) -> str:
-        return text_of(stage_table(self._reports))
-
-    __repr__ = __str__
-
-    def __rich__(self) -> Any:
-        return stage_table(self._reports)
+    from patcomp.ir.evaluate import Expectation, OutputError, Verification
 
 
 def _unexplained(what: Any, *others: Any) -> Any:
@@ -115,6 +77,7 @@ class AIProgram:
     """A function that names the ops in which the runtime aborts if an input is empty."""
     _module_errors: Callable[..., Any] = _unexplained
     _departure: Callable[..., Any] = _unexplained
+    _runtime_departure: Callable[..., Any] = _unexplained
     """Functions of a program, an entry point and an `Expectation`, for `verify_against(by="module")`."""
     _versions: Callable[[], Mapping[str, str]] = dict
     """A function that returns `versions`."""
@@ -336,6 +299,10 @@ class AIProgram:
     ) -> dict[str, Any]:
         return self._run(values, entrypoint, state, backend)
 
+    def _run_module(self, module: IRModule, backend: str, expectation: Expectation, entrypoint: str) -> dict[str, Any]:
+        """The outputs of a changed module of the program."""
+        return replace(self, module=module)._run(expectation.given, entrypoint, dict(expectation.states), backend)
+
     def _run(
         self, values: Mapping[str, Any], entrypoint: str, state: dict[str, Any] | None, backend: str
     ) -> dict[str, Any]:
@@ -535,7 +502,7 @@ class AIProgram:
             LookupError: `by="module"`, and the program was not made by a converter.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        from patcomp.ir.evaluate import Departure, Expectation, Verification
+        from patcomp.ir.evaluate import Expectation, Verification
 
         if by not in ("output", "module"):
             raise ValueError(f"by must be 'output' or 'module', got {by!r}")
@@ -553,7 +520,7 @@ class AIProgram:
         place = (self.module, entrypoint, expectation, self.new_state(entrypoint), tolerance)
         modules, departure = self._module_errors(*place), None
         if not result.passed:
-            departure = self._departure(*place) or Departure(
-                "runtime", detail="the Core AI runtime computes other numbers than the evaluator for the same IR"
+            departure = self._departure(*place) or self._runtime_departure(
+                *place, lambda module, on: self._run_module(module, on, expectation, entrypoint)
             )
         return replace(result, modules=modules, departure=departure)

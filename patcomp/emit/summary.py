@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,6 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import element_name, shape_of, storage_bytes
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from patcomp.ir.evaluate import Verification
 
 
@@ -95,17 +93,3 @@ def size_text(size: float) -> str:
             break
         size /= 1000
     return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
-
-
-def stage_table(reports: Sequence[Any]) -> Table:
-    """The stages of a conversion: ops before and after, rules that fired, rewrites they made, seconds."""
-    from rich.table import Table
-
-    table = Table("stage", title="stages", title_justify="left")
-    for column in ("ops in", "ops out", "rules fired", "rewrites", "seconds"):
-        table.add_column(column, justify="right")
-    for report in reports:
-        statistics = report.statistics
-        counts = (report.ops_before, report.ops_after, len(statistics.fired), statistics.rewrites)
-        table.add_row(report.name, *map(str, counts), f"{report.seconds:.3f}")
-    return table

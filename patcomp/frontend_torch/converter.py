@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.emit.program import AIProgram, Stages
+from patcomp.emit.program import AIProgram
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import ModelCall
+from patcomp.emit.stages import Stages
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
 from patcomp.frontend_torch.completeness import check_complete, preparing
 from patcomp.frontend_torch.conversion import Conversion, Staged, headline, progress_bar
@@ -28,7 +29,7 @@ from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.functional import functional
-from patcomp.frontend_torch.departure import find_departure, module_errors
+from patcomp.frontend_torch.departure import find_departure, find_runtime_departure, module_errors
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
@@ -447,6 +448,7 @@ class TorchConverter:
             _ops_that_need_elements=ops_that_need_elements,
             _module_errors=partial(module_errors, conversion),
             _departure=partial(find_departure, conversion),
+            _runtime_departure=partial(find_runtime_departure, conversion),
             _versions=self._versions,
         )
 

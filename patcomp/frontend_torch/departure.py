@@ -21,23 +21,28 @@ from torch.fx.node import map_arg
 from patcomp.errors import EvaluationError, PatcompError
 from patcomp.frontend_torch.conversion import Conversion, Staged
 from patcomp.frontend_torch.custom.lowerings import node_of
+from patcomp.frontend_torch.diagnostics import listed
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.reference import Visit, left_modules, run_graph
+from patcomp.frontend_torch.importing.value_names import value_names
 from patcomp.ir.custom import CustomOp
 from patcomp.ir.evaluate import Departure, Expectation, ModuleError, OutputError, compare, evaluate
 from patcomp.ir.evaluate.eager import eager_implementation, results_of
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import Machine
 from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.locations import Origin, origins
-from patcomp.ir.module import IRModule, names_of
+from patcomp.ir.module import IRModule, names_of, with_outputs
 from patcomp.ir.types import HandleType, TensorType, element_name
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.budget import Budget
 from patcomp.rewrites import STAGES, collector_paused
 from patcomp.rewrites.pipeline import Pass
 
+RunOn = Callable[[IRModule, str], Mapping[str, Any]]
+"""Runs a module on a backend; returns the outputs by name."""
 Watch = Callable[[Operation, Any], object]
 
 
@@ -76,6 +81,23 @@ def find_departure(
     """
     with collector_paused():
         return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).departure(module)
+
+
+def find_runtime_departure(
+    conversion: Conversion,
+    module: IRModule,
+    entrypoint: str,
+    expectation: Expectation,
+    initial: Mapping[str, Tensor],
+    tolerance: float | None,
+    run: RunOn,
+) -> Departure:
+    """The module in which the Core AI runtime departs from the evaluator, if a module of the model can be named.
+
+    The arguments are those of `module_errors`, and a function that runs a module with the same inputs.
+    """
+    search = _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels)
+    return search.runtime_departure(module, run)
 
 
 class _FoundError(Exception):
@@ -167,7 +189,7 @@ class _Search:
         if wrong := [error for error in errors if not error.passed]:
             return Departure("export", detail=(
                 f"output {wrong[0].name!r} of the exported program, run by PyTorch, differs by {wrong[0].max_abs:.3g}; "
-                "the given model is another one, has other weights, or is in another mode than the exported one"
+                f"{self.about_the_model()}"
             ))  # fmt: skip
         module = self.conversion.imported()
         if self.agrees(module) is False:
@@ -180,6 +202,22 @@ class _Search:
         if self.agrees(final) is False:
             return Departure("specialize", detail="the program was changed after its conversion")
         return None
+
+    def about_the_model(self) -> str:
+        """How the given model differs from the exported one."""
+        model = self.expectation.model
+        if not isinstance(model, torch.nn.Module):
+            return "the given function is another one than the exported model"
+        own = dict((*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)))
+        weights = [
+            path
+            for path, weight in self.item.signature.constants.values()
+            if path in own and (own[path].shape != weight.shape or not torch.equal(own[path], weight))
+        ]
+        if weights:
+            return f"the given model has other weights than the exported one: {listed(weights)}"
+        mode = "training" if model.training else "evaluation"
+        return f"the given model is in {mode} mode, and is another one than the exported model or was in another mode"
 
     def after(self, stage: Pass, before: IRModule, budget: Budget | None) -> IRModule:
         """A copy of a program, after a stage."""
@@ -254,27 +292,7 @@ class _Search:
     # ---- values inside the program ----------------------------------------------------------------
 
     def names(self, node: Node) -> tuple[str, ...]:
-        """The names that the value of a node may have in the IR; a later one if a stage removed what keeps a value."""
-        if node.op != "call_function":
-            return ()
-        if node.target is getitem:
-            source, index = node.args
-            names = self.result_names(source) if isinstance(source, Node) else []
-            return names[index] if isinstance(index, int) and index < len(names) else ()
-        names = self.result_names(node)
-        return names[0] if len(names) == 1 else ()
-
-    def result_names(self, node: Node) -> list[tuple[str, ...]]:
-        """The names of each result of a node, as the importer gives them."""
-        inside = self.item.expansions.get(node)
-        if inside is not None:
-            results = inside.graph.output_node().args[0]
-            made = results if isinstance(results, list | tuple) else [results]
-            return [tuple(f"{node.name}_{_own_name(each)}" for each in _same_values(result)) for result in made]
-        value = node.meta.get("val")
-        if isinstance(value, list | tuple):
-            return [(f"{node.name}_{index}",) for index in range(len(value))]
-        return [(node.name, *(name for same in _same_values(node)[1:] for name in self.names(same)))]
+        return value_names(node, self.item.expansions)
 
     @cached_property
     def origins(self) -> Origins:
@@ -328,12 +346,36 @@ class _Search:
         """Whether a tolerance does not know the magnitude of the value; those of half precision do."""
         return self.tolerance is not None or error.element_type in ("f32", "f64")
 
-    def module_errors(self, final: IRModule) -> tuple[ModuleError, ...]:
-        leaving = {
+    @cached_property
+    def leaving(self) -> dict[Node, list[str]]:
+        """The nodes whose values leave modules, and these modules."""
+        return {
             node: modules
             for node in self.item.program.graph.nodes
             if isinstance(node.meta.get("val"), Tensor) and self.names(node) and (modules := left_modules(node))
         }
+
+    def runtime_departure(self, final: IRModule, run: RunOn) -> Departure:
+        """Where the Core AI runtime departs from the evaluator: the values that leave modules become outputs, too."""
+        wanted = {name: node for node in self.leaving for name in self.names(node)}
+        module, added = with_outputs(final, self.entrypoint, wanted)
+        detail = "the Core AI runtime computes other numbers than the evaluator for the same IR"
+        try:
+            verify(module, runtime=True)
+            expected, given = run(module, "evaluator"), run(module, "runtime")
+        except PatcompError as refusal:  # a rule of the runtime about outputs
+            return Departure("runtime", detail=f"{detail}; inner values cannot be outputs: {refusal}")
+        for output, name in added.items():
+            found = torch.as_tensor(given[output]) if isinstance(given[output], Tensor) else to_tensor(given[output])
+            error = self.inner_error(name, expected[output], found)
+            if not error.passed:
+                place, (module_path, *_) = self.origins[wanted[name]], self.leaving[wanted[name]]
+                place = replace(place, module_path=module_path)
+                return self.made("runtime", "", place, f"{detail}; %{name} differs by {error.max_abs:.3g}")
+        return Departure("runtime", detail=detail)
+
+    def module_errors(self, final: IRModule) -> tuple[ModuleError, ...]:
+        leaving = self.leaving
         values = self.named_values(final, {name for node in leaving for name in self.names(node)})
         twins: dict[Node, Tensor] = {}
         if self.tolerance is None and any(node.meta["val"].dtype in _HALF for node in leaving):
@@ -353,32 +395,6 @@ class _Search:
 
 
 _HALF = (torch.float16, torch.bfloat16)
-
-
-def _own_name(node: Node) -> str:
-    """The name that a node of a decomposition gives its result, without that of the decomposed node."""
-    if node.target is getitem and isinstance(node.args[0], Node):
-        return f"{node.args[0].name}_{node.args[1]}"
-    return node.name
-
-
-_SAME_ELEMENTS = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.clone", "aten.alias", "aten.contiguous"}
-"""Ops whose result has the elements of their operand, in the same order."""
-
-
-def _same_values(node: Any) -> list[Node]:
-    """A node, and the nodes before it with the same value."""
-    found: list[Node] = []
-    while isinstance(node, Node):
-        found.append(node)
-        source = node.args[0] if node.op == "call_function" and node.args else None
-        same = isinstance(source, Node) and operator_name(node).removesuffix(".default") in _SAME_ELEMENTS
-        node = source if same and _shape(source) == _shape(node) else None
-    return found
-
-
-def _shape(node: Any) -> tuple[str, ...]:
-    return tuple(map(str, node.meta["val"].shape))
 
 
 def _of_type(value: Any, type_: TensorType) -> Tensor:

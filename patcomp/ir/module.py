@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from patcomp.ir.xdsl import (
     Operation,
     Region,
     StringAttr,
+    TensorType,
     UnitAttr,
     ops_inside,
     set_name,
@@ -157,6 +159,37 @@ def create_graph(
     graph = OPS["coreai.graph"].create(properties=given, regions=[Region(body)])
     assert isinstance(graph, CoreaiOp)
     return graph
+
+
+def with_outputs(module: IRModule, name: str, values: Container[str]) -> tuple[IRModule, dict[str, str]]:
+    """A copy of a module whose graph also returns inner values.
+
+    Args:
+        module: the module.
+        name: the graph.
+        values: the names of the values. If several values of the graph have a name, none of them is returned.
+
+    Returns:
+        The copy, and by the name of each added output the name of its value, in the order of the graph.
+    """
+    copy = module.clone()
+    graph = copy.graph(name)
+    body = graph.regions[0].block
+    output = body.last_op
+    assert output is not None
+    hinted = [(value.name_hint, value) for op in body.ops for value in op.results if value.name_hint in values]
+    repeated = Counter(hint for hint, _ in hinted)
+    found = {
+        f"inner.{hint}": value
+        for hint, value in hinted
+        if repeated[hint] == 1 and isinstance(value.type, TensorType) and value not in output.operands
+    }
+    before = graph.properties.get("res_attrs")
+    attributes = before.data if isinstance(before, ArrayAttr) else [DictionaryAttr({}) for _ in output.operands]
+    graph.properties["res_attrs"] = ArrayAttr([*attributes, *named(list(found)).data])
+    output.operands = [*output.operands, *found.values()]
+    graph.properties["function_type"] = function_type(body)
+    return copy, {each: each.removeprefix("inner.") for each in found}
 
 
 def function_type(body: Block) -> FunctionType:

@@ -12,7 +12,10 @@ from torch import nn
 
 from patcomp import AIProgram, MismatchError, TorchConverter, Verification
 from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarget
+from patcomp.emit.native import Native
 from patcomp.ir import coreai
+from patcomp.ir.evaluate import IMPLEMENTATIONS
+from patcomp.ir.module import with_outputs
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.patterns import (
@@ -230,7 +233,12 @@ def test_another_model_departs_in_the_export(net: Net, exported: torch.export.Ex
     departure = by_module(program, other).departure
     assert departure is not None
     assert (departure.stage, departure.rule) == ("export", "")
-    assert "the given model is another one" in str(departure)
+    assert "the given model has other weights than the exported one: 'first.weight', 'first.bias'" in str(departure)
+    departure = by_module(program, lambda x: net(x) + 1).departure
+    assert "the given function is another one than the exported model" in str(departure)
+    dropping = nn.Sequential(nn.Dropout(0.9))
+    program = TorchConverter().add_exported_program(torch.export.export(dropping.eval(), (X,))).to_coreai()
+    assert "the given model is in training mode" in str(by_module(program, dropping.train()).departure)
 
 
 def test_a_wrong_registered_lowering_is_found() -> None:
@@ -316,3 +324,37 @@ def test_programs_without_a_conversion_and_wrong_options(net: Net, exported: tor
     plain = AIProgram(program.module)
     with pytest.raises(LookupError, match="this program was not made by a converter"):
         plain.verify_against(net, (X,), backends=["evaluator"], by="module")
+
+
+def test_the_module_where_the_runtime_departs(
+    net: Net, exported: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime is played by an evaluator with a wrong `tanh`."""
+    plain, run = IMPLEMENTATIONS["coreai.tanh"], AIProgram._run
+
+    def run_on(self: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
+        with monkeypatch.context() as patch:
+            if backend == "runtime":
+                patch.setitem(IMPLEMENTATIONS, "coreai.tanh", lambda op, x: plain(op, x) * 0.5)
+            return run(self, values, entrypoint, state, "evaluator")
+
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    monkeypatch.setattr(AIProgram, "_run", run_on)
+    verification = program.verify_against(net, (X,), backends=["evaluator", "runtime"], by="module")
+    assert [error.passed for error in verification.errors] == [True, False]
+    departure = verification.departure
+    assert departure is not None
+    assert (departure.stage, departure.rule, departure.module) == ("runtime", "", "block.recovered")
+    assert "%tanh differs by" in departure.detail
+
+
+def test_inner_values_can_be_outputs_on_the_runtime(
+    net: Net, exported: torch.export.ExportedProgram, native: Native
+) -> None:
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    module, added = with_outputs(program.module, "main", {"tanh", "sigmoid", "no_such_value"})
+    assert added == {"inner.tanh": "tanh", "inner.sigmoid": "sigmoid"}
+    outputs = native.run(module, {"x": X})
+    tanh, sigmoid = (torch.from_numpy(outputs[name]) for name in added)
+    torch.testing.assert_close(sigmoid, tanh.sigmoid())
+    assert list(program.output_names()) == ["mul_1"]

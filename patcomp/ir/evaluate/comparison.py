@@ -184,6 +184,8 @@ def verify_outputs(
 class Expectation:
     """The inputs of a verification, and what eager PyTorch computes of them, by the program's names."""
 
+    model: Callable[..., Any]
+    """The PyTorch model."""
     given: Mapping[str, Any]
     """The inputs."""
     states: Mapping[str, Tensor]
@@ -216,7 +218,7 @@ class Expectation:
                 _, twins = _run_model(model, positional, keywords, signature, in_float32=True)
             except (RuntimeError, TypeError, ValueError):
                 twins = {}  # a model that itself casts to half precision; its outputs are compared by their rounding
-        return cls(given, states, references, twins)
+        return cls(model, given, states, references, twins)
 
     def errors(self, backend: str, run: Run, tolerance: float | None) -> list[OutputError]:
         """The error of each output and state of a program."""
