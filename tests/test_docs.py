@@ -75,6 +75,17 @@ def test_shell_commands_run(page: Path, tmp_path: Path) -> None:
                 subprocess.run(["bash", "-c", shell], input=done.stdout, text=True, check=True, stdout=subprocess.PIPE)
 
 
+@pytest.mark.parametrize("kind", ["composite", "lowering", "optimization"])
+def test_a_first_rule_takes_at_most_five_commands(kind: str) -> None:
+    """`test_shell_commands_run` runs them in an empty folder, as a new user would."""
+    blocks = _SHELL.findall((ROOT / f"docs/your-first-{kind}.md").read_text())
+    commands = [line for _, run, code in blocks if run for line in code.splitlines()]
+    assert commands[0].startswith("patcomp rule new")
+    assert commands[1].startswith("patcomp rule test")
+    assert any(line.startswith("patcomp convert") for line in commands)
+    assert len(commands) <= 5
+
+
 @each_page
 def test_links_lead_to_files(page: Path) -> None:
     prose = _FENCED.sub("", page.read_text())
