@@ -87,7 +87,7 @@ def _readers(path: Path) -> Iterator[tuple[dict[str, int], Callable[[str], bytes
     try:
         archive = PT2ArchiveReader(str(path))
         sizes = {name: archive.archive_file.get_record_size(name) for name in archive.get_file_names()}
-    except (RuntimeError, AssertionError, UnicodeDecodeError):
+    except (RuntimeError, AssertionError, LookupError, ValueError):
         pass  # PyTorch cannot load it with this reader either, and tries the next
     else:
         yield sizes, archive.read_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
@@ -180,6 +181,14 @@ class ParameterDeclarationsAttr(BalancedText):
 
     name = "param.decl.array"
     text: StringAttr
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        (text,) = super().parse_parameters(parser)
+        # `coreai.graph` prints what is between the brackets after its name
+        if not isinstance(text, StringAttr) or re.fullmatch(r"\[\]|\[<.*>\]", text.data, re.DOTALL) is None:
+            parser.raise_error("expected a list of declarations, [] or [<...>]")
+        return [text]
 
 
 NO_PARAMETERS = ParameterDeclarationsAttr(StringAttr("[]"))

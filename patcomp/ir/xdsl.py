@@ -149,7 +149,7 @@ def parse_error_message(error: ParseError) -> str:
     """The message of an error of the parser: place, line and reason; only a part of a very long line."""
     span = error.span
     start, end = span.input.get_start_of_line(span.start), span.input.get_end_of_line(max(span.start, span.end - 1))
-    if end - start <= 500:
+    if end - start <= 500 and len(error.msg) <= 500:
         return str(error)
     first, last = max(start, span.start - 80), min(end, span.start + 80)
     excerpt = str(span.input.content[first:last]).replace("\n", " ")

@@ -114,6 +114,8 @@ def _replace_part(tree: Any, random: Random) -> None:
         pairs = list(part.items()) if isinstance(part, dict) else list(enumerate(part))
         parts += [(part, key) for key, _ in pairs]
         waiting += [inner for _, inner in pairs if isinstance(inner, dict | list)]
+    if not parts:
+        return
     holder, key = random.choice(parts)
     match random.randrange(6):
         case 0:

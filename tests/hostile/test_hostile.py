@@ -22,8 +22,8 @@ import patcomp
 from patcomp import PatcompError, TorchConverter, UnsupportedError
 from patcomp.emit.asset import AssetError
 from patcomp.emit.state_file import STATE_FILE, StateFileError, read_state, write_state
-from patcomp.errors import ParseError
-from patcomp.ir import parse_module
+from patcomp.errors import ParseError, VerifyError
+from patcomp.ir import IRModule, parse_module, verify
 from tests.hostile import worker
 from tests.hostile.judge import MEMORY, RAW, REFUSED, UNCLEAR, Case, judge
 from tests.hostile.payloads import MARK, Payload
@@ -91,6 +91,12 @@ def test_broken_texts_are_refused_with_a_short_message(path: Path) -> None:
     with pytest.raises(ParseError) as refused:
         parse_module(path.read_text(), name=path.name)
     assert len(str(refused.value)) < 2000
+
+
+def test_an_invalid_producer_of_sizes_is_refused() -> None:
+    text = (DATA / "invalid" / "reshape_without_operands.mlir").read_text()
+    with pytest.raises(VerifyError, match=r"coreai\.reshape"):
+        verify(IRModule(parse_module(text)), runtime=False)
 
 
 # ---- programs ------------------------------------------------------------------------------------

@@ -115,6 +115,10 @@ SIZE_MAKERS = frozenset(f"coreai.{name}" for name in ("get_shape", "cast", "resh
 """The ops through which `partial_integers` follows a vector of sizes."""
 
 
+_FEWEST = {"coreai.get_shape": 1, "coreai.cast": 1, "coreai.reshape": 1, "coreai.shrink_dims": 1, "coreai.slice": 4}
+"""How many operands `partial_integers` reads at least."""
+
+
 def partial_integers(value: SSAValue) -> Shape | None:
     """The integers of an index operand, None for each known at run time only; None if their number is unknown, too.
 
@@ -124,6 +128,10 @@ def partial_integers(value: SSAValue) -> Shape | None:
         return constant
     shape, owner = shape_of(value.type), value.owner
     operands: Sequence[SSAValue] = owner.operands if isinstance(owner, Operation) else ()
+    if not all(isinstance(operand.type, TensorType) for operand in operands) or len(operands) < _FEWEST.get(
+        getattr(owner, "name", ""), 0
+    ):
+        return _unknown(shape)  # the op is invalid; the verifier says so when it comes to it
     if isinstance(owner, Operation) and owner.name == "coreai.get_shape":
         return shape_of(operands[0].type)
     if isinstance(owner, Operation) and owner.name in ("coreai.cast", "coreai.reshape", "coreai.shrink_dims"):
@@ -133,8 +141,8 @@ def partial_integers(value: SSAValue) -> Shape | None:
         parts = [partial_integers(part) for part in operands[1:]]
         return None if None in parts else tuple(item for part in parts for item in part)  # type: ignore[union-attr]
     if isinstance(owner, Operation) and owner.name == "coreai.slice" and len(shape) == 1:
-        inner, bounds = partial_integers(operands[0]), [constant_integers(bound) for bound in operands[1:]]
-        if inner is not None and None not in bounds:
+        inner, bounds = partial_integers(operands[0]), [constant_integers(bound) for bound in operands[1:4]]
+        if inner is not None and all(bound is not None and len(bound) == 1 for bound in bounds) and bounds[2] != (0,):
             return inner[slice(*(bound[0] for bound in bounds))]  # type: ignore[index, arg-type]
     return _unknown(shape)
 
