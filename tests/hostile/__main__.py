@@ -9,6 +9,8 @@ Case 137 of seed 0 is the same in every run. The inputs of findings are written 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
 import time
 from collections import Counter
@@ -61,15 +63,16 @@ def main() -> int:
     workers = [Watched(target, options.seed, folder) for target in options.targets]
     started, seen = time.monotonic(), Counter[tuple[str, str, str]]()
     end = started + options.minutes * 60
-    while time.monotonic() < end:
-        for worker in workers:
-            for number, outcome in worker.cases(min(SLICE, end - time.monotonic())):
-                seen[key := (worker.target, outcome.kind, outcome.place)] += 1
-                if seen[key] == 1:  # others are probably the same defect
-                    console.print(
-                        f"{worker.target} {number} {outcome.kind}: {outcome.message} [{outcome.place}]", markup=False
-                    )
-                    console.file.flush()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):  # a campaign that is stopped has figures, too
+        while time.monotonic() < end:
+            for worker in workers:
+                for number, outcome in worker.cases(min(SLICE, end - time.monotonic())):
+                    seen[key := (worker.target, outcome.kind, outcome.place)] += 1
+                    if seen[key] == 1:  # others are probably the same defect
+                        message = f"{worker.target} {number} {outcome.kind}: {outcome.message} [{outcome.place}]"
+                        console.print(message, markup=False)
+                        console.file.flush()
     console.print(table(workers, time.monotonic() - started))
     for (target, kind, place), count in seen.most_common():
         console.print(f"{count} x {target}: {kind} at {place}", markup=False)
