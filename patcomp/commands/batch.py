@@ -225,10 +225,9 @@ def junit(results: Sequence[BatchResult]) -> str:
     wrong = sum(result.code == ANSWER_IS_NO for result in results)
     counts = {"tests": len(results), "failures": wrong, "errors": sum(not result for result in results) - wrong}
     attributes = {name: str(count) for name, count in counts.items()}
+    attributes |= {"name": "patcomp convert", "time": f"{sum(each.seconds for each in results):.3f}"}
     suites = ET.Element("testsuites")
-    suite = ET.SubElement(
-        suites, "testsuite", name="patcomp convert", time=f"{sum(each.seconds for each in results):.3f}", **attributes
-    )
+    suite = ET.SubElement(suites, "testsuite", attributes)
     for result in results:
         case = ET.SubElement(
             suite, "testcase", classname="patcomp.convert", name=_NOT_IN_XML.sub("", result.name),
