@@ -1,9 +1,9 @@
 """The documentation is true: its Python blocks run, its commands exist, its generated page is current.
 
-The ```` ```python ```` blocks of a page run in order in one process. A block that starts with
-`# needs coreai-core` is left out without it (so is a block of commands); one with a file name (```` ```python my_rules.py ````) is saved
-under that name instead of run. The ```` ```sh run ```` blocks of a page run too, with the files in the folder that the
-page shows above them.
+The ```` ```python ```` blocks of a page run in order in one process. One with a file name
+(```` ```python my_rules.py ````) is saved under that name instead of run. The ```` ```sh run ```` blocks of a page run
+too, with the files in the folder that the page shows above them. A block that starts with `# needs coreai-core` is left
+out without it.
 """
 
 from __future__ import annotations
