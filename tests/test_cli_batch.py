@@ -96,6 +96,20 @@ def test_a_conversion_that_aborts_does_not_end_the_others(file: Path) -> None:
     assert sorted(seen) == ["broken", "good"]
 
 
+class Losing(Executor):
+    """An executor that loses its workers."""
+
+    def submit(self, function: Any, /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(ConnectionError("the worker is lost"))
+        return future
+
+
+def test_errors_of_the_executor_are_results(file: Path) -> None:
+    results = convert_batch(file, Losing())
+    assert [(each.code, each.reason) for each in results] == [(1, "error: ConnectionError: the worker is lost")] * 2
+
+
 def result(name: str, code: int, log: str = "") -> BatchResult:
     return BatchResult(name, code, 1.5, {"ops": 7} if code == 0 else None, log)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from patcomp import AIProgram
+from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
 from patcomp.ir.evaluate import OutputError, Verification
 from tests.helpers.command import Command
@@ -125,6 +125,17 @@ def test_wrong_numbers_are_not_saved(patcomp: Command, tmp_path: Path, monkeypat
     assert json.loads(done.out)["asset"] is None
     assert not (tmp_path / "net.aimodel").exists()
     assert (tmp_path / "net.mlir").exists()
+
+
+def test_a_file_without_inputs_is_found_before_the_conversion(
+    patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = torch.export.export(nn.Linear(4, 4).eval(), (torch.rand(2, 4),))
+    exported.example_inputs = None
+    torch.export.save(exported, tmp_path / "net.pt2")
+    monkeypatch.setattr(TorchConverter, "to_coreai", lambda *_, **__: pytest.fail("it must be found before"))
+    done = patcomp("convert", "net.pt2", "--text", "net.mlir", "--verify")
+    assert (done.code, "net.pt2 holds no example inputs" in done.err) == (1, True), done.err
 
 
 class Terminal:

@@ -101,7 +101,14 @@ def convert_batch(
     futures = {executor.submit(convert_one, job): index for index, job in enumerate(listed)}
     results: dict[int, BatchResult] = {}
     for future in as_completed(futures):
-        results[futures[future]] = result = future.result()
+        index = futures[future]
+        error = future.exception()  # of the executor: a worker that is lost, for instance
+        result = (
+            future.result()
+            if error is None
+            else BatchResult(listed[index].name, 1, 0.0, None, f"error: {type(error).__name__}: {error}")
+        )
+        results[index] = result
         done(result)
     return [results[index] for index in range(len(listed))]
 

@@ -109,6 +109,7 @@ def convert(
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         source = load_source(model, modules, options, trusted=trusted)
+        inputs = source.inputs if verify else ()  # before the conversion, because a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
         program = (
             TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
@@ -125,7 +126,7 @@ def convert(
     verification = None
     if verify:
         with working(f"verifying {model}", not quiet):
-            verification = _verified(program, source)
+            verification = _verified(program, source, inputs)
         if not (quiet and verification):
             say(str(verification))
     if text == STANDARD_OUTPUT:
@@ -181,9 +182,8 @@ def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
         say(f"stage dumps: {dump_stages}")
 
 
-def _verified(program: AIProgram, source: Source) -> Verification:
+def _verified(program: AIProgram, source: Source, inputs: Any) -> Verification:
     """The comparison with PyTorch; by module if the numbers differ, so that it says where."""
-    inputs = source.inputs
     verification = program.verify_against(source.model, inputs)
     return verification or program.verify_against(source.model, inputs, by="module")
 
