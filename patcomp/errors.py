@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import zip_longest
 
 
 class PatcompError(Exception):
@@ -106,8 +107,13 @@ class ConversionWarning(UserWarning):
     """A converted program has a property that its user may not expect; `program.diagnostics` has the same facts."""
 
 
-def _numbered(headline: str, problems: Iterable[Problem]) -> str:
-    return "\n".join([headline, *(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))])
+def _numbered(headline: str, problems: Sequence[Problem]) -> str:
+    """A headline and a list of problems; the advice of several in a row follows the last of them."""
+    shown = [
+        replace(problem, advice="") if following is not None and following.advice == problem.advice else problem
+        for problem, following in zip_longest(problems, problems[1:])
+    ]
+    return "\n".join([headline, *(f"  {number}. {problem}" for number, problem in enumerate(shown, 1))])
 
 
 class UnsupportedError(PatcompError, ValueError):

@@ -499,7 +499,7 @@ class AIProgram:
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
             KeyError: there is no such entry point.
-            LookupError: `by="module"`, and the program was not made by a converter.
+            LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
         from patcomp.ir.evaluate import Expectation, Verification

@@ -119,8 +119,18 @@ class _Search:
 
     @cached_property
     def item(self) -> Staged:
-        """The exported program of the entry point."""
-        return next(item for item in self.conversion.staged if item.name == self.entrypoint)
+        """The exported program of the entry point.
+
+        Raises:
+            LookupError: the entry point was made after the conversion.
+        """
+        found = {item.name: item for item in self.conversion.staged}
+        if self.entrypoint not in found:
+            raise LookupError(
+                f"by='module' needs an entry point that was converted ({', '.join(found)}); {self.entrypoint!r} was "
+                "made of one later"
+            )
+        return found[self.entrypoint]
 
     @cached_property
     def values(self) -> dict[str, Any]:

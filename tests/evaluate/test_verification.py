@@ -15,7 +15,7 @@ from torch import nn
 import patcomp
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate import compare, verify_outputs
+from patcomp.ir.evaluate import ModuleError, compare, verify_outputs
 
 X = torch.tensor([[1.0, -2.0, 3.0]])
 
@@ -232,3 +232,17 @@ def test_outputs_of_the_runtime_in_types_that_numpy_lacks(native: Native) -> Non
     for scale, passes in ((2.0, True), (3.0, False)):
         verification = verify_outputs(Narrowed(scale), (X,), {"runtime": run}, program.signature(), 1e-4)
         assert verification.passed is passes
+
+
+def test_many_modules_are_printed_in_part() -> None:
+    """The wrong ones, in the order of the program; the least exact ones if all are right."""
+    x = torch.ones(3)
+    errors = [compare(f"v{index}", "evaluator", x, x + (index % 3 == 0) * index / 10) for index in range(100)]
+    modules = tuple(ModuleError(f"layers.{i}", f"v{i}", "", error) for i, error in enumerate(errors))
+    text = str(Verification(tuple(errors[:1]), modules=modules))
+    assert "on the evaluator: 33 of 100 failed, 20 shown" in text
+    rows = [line for line in text.splitlines() if line.startswith("| layers.")]
+    assert [row.split()[1] for row in rows] == [f"layers.{index}" for index in range(3, 63, 3)]
+    right = tuple(each for each in modules if each.error.passed)
+    rows = [line for line in str(Verification((), modules=right)).splitlines() if line.startswith("| layers.")]
+    assert len(rows) == 20

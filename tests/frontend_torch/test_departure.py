@@ -285,6 +285,10 @@ def test_state_branches_and_dynamic_sizes() -> None:
     exported = torch.export.export(model, (tokens,), dynamic_shapes=({0: rows},))
     right = TorchConverter().add_exported_program(exported).to_coreai()
     checked = by_module(right, model, (tokens[:3],)).check()
+    assert by_module(right.specialize({"rows": 3}), model, (tokens[:3],)).check().modules
+    right.set_static_shape_config("main", {"four": {"tokens": (4, 3)}})
+    with pytest.raises(LookupError, match=r"needs an entry point that was converted \(main\); 'main_four' was made of"):
+        by_module(right, model, (tokens,), entrypoint="main_four")
     assert {"table", "gate"} <= {each.module for each in checked.modules}
     wrong = TorchConverter(catalog=[RuleSet([wrong_sigmoid])]).add_exported_program(exported).to_coreai()
     departure = by_module(wrong, model, (tokens[:3],)).departure

@@ -88,6 +88,14 @@ def test_training_mode_and_weights_without_values_are_found_when_staged() -> Non
             assert supports(program)
 
 
+def test_equal_advice_is_given_once() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Dropout()) for _ in range(5))).train()
+    lines = refusal(torch.export.export(model, (X,))).splitlines()
+    assert [line[:4] for line in lines[1:6]] == [f"  {number}." for number in range(1, 6)]
+    assert len(lines) == 7
+    assert "dropout is for training: call model.eval() before torch.export.export" in lines[6]
+
+
 def test_batch_norms_that_are_no_surprise() -> None:
     assert converted(norms().eval())[1] == []
     assert converted(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False)).train())[1] == []

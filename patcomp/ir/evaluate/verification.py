@@ -56,7 +56,7 @@ class ModuleError:
     """How far a value that leaves a module of the model is from PyTorch's."""
 
     module: str
-    """The module's path, `layers.0.attention`; empty for the model itself."""
+    """The module's path, `layers.0.attention`."""
     node: str
     """The FX node of the value."""
     source: str
@@ -187,11 +187,25 @@ class Verification:
         return table
 
     def _modules(self) -> Table:
-        errors = [each.error for each in self.modules]
-        table = _table("values that leave the modules, on the evaluator", ("module", "value"), errors)
-        for each in self.modules:
-            table.add_row(each.module or "(the model)", f"%{each.node}", *_cells(each.error, errors))
+        """The values that leave modules. If there are many, those that are wrong, or else the least exact ones."""
+        shown = self.modules
+        if len(shown) > _SHOWN:
+            wrong = [each for each in shown if not each.error.passed]
+            exact = sorted(shown, key=lambda each: each.error.psnr)
+            chosen = {id(each) for each in (wrong or exact)[:_SHOWN]}
+            shown = tuple(each for each in shown if id(each) in chosen)
+        failed = sum(not each.error.passed for each in self.modules)
+        title = f"values that leave the modules, on the evaluator: {failed} of {len(self.modules)} failed"
+        title += f", {len(shown)} shown" if len(shown) < len(self.modules) else ""
+        errors = [each.error for each in shown]
+        table = _table(title, ("module", "value"), errors)
+        for each in shown:
+            table.add_row(each.module, f"%{each.node}", *_cells(each.error, errors))
         return table
+
+
+_SHOWN = 20
+"""How many modules are printed; `Verification.modules` has all."""
 
 
 def _table(title: str, named: tuple[str, ...], errors: Any) -> Table:
