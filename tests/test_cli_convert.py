@@ -138,6 +138,23 @@ def test_a_file_without_inputs_is_found_before_the_conversion(
     assert (done.code, "net.pt2 holds no example inputs" in done.err) == (1, True), done.err
 
 
+def test_a_report(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def html(program: AIProgram, path: Path, *, verification: Verification) -> None:
+        path.write_text(f"{program!r} {verification.passed} {len(verification.modules)}")
+
+    monkeypatch.setattr(AIProgram, "html", html, raising=False)
+    data = converted(patcomp, "net", "--html", "report.html", "--verify")
+    assert data["report"] == "report.html"
+    assert "@main" in (tmp_path / "report.html").read_text()
+    assert " True 0" not in (tmp_path / "report.html").read_text()  # it has the numbers of each module
+    (tmp_path / "out").mkdir()
+    done = patcomp("convert", "models.py:net", "--text", "a", "--html", "out")
+    assert (done.code, "--html out is a folder" in done.err) == (2, True)
+    monkeypatch.delattr(AIProgram, "html")
+    done = patcomp("convert", "models.py:net", "--text", "a", "--html", "report.html")
+    assert (done.code, "this version of patcomp writes no reports" in done.err) == (2, True)
+
+
 class Terminal:
     """A console on a terminal that notes what is shown."""
 

@@ -168,7 +168,7 @@ def _job(path: Path, table: Mapping[str, Any]) -> BatchJob:
     if not isinstance(model, str):
         raise UsageError(f"{path}: each of [[models]] needs a model, such as model = 'nets.py:net'")
     name = str(options.pop("name", model.rpartition(".py:")[2] if ".py:" in model else Path(model).stem))
-    if not options.keys() & {"output", "text", "html"}:
+    if not options.keys() & {"output", "text"}:
         options["output"] = f"{name}.aimodel"
     arguments = [model]
     for key, value in options.items():

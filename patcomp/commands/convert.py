@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -52,6 +53,9 @@ def convert(
         Path | None, typer.Option("--output", "-o", help="The asset; by default MODEL.aimodel, unless --text is given.")
     ] = None,
     text: Annotated[Path | None, typer.Option(help="Write the MLIR text to this file; - is standard output.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a report of the conversion to this file, to look at in a browser.")
+    ] = None,
     dump_stages: Annotated[Path | None, typer.Option(help="Write the IR after each stage into this folder.")] = None,
     verify: Annotated[
         bool,
@@ -92,7 +96,7 @@ def convert(
     verbose: Annotated[bool, typer.Option(help="Show a progress bar, also if there is no terminal.")] = False,
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
-    from patcomp import TorchConverter
+    from patcomp import AIProgram, TorchConverter
 
     if batch is not None:
         _check_alone(context)
@@ -101,11 +105,14 @@ def convert(
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
+    write_report: Callable[..., object] | None = getattr(AIProgram, "html", None)
+    if html is not None and write_report is None:
+        raise UsageError("--html: this version of patcomp writes no reports")
     if json and text == STANDARD_OUTPUT:
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
         output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
-    _check_outputs(output, text, dump_stages, force)
+    _check_outputs(output, text, html, dump_stages, force)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         source = load_source(model, modules, options, trusted=trusted)
@@ -126,7 +133,7 @@ def convert(
     verification = None
     if verify:
         with working(f"verifying {model}", not quiet):
-            verification = _verified(program, source, inputs)
+            verification = _verified(program, source, inputs, by_module=html is not None)
         if not (quiet and verification):
             say(str(verification))
     if text == STANDARD_OUTPUT:
@@ -134,11 +141,14 @@ def convert(
     elif text is not None:
         text.parent.mkdir(parents=True, exist_ok=True)
         text.write_text(f"{program}\n")
+    if html is not None and write_report is not None:
+        with working(f"writing {html}", not quiet):
+            write_report(program, html, verification=verification)
     passed = verification is None or bool(verification)
     if output is not None and passed:
         with working(f"writing {output}", not quiet):
             program.save_asset(output, force=force)
-    files = {"text": text, "asset": output if passed else None}
+    files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not quiet:
             say(f"{what + ':':13}{path}")
@@ -182,9 +192,9 @@ def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
         say(f"stage dumps: {dump_stages}")
 
 
-def _verified(program: AIProgram, source: Source, inputs: Any) -> Verification:
-    """The comparison with PyTorch; by module if the numbers differ, so that it says where."""
-    verification = program.verify_against(source.model, inputs)
+def _verified(program: AIProgram, source: Source, inputs: Any, *, by_module: bool) -> Verification:
+    """The comparison with PyTorch; by module too if the numbers differ, so that it says where."""
+    verification = program.verify_against(source.model, inputs, by="module" if by_module else "output")
     return verification or program.verify_against(source.model, inputs, by="module")
 
 
@@ -212,7 +222,9 @@ def _choice(width: Width) -> Choice:
     return cast("Choice", width.value)
 
 
-def _check_outputs(output: Path | None, text: Path | None, dump_stages: Path | None, force: bool) -> None:
+def _check_outputs(
+    output: Path | None, text: Path | None, html: Path | None, dump_stages: Path | None, force: bool
+) -> None:
     """Check before the conversion, which may take long, that its results can be written.
 
     Raises:
@@ -231,6 +243,10 @@ def _check_outputs(output: Path | None, text: Path | None, dump_stages: Path | N
         if text.is_dir():
             raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")
         check_writable(text)
+    if html is not None:
+        if html.is_dir():
+            raise UsageError(f"--html {html} is a folder; name a file")
+        check_writable(html)
     if dump_stages is not None:
         if dump_stages.exists() and not dump_stages.is_dir():
             raise UsageError(f"--dump-stages {dump_stages} is a file; name a folder")
