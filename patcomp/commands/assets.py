@@ -171,12 +171,14 @@ def _read(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
     Raises:
         UsageError: `numpy.savez` did not write the file.
     """
+    import zlib
     from zipfile import BadZipFile
 
+    damages = (ValueError, LookupError, BadZipFile, zlib.error, AttributeError, EOFError, TypeError, RuntimeError)
     try:
         with np.load(path, allow_pickle=False) as file:
             values = {name: file[name] for name in file.files}
-    except (ValueError, BadZipFile, AttributeError, EOFError, TypeError) as error:
+    except (*damages, MemoryError) as error:
         raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote: {error}") from error
     for spec in (*signature.inputs, *signature.states):
         dtype = _dtype(spec)

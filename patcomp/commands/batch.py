@@ -148,6 +148,8 @@ def read_jobs(path: Path) -> list[BatchJob]:
     """
     try:
         data = tomllib.loads(path.read_text())
+    except RecursionError:
+        raise UsageError(f"{path} has lists or tables that are nested too deeply") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
     models, defaults = data.get("models"), data.get("defaults", {})
@@ -167,6 +169,8 @@ def _job(path: Path, table: Mapping[str, Any]) -> BatchJob:
     model = options.pop("model", None)
     if not isinstance(model, str):
         raise UsageError(f"{path}: each of [[models]] needs a model, such as model = 'nets.py:net'")
+    if "\0" in f"{model}{table.get('name')}":
+        raise UsageError(f"{path}: the model {model!r} has a null character")
     name = str(options.pop("name", model.rpartition(".py:")[2] if ".py:" in model else Path(model).stem))
     if not options.keys() & {"output", "text"}:
         options["output"] = f"{name}.aimodel"
@@ -194,6 +198,8 @@ def _arguments(place: str, key: str, value: Any) -> list[str]:
     if is_flag:
         return [f"--{key}"] if value else []
     texts = [str(each) for each in values]
+    if any("\0" in text for text in texts):
+        raise UsageError(f"{place} has a null character")
     return [part for each in (texts if is_list else [",".join(texts)]) for part in (f"--{key}", each)]
 
 

@@ -82,7 +82,10 @@ def inspect_asset(path: Path) -> Inspection:
     """
     with opened(path) as native:
         module, _ = read_asset(native, path)
-    data = json.loads((path / "metadata.json").read_text())
+    try:
+        data = dict(json.loads((path / "metadata.json").read_text()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise AssetError(f"{path} is not an asset: its metadata.json is damaged", (str(error),)) from error
     counts = Counter(op.name for op in module.op.walk() if op.name not in _STRUCTURE)
     return Inspection(
         path,

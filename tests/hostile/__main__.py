@@ -25,6 +25,8 @@ from tests.hostile.worker import TARGETS, drawn, prepared
 
 SLICE = 20.0
 """Seconds that a target has before it is the next one's turn."""
+TABLE_EVERY = 300.0
+"""Seconds between two tables of a running campaign."""
 
 
 def table(workers: list[Watched], seconds: float) -> Table:
@@ -61,7 +63,8 @@ def main() -> int:
         return 0
     folder = options.output.absolute()
     workers = [Watched(target, options.seed, folder) for target in options.targets]
-    started, seen = time.monotonic(), Counter[tuple[str, str, str]]()
+    started = shown = time.monotonic()
+    seen = Counter[tuple[str, str, str]]()
     end = started + options.minutes * 60
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):  # a campaign that is stopped has figures, too
@@ -73,6 +76,10 @@ def main() -> int:
                         message = f"{worker.target} {number} {outcome.kind}: {outcome.message} [{outcome.place}]"
                         console.print(message, markup=False)
                         console.file.flush()
+            if time.monotonic() - shown > TABLE_EVERY:
+                shown = time.monotonic()
+                console.print(table(workers, shown - started))
+                console.file.flush()
     console.print(table(workers, time.monotonic() - started))
     for (target, kind, place), count in seen.most_common():
         console.print(f"{count} x {target}: {kind} at {place}", markup=False)

@@ -22,6 +22,7 @@ import numpy as np
 
 import patcomp
 from patcomp import TorchConverter
+from patcomp.emit.inspection import inspect_asset
 from patcomp.emit.replacement import STATE_FILE
 from tests.hostile.judge import DIED, HANG, REFUSED, Case, Outcome, judge
 from tests.hostile.mutation import broken_bytes, broken_text, name
@@ -49,10 +50,10 @@ def draw(files: Files, random: Random) -> Case:
     change(changed, random)
     links = {random.choice(list(files)): random.choice(LINKS)} if random.random() < 0.1 else {}
     data = b"".join(b"%s %d\n%s\n" % (key.encode(), len(value), value) for key, value in changed.items())
-    return Case(partial(_forked, changed, links), data, f"{change.__name__} {links or ''}")
+    return Case(partial(_forked, changed, links, random.random() < 0.05), data, f"{change.__name__} {links or ''}")
 
 
-def run(files: Files, links: dict[str, str]) -> None:
+def run(files: Files, links: dict[str, str], inspects: bool) -> None:
     shutil.rmtree("case.aimodel", ignore_errors=True)
     folder = Path("case.aimodel")
     folder.mkdir()
@@ -61,19 +62,21 @@ def run(files: Files, links: dict[str, str]) -> None:
             (folder / key).write_bytes(data)
     for key, target in links.items():
         (folder / key).symlink_to(target)
+    if inspects:
+        inspect_asset(folder)
     asset = patcomp.load(folder)
     str(asset.summary)
     asset.new_state()
     asset.run({"x": np.ones((3, 4), np.float32)}, asset.new_state())
 
 
-def _forked(files: Files, links: dict[str, str]) -> Outcome:
+def _forked(files: Files, links: dict[str, str], inspects: bool) -> Outcome:
     """How a case ends in a child process."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         signal.alarm(PATIENCE)
-        outcome = judge(Case(partial(run, files, links), b""))
+        outcome = judge(Case(partial(run, files, links, inspects), b""))
         os.write(writing, json.dumps([outcome.kind, outcome.message[:4000], outcome.place]).encode()[:60_000])
         os._exit(0)
     os.close(writing)

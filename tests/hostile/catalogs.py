@@ -1,4 +1,7 @@
-"""Broken Python files, given as catalogs and as models: they are programs, so only what is not Python is drawn."""
+"""Broken TOML files of a batch; and broken Python files as catalogs and models.
+
+Python files are programs, so only files that are not Python are drawn.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from patcomp.commands.batch import read_jobs
 from patcomp.commands.common import rules_with
 from patcomp.commands.models import load_model
 from tests.hostile.judge import Case
-from tests.hostile.mutation import broken_bytes, name
+from tests.hostile.mutation import broken_bytes, broken_text, name
 
 CATALOG = '''"""A rule."""
 
@@ -25,11 +29,30 @@ def my_exp(op: OpView, c: Coreai) -> Value:
 '''
 
 
+BATCH = """[defaults]
+verify = true
+int64 = "keep"
+
+[[models]]
+model = "nets.py:net"
+output = "net.aimodel"
+recover = ["rms_norm", "rope"]
+
+[[models]]
+model = "other.pt2"
+name = "other"
+"""
+
+
 def prepare() -> None:
     """The cases need nothing."""
 
 
 def draw(prepared: None, random: Random) -> Case:
+    if random.random() < 0.5:
+        text = broken_text(BATCH, [BATCH], random).encode(errors="surrogatepass")
+        data = random.choice((text, text, broken_bytes(BATCH.encode(), random), b"a = " + b"[" * 100_000))
+        return Case(partial(read_batch, data), data, "a file of a batch")
     make = random.choice((of_bytes, of_bytes, cut, deep, odd_name))
     data, path = make(random)
     return Case(partial(run, data, path, random.random() < 0.5), data, make.__name__)
@@ -41,6 +64,11 @@ def run(data: bytes, path: str, is_model: bool) -> None:
         load_model(f"{path}:model")
     else:
         rules_with([path], decompositions=False)
+
+
+def read_batch(data: bytes) -> None:
+    Path("batch.toml").write_bytes(data)
+    read_jobs(Path("batch.toml"))
 
 
 def of_bytes(random: Random) -> tuple[bytes, str]:

@@ -13,8 +13,8 @@ RAW, UNCLEAR, MEMORY, HANG, DIED, RAN = "raw error", "unclear error", "out of me
 FINDINGS = (RAW, UNCLEAR, MEMORY, HANG, DIED, RAN)
 KINDS = (RESULT, REFUSED, *FINDINGS)
 
-LONGEST_MESSAGE = 5000
-"""Characters of an error that a user can be expected to look at."""
+LONGEST_MESSAGE = 12_000
+"""Characters of an error, which may repeat a long name that the user gave, but not the input."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from torch.export.graph_signature import InputKind
 
 import patcomp
 from patcomp import PatcompError, TorchConverter, UnsupportedError
+from patcomp.commands.batch import read_jobs
+from patcomp.commands.common import UsageError
 from patcomp.emit.asset import AssetError
 from patcomp.emit.state_file import STATE_FILE, StateFileError, read_state, write_state
 from patcomp.errors import ParseError, VerifyError
@@ -69,7 +71,7 @@ def _wrap(error: Exception, message: str) -> None:
         (lambda: _raise(RecursionError()), RAW),
         (lambda: _raise(MemoryError()), MEMORY),
         (lambda: _raise(PatcompError("")), UNCLEAR),
-        (lambda: _raise(PatcompError("x" * 10_000)), UNCLEAR),
+        (lambda: _raise(PatcompError("x" * 20_000)), UNCLEAR),
         (lambda: _wrap(KeyError("x"), "it fails: 'x'"), UNCLEAR),
         (lambda: _wrap(KeyError("x"), "PyTorch fails with KeyError: x"), REFUSED),
     ],
@@ -172,6 +174,16 @@ def test_an_expanded_constant_is_not_written_out() -> None:
     exported = torch.export.export(Plain(torch.ones(1).expand(2**40)), (torch.ones(3),))
     with pytest.raises(UnsupportedError, match="a constant of 4096 GB is an expanded view of 4 bytes"):
         TorchConverter().add_exported_program(exported).to_coreai()
+
+
+# ---- specs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, '[[models]]\nmodel = "a\\u0000b.py:net"'])
+def test_a_broken_batch_is_a_wrong_use(text: str) -> None:
+    Path("batch.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"batch\.toml"):
+        read_jobs(Path("batch.toml"))
 
 
 # ---- assets --------------------------------------------------------------------------------------
