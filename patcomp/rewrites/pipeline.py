@@ -206,6 +206,8 @@ def run_pipeline(
 def _narrowed(module: IRModule, options: Options) -> Narrowed:
     try:
         return check_narrowing(module, options.widths)
+    except PatcompError:
+        raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:  # the IR may be invalid
         raise StageError(f"the analysis of ranges fails with {type(error).__name__}: {error}", "lower") from error
 
