@@ -17,6 +17,15 @@ MOVED = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 """The pages that are files of the repository's root."""
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the pages that the navigation does not name yet, so that a new page is never lost."""
+    named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
+    rest = sorted(page.name for page in Path(config.docs_dir).glob("*.md") if page.name not in named)
+    if rest:
+        config.nav = [*config.nav, {"More": rest}]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in MOVED.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -82,6 +84,23 @@ __all__ = [
 ]
 
 
+OLDEST, NEWEST = (2, 8), (2, 14)
+"""The PyTorch releases between which patcomp was tested; docs/compatibility.md says what was run."""
+
+
+def untested(version: str) -> str:
+    """A warning about a release of PyTorch that is older or newer than the tested ones; empty for all others."""
+    major, minor = map(int, re.findall(r"\d+", version)[:2])
+    if OLDEST <= (major, minor) <= NEWEST:
+        return ""
+    tested = " to ".join(f"{release[0]}.{release[1]}" for release in (OLDEST, NEWEST))
+    return f"patcomp was tested with PyTorch {tested}, not with {version}; check results with program.verify_against"
+
+
+if _warning := untested(torch.__version__):
+    warnings.warn(_warning, stacklevel=2)
+
+
 def schema_of_overload(op: Any) -> Any:
     """The schema of an operator's overload."""
     return op._schema
@@ -107,9 +126,9 @@ def can_decompose(op: OpOverload) -> bool:
     return op._can_decompose()
 
 
-def guards_code(program: ExportedProgram) -> list[str]:
-    """The conditions on inputs that a program was saved with, as Python code."""
-    return getattr(program, "_guards_code", [])  # PyTorch 2.8 has them only in its shape environment
+def guards_code(program: ExportedProgram) -> list[str] | None:
+    """The conditions on inputs that a program was saved with, as Python code; None if PyTorch saves none, as 2.8."""
+    return getattr(program, "_guards_code", None)
 
 
 def no_new_guards(environment: ShapeEnv) -> AbstractContextManager[None]:

@@ -243,6 +243,14 @@ def test_a_guard_that_cannot_be_read_is_warned_of() -> None:
         assert converted(program).signature().guards != ()
 
 
+def test_a_file_without_its_conditions_is_warned_of() -> None:
+    """PyTorch 2.8 has no place for them."""
+    program = loaded(exported_function(even, torch.ones(4), shapes=[{0: Dim.AUTO}]))
+    del program._guards_code
+    with pytest.warns(ConversionWarning, match=r"conditions hold that this PyTorch .*the program may be wrong"):
+        converted(program)
+
+
 def test_a_condition_on_the_layout_excludes_no_size_that_was_declared() -> None:
     shapes = [{0: 2 * Dim("n", min=1, max=32)}]
     program = converted(exported_function(lambda x: x.view(2, -1), torch.ones(8), shapes=shapes))

@@ -78,8 +78,10 @@ def _conditions(program: ExportedProgram) -> Iterator[Any]:
                 yield condition
     if environment is None or not environment.var_to_sources:  # the program was loaded from a file
         codes = guards_code(program)
+        if codes is None and environment is not None:
+            yield "conditions hold that this PyTorch does not keep in a file"
         inputs = _inputs(program) if codes else {}
-        for code in codes:
+        for code in codes or ():
             try:
                 read = known(_read(ast.parse(code, mode="eval").body, inputs))
             except (_UnreadableError, SyntaxError, TypeError, ZeroDivisionError):
