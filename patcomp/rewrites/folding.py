@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -36,17 +36,11 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
     Results of more elements than `limit` stay, unless they repeat one element. A weight is a constant whose elements
     the text does not have: what is computed from it may be larger than it is, and a quantized one would lose its form.
     """
-    from patcomp.errors import EvaluationError
-    from patcomp.ir.evaluate import evaluate_op
-
     known: dict[SSAValue, np.ndarray] = {}
     folded: list[Operation] = []
     for op in ops_inside(graph):
-        if foldable(op, known, limit):
-            try:
-                known.update(zip(op.results, evaluate_op(op, module, known), strict=True))
-            except EvaluationError:
-                continue  # an undefined result (a division by zero) stays for the run to report
+        if foldable(op, known, limit) and (results := _evaluated(op, module, known)) is not None:
+            known.update(zip(op.results, results, strict=True))
             folded.append(op)
     gone = set(folded)
     for op in folded:
@@ -61,12 +55,7 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
 
 def fold(op: Operation, module: IRModule) -> list[SSAValue]:
     """Replace an op by its constant results, and return them; none if the result is undefined."""
-    from patcomp.errors import EvaluationError
-    from patcomp.ir.evaluate import evaluate_op
-
-    try:
-        results = evaluate_op(op, module)
-    except EvaluationError:
+    if (results := _evaluated(op, module, {})) is None:
         return []
     constants = [_constant(op, result, array, module) for result, array in zip(op.results, results, strict=True)]
     replace_op(op, constants)
@@ -90,6 +79,17 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
     return all(_elements(result) <= limit for result in op.results) or (
         op.name in _REPEATS and _elements(op.operands[0]) == 1
     )
+
+
+def _evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:
+    """The results of an op; None if they are undefined (a division by zero), which is left to the run to report."""
+    from patcomp.errors import EvaluationError
+    from patcomp.ir.evaluate import evaluate_op  # needs PyTorch, which is imported only if something can be folded
+
+    try:
+        return evaluate_op(op, module, known)
+    except EvaluationError:
+        return None
 
 
 def _is_in_the_text(value: SSAValue, limit: int) -> bool:

@@ -68,9 +68,9 @@ class _Recorder(TorchDispatchMode):
                     result = decomposition(*args, **kwargs)
                 if result is not NotImplemented:
                     return result
-        made = (
-            _batch_norm(*args, **kwargs) if op is torch.ops.aten._native_batch_norm_legit_no_training.default else None
-        )
+        made: Any = None
+        if op is torch.ops.aten._native_batch_norm_legit_no_training.default:
+            made = _batch_norm(*args, **kwargs)
         result = made or op(*args, **kwargs)
         if op is torch.ops.aten.detach.default:
             self.name(result, self.node_of(args[0]))  # without gradients it is the tensor itself
