@@ -60,6 +60,8 @@ def _of_order(graph: Graph) -> Iterator[Problem]:
                 yield Problem(
                     f"the node reads %{source.name}, which is not computed before it", node=node.name, advice=_ADVICE
                 )
+        if node.op == "call_function" and not callable(node.target):
+            yield Problem(f"the node calls {node.target!r}, which is no function", node=node.name, advice=_ADVICE)
         if node.target is operator.getitem and not (
             len(node.args) == 2 and isinstance(node.args[0], Node) and isinstance(node.args[1], int)
         ):

@@ -128,10 +128,15 @@ def other_output(program: ExportedProgram) -> None:
     program.graph_signature.output_specs[-1].arg.name = "none"  # type: ignore[union-attr]
 
 
+def no_function(program: ExportedProgram) -> None:
+    next(node for node in program.graph.nodes if node.op == "call_function").target = "text"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (cycle, "which is not computed before it"),
+        (no_function, "the node calls 'text', which is no function"),
         (lost_weight, "the program has nothing for the weight 'count'"),
         (other_name, "the signature has the input 'none', which the graph has not"),
         (other_output, "the signature has the output 'none', which no node computes"),
