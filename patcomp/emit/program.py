@@ -17,6 +17,8 @@ from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
+from patcomp.emit.notebook import html_summary
+from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
 from patcomp.emit.summary import Summary, weight_sizes
 from patcomp.emit.variants import fixed_arguments, static_sizes
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from patcomp.ir.evaluate import Expectation, OutputError, Verification
 
 
-def _unexplained(what: Any, *others: Any) -> Any:
+def _unexplained(what: Any, *others: Any, **options: Any) -> Any:
     shown = f"{what!r}: " if isinstance(what, str) else ""
     raise LookupError(
         f"{shown}this program was not made by a converter, so it has no rules and no places in a model to report"
@@ -81,6 +83,8 @@ class AIProgram:
     """Functions of a program, an entry point and an `Expectation`, for `verify_against(by="module")`."""
     _versions: Callable[[], Mapping[str, str]] = dict
     """A function that returns `versions`."""
+    _html: Callable[..., str] = _unexplained
+    """A function of a program that makes the HTML report."""
 
     def __str__(self) -> str:
         return self.module.text()
@@ -91,6 +95,38 @@ class AIProgram:
     def __deepcopy__(self, memo: dict[int, Any]) -> AIProgram:
         initial = {entrypoint: MappingProxyType(self.new_state(entrypoint)) for entrypoint in self.initial_state}
         return replace(self, module=self.module.clone(), initial_state=initial)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return html_summary(self)
+
+    def html(self, path: str | Path, *, verification: Verification | None = None, times: bool = False) -> Path:
+        """Write a report of the conversion as one HTML file, which needs no network and no other file.
+
+            program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
+
+        It shows the graphs of all stages, the rules that made each op, weights, composites, warnings and near misses.
+        The conversion is repeated for it. The file has the text of the IR and the paths of modules and source lines,
+        but no weights.
+
+        Args:
+            path: the file, which is replaced.
+            verification: the result of `verify_against`, to show it in the report.
+            times: whether to show the seconds of stages and rules. Without them, the same model gives the same file.
+
+        Returns:
+            The path.
+
+        Raises:
+            LookupError: the program was not made by a converter.
+            OSError: the file cannot be written.
+        """
+        path = Path(path)
+        check_writable(path)
+        text = self._html(self, verification=verification, times=times)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
 
     def text(self, *, generic: bool = False, locations: bool = False) -> str:
         """The MLIR text: pretty or generic, with or without locations; weights appear by name only."""

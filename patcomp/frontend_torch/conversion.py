@@ -97,6 +97,15 @@ class Conversion:
         texts["emit"] = compilation.module.text()
         return texts
 
+    def html(self, program: Any, **options: Any) -> str:
+        """The HTML report of a program that this conversion made; runs the conversion again."""
+        from patcomp.report import html_page
+
+        def replay(after_stage: Callable[[str, IRModule], object]) -> Compilation:
+            return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
+
+        return html_page(program, replay, self.rules, **options)
+
     def module_before(self, stage: str) -> IRModule:
         """The program before a stage; runs the conversion again."""
         return run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module

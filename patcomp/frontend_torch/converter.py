@@ -450,6 +450,7 @@ class TorchConverter:
             _departure=partial(find_departure, conversion),
             _runtime_departure=partial(find_runtime_departure, conversion),
             _versions=self._versions,
+            _html=conversion.html,
         )
 
     def calls(self, staged: Sequence[Staged] | None = None) -> dict[str, ModelCall]:

@@ -1,0 +1,175 @@
+"""The HTML report: what its data says, and the page in a headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from patcomp import TorchConverter
+from patcomp.emit.program import AIProgram
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(8, eps=1e-6)
+        self.linear = nn.Linear(8, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(self.linear(self.norm(x)))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = Block(), nn.Linear(64, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x)).softmax(-1)
+
+
+def _program(model: nn.Module) -> AIProgram:
+    return TorchConverter().add_exported_program(torch.export.export(model.eval(), (torch.ones(2, 8),))).to_coreai()
+
+
+@pytest.fixture(scope="module")
+def program() -> AIProgram:
+    return _program(Model())
+
+
+@pytest.fixture(scope="module")
+def report(program: AIProgram, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    check = program.verify_against(Model().eval(), (torch.ones(2, 8),), backends=["evaluator"], by="module")
+    return program.html(tmp_path_factory.mktemp("report") / "new" / "report.html", verification=check)
+
+
+def _data(path: Path) -> dict[str, Any]:
+    found = re.search(r'type="application/json">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_data(program: AIProgram, report: Path) -> None:
+    data = _data(report)
+    assert [stage["name"] for stage in data["stages"]] == [name for name in program.stages if name != "emit"]
+    last = data["stages"][-1]
+    assert last["count"] == program.module.op_count() == sum(len(graph["ops"]["name"]) for graph in last["graphs"])
+    text = str(program)
+    for graph in last["graphs"]:
+        assert all(data["texts"][number] in text for number in graph["ops"]["text"])
+    assert {call[0] for call in data["composites"]} == set(program.composites)
+    assert ["first_linear_weight", 64 * 8 * 4] in [[key.replace(".", "_"), size] for key, _, size, _ in data["weights"]]
+    assert data["verification"]["passed"] is True
+
+
+def test_same_model_gives_the_same_bytes(program: AIProgram, report: Path, tmp_path: Path) -> None:
+    text = str(program)
+    plain = program.html(tmp_path / "a.html").read_bytes()
+    assert plain == _program(Model()).html(tmp_path / "b.html").read_bytes()
+    assert str(program) == text
+    timed = _data(program.html(tmp_path / "c.html", times=True))
+    assert timed["stages"][1]["seconds"] > 0
+    assert _data(report)["stages"][1]["seconds"] is None
+
+
+def test_parsed_program_has_no_report(program: AIProgram, tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="not made by a converter"):
+        AIProgram(program.module).html(tmp_path / "report.html")
+
+
+def test_page_needs_nothing_else(report: Path) -> None:
+    page = report.read_text(encoding="utf-8")
+    assert not re.search(r"""(?:src|href)=["'](?!data:)""", page)
+    assert "Copyright (c) 2012-2014 Chris Pettitt" in page
+
+
+def test_notebook_summary(program: AIProgram) -> None:
+    shown = program._repr_html_()
+    assert "<script" not in shown
+    assert "rms_norm" in shown
+    assert "tensor&lt;2x8xf32&gt;" in shown or "@main" in shown
+
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
+    if CHROMIUM is None:
+        pytest.skip("the page is tested in Chromium, which is not installed: apt-get install chromium")
+    options = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        opened = browser.new_page(viewport={"width": 1400, "height": 900})
+        opened.problems = []
+        opened.requests = []
+        opened.on("pageerror", lambda error: opened.problems.append(str(error)))
+        opened.on("console", lambda said: opened.problems.append(said.text) if said.type == "error" else None)
+        opened.on("request", lambda request: opened.requests.append(request.url))
+        opened.goto(report.as_uri())
+        opened.wait_for_selector("body[data-ready]")
+        yield opened
+        browser.close()
+
+
+def test_page_opens_without_network(page: Any, report: Path) -> None:
+    assert page.problems == []
+    assert [url for url in page.requests if not url.startswith("data:")] == [report.as_uri()]
+    assert page.locator("#stages button").count() == len(_data(report)["stages"])
+
+
+def test_module_expands_by_keyboard(page: Any) -> None:
+    page.keyboard.press("1")
+    page.click("#collapse")
+    before = page.locator("#drawing .node").count()
+    page.locator("#drawing .node.module:not(.open)").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#drawing .node").count() > before
+    page.keyboard.press("Enter")
+    assert page.locator("#drawing .node").count() == before
+
+
+def test_op_shows_its_rule_and_origin(page: Any, program: AIProgram) -> None:
+    page.keyboard.press("7")
+    page.fill("#search", "softmax")
+    page.locator("#panel .link", has_text="coreai.softmax").first.click()
+    details = page.inner_text("#details")
+    assert "Made by" in details
+    assert "test_report.py:" in details
+    assert "Before, in state" in details
+    assert page.locator("#drawing .node.selected").count() == 1
+    assert page.inner_text("#details pre.ir") in str(program)
+
+
+def test_rule_shows_what_it_consumed_and_produced(page: Any) -> None:
+    page.fill("#search", "")
+    page.locator("#stages button", has_text="recover").click()
+    page.get_by_role("button", name="rms_norm", exact=True).first.click()
+    details = page.inner_text("#details")
+    assert "normalize: consumed" in details
+    assert "recover: produced" in details
+    produced = page.locator("#details .sides").first.locator("div").nth(1).inner_text()
+    assert "patcomp.region" in produced
+
+
+def test_lists(page: Any) -> None:
+    for tab, wanted in {
+        "Weights": "2.0 kB",
+        "Composites": "rms_norm",
+        "Notes": "came close",
+        "Check": "passed",
+    }.items():
+        page.get_by_role("tab", name=tab, exact=True).click()
+        assert wanted in page.inner_text("#panel")
+    assert page.problems == []
