@@ -174,8 +174,10 @@ class Decomposer:
             return None
 
         if kind is None:
-            samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
-            traced = _traced_by_pytorch(call, samples, table, fakes[0].fake_mode)
+            mode = fakes[0].fake_mode
+            with mode, enable_python_dispatcher():
+                samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
+            traced = _traced_by_pytorch(call, samples, table, mode)
         else:
             mode = FakeTensorMode(allow_non_fake_inputs=True, export=True)
             samples = [facts.sample(mode) for facts in kind.inputs]
