@@ -20,7 +20,8 @@ const shorten = (text, length) => (text.length > length ? `${text.slice(0, lengt
 function lines(node) {
   if (node.kind === "op") {
     const second = [node.op.value && `%${node.op.value}`, node.op.type && node.op.type.replace("tensor", "")];
-    const name = node.op.calls ? `${node.op.name} @${node.op.calls}` : node.op.name;
+    const short = node.op.name.replace(/^coreai\.(decomposable\.)?/, "");
+    const name = node.op.calls ? `${short} @${node.op.calls}` : short;
     return [shorten(name, 34), shorten(second.filter(Boolean).join("  "), 40)];
   }
   if (node.kind === "argument") return [shorten(node.label, 34), shorten(node.type, 40)];
@@ -87,9 +88,7 @@ function fit() {
 }
 
 function draw() {
-  view.boxes.clear();
-  const layer = drawn("g", {});
-  drawInside(view.root, 0, 0, layer);
+  const layer = drawn("g", {}, [picture(view.root)]);
   const arrow = drawn("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
     [drawn("path", { d: "M0 0L8 4L0 8z" }, [])]);
   svg.replaceChildren(drawn("defs", {}, [arrow]), layer);
@@ -98,10 +97,14 @@ function draw() {
   mark();
 }
 
-function drawInside(node, left, top, layer) {
+/** The inside of an expanded node, drawn from its corner. It is kept with the layout, so that a change draws only what
+ * is around it. */
+function picture(node) {
   const layout = layOut(node);
+  if (layout.picture) return layout.picture;
+  const layer = (layout.picture = drawn("g"));
   const inset = (layout.width - Math.max(...layout.places.map((p) => p.x + p.width / 2), 0) - 14) / 2;
-  const dx = left + Math.max(0, inset), dy = top + 22;
+  const dx = Math.max(0, inset), dy = 22;
   for (const points of layout.edges) {
     const [first, ...others] = points.map((point) => `${(point.x + dx).toFixed(1)} ${(point.y + dy).toFixed(1)}`);
     layer.append(drawn("path", { class: "edge", d: `M${first}L${others.join("L")}`, "marker-end": "url(#arrow)" }, []));
@@ -109,48 +112,69 @@ function drawInside(node, left, top, layer) {
   for (const { item, x, y, width, height } of layout.places) {
     const x0 = x - width / 2 + dx, y0 = y - height / 2 + dy;
     const open = item.expanded && item.isGroup;
-    const kind = item.kind === "op" && (item.op.calls || item.op.inner.length) ? "op composite" : item.kind;
-    const title = item.op ? item.op.label : item.path || item.label;
-    const box = drawn("g", { class: `node ${kind}${open ? " open" : ""}`, tabindex: 0, role: "button", "aria-label": title });
-    box.append(drawn("rect", { x: x0, y: y0, width, height, rx: item.kind === "op" ? 4 : 9 }, []));
-    if (open) {
-      box.append(drawn("text", { x: x0 + 26, y: y0 + 16, class: "title" }, [shorten(item.op ? item.op.label : item.label, 60)]));
-    } else {
-      const [first, second] = lines(item);
-      box.append(drawn("text", { x: x + dx, y: y0 + 16, class: "first" }, [first]));
-      if (second) box.append(drawn("text", { x: x + dx, y: y0 + 31, class: "second" }, [second]));
-    }
-    if (item.isGroup) {
-      const sign = drawn("g", { class: "toggle", role: "button", "aria-label": open ? "Collapse" : "Expand" }, [
-        drawn("rect", { x: x0 + 3, y: y0 + 3, width: 18, height: 18, rx: 4 }, []),
-        drawn("text", { x: x0 + 12, y: y0 + 17 }, [open ? "−" : "+"]),
-      ]);
-      sign.addEventListener("click", (event) => (event.stopPropagation(), toggle(item)));
-      box.append(sign);
-    }
-    box.addEventListener("click", (event) => (event.stopPropagation(), moved || select(item)));
-    box.addEventListener("dblclick", (event) => (event.stopPropagation(), item.isGroup && toggle(item)));
-    box.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      event.stopPropagation();
-      select(item);
-      if (item.isGroup) toggle(item);
-    });
+    const box = boxOf(item, open, x0, y0, width, height);
     layer.append(box);
     view.boxes.set(item, { box, x: x0, y: y0, width, height });
-    if (open) drawInside(item, x0, y0, layer);
+    if (!open) continue;
+    const inner = picture(item);
+    inner.setAttribute("transform", `translate(${x0} ${y0})`);
+    layer.append(inner);
   }
+  return layer;
+}
+
+function boxOf(item, open, x0, y0, width, height) {
+  const kind = item.kind === "op" && (item.op.calls || item.op.inner.length) ? "op composite" : item.kind;
+  const title = item.op ? item.op.label : item.path || item.label;
+  const box = drawn("g", { class: `node ${kind}${open ? " open" : ""}`, tabindex: 0, role: "button", "aria-label": title });
+  box.append(drawn("rect", { x: x0, y: y0, width, height, rx: item.kind === "op" ? 4 : 9 }, []));
+  if (open) {
+    box.append(drawn("text", { x: x0 + 26, y: y0 + 16, class: "title" }, [shorten(item.op ? item.op.label : item.label, 60)]));
+  } else {
+    const [first, second] = lines(item);
+    box.append(drawn("text", { x: x0 + width / 2, y: y0 + 16, class: "first" }, [first]));
+    if (second) box.append(drawn("text", { x: x0 + width / 2, y: y0 + 31, class: "second" }, [second]));
+  }
+  if (item.isGroup) {
+    const sign = drawn("g", { class: "toggle", role: "button", "aria-label": open ? "Collapse" : "Expand" }, [
+      drawn("rect", { x: x0 + 3, y: y0 + 3, width: 18, height: 18, rx: 4 }, []),
+      drawn("text", { x: x0 + 12, y: y0 + 17 }, [open ? "−" : "+"]),
+    ]);
+    sign.addEventListener("click", (event) => (event.stopPropagation(), toggle(item)));
+    box.append(sign);
+  }
+  box.addEventListener("click", (event) => (event.stopPropagation(), moved || select(item)));
+  box.addEventListener("dblclick", (event) => (event.stopPropagation(), item.isGroup && toggle(item)));
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    select(item);
+    if (item.isGroup) toggle(item);
+  });
+  return box;
+}
+
+/** Where a node is drawn, from the corner of the root; null if it is not. */
+function placeOf(node) {
+  let x = 0, y = 0;
+  for (let at = node; at !== view.root; at = at.parent) {
+    const inside = at && view.boxes.get(at);
+    if (!inside) return null;
+    x += inside.x;
+    y += inside.y;
+  }
+  return { ...view.boxes.get(node), x, y };
 }
 
 /** Expand or collapse a node; it stays where it is on the screen. */
 function toggle(node) {
   const started = performance.now();
-  const before = view.boxes.get(node);
+  const before = placeOf(node);
   node.expanded = !node.expanded;
   forget(node);
   draw();
-  const after = view.boxes.get(node);
+  const after = placeOf(node);
   if (before && after) {
     view.x += (before.x + before.width / 2 - after.x - after.width / 2) * view.scale;
     view.y += (before.y - after.y) * view.scale;
@@ -177,7 +201,7 @@ function reveal(node) {
     forget(node);
     draw();
   }
-  const found = view.boxes.get(node);
+  const found = placeOf(node);
   if (!found) return;
   const box = svg.getBoundingClientRect();
   view.scale = Math.max(view.scale, 0.7);

@@ -142,5 +142,6 @@ def test_a_refusal_needs_a_place() -> None:
 @pytest.mark.parametrize("number", [0, 9])
 def test_a_script_runs_by_itself(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     source = script(generate(f"{SEED}/{number}"), judging.Outcome("wrong", "a test"), "a test")
-    exec(compile(source, "script.py", "exec"), {"__name__": "script"})
+    with torch.set_grad_enabled(True):  # the script switches gradients off, and other tests need them
+        exec(compile(source, "script.py", "exec"), {"__name__": "script"})
     assert capsys.readouterr().out.count("program") >= 3
