@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from patcomp.ir.constants import NO_VALUES
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextPrinter
 from patcomp.ir.types import shape_of, storage_bytes
+from patcomp.ir.weights import resource_attributes
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, TensorType
 
 
@@ -79,11 +80,3 @@ class _HandOverPrinter(TextPrinter):
             self.print_attribute(attribute.type)
         else:
             super().print_attribute_text(attribute)
-
-
-def resource_attributes(module: IRModule) -> Iterator[DenseResourceAttr]:
-    """The attributes of constants that are weights, in the order of the text, one for each constant."""
-    for op in module.op.walk():
-        value = op.properties.get("value") if op.name == "coreai.constant" else None
-        if isinstance(value, DenseResourceAttr):
-            yield value

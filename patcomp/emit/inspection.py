@@ -19,18 +19,7 @@ from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.emit.replacement import not_an_asset, recover
 from patcomp.emit.signature import EntrySignature, entry_signature
 from patcomp.ir.module import IRModule, graph_name
-from patcomp.ir.types import element_name, storage_bytes
-from patcomp.ir.xdsl import DenseResourceAttr
-
-
-@dataclass(frozen=True)
-class StoredWeight:
-    """A weight of an asset."""
-
-    name: str
-    shape: tuple[int, ...]
-    element_type: str
-    bytes: int
+from patcomp.ir.weights import StoredWeight, stored_weights
 
 
 @dataclass(frozen=True)
@@ -53,22 +42,16 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data for JSON."""
-        functions = {
-            name: {what: [asdict(spec) for spec in getattr(signature, what)] for what in _INTERFACE}
-            for name, signature in self.functions.items()
-        }
         return {
             "path": str(self.path),
             "bytes": self.bytes,
             "metadata": dict(sorted(self.metadata.items())),
-            "functions": functions,
+            "functions": {name: signature.to_dict() for name, signature in self.functions.items()},
             "composites": dict(self.composites),
             "ops": dict(self.ops),
             "weights": [asdict(weight) for weight in self.weights],
         }
 
-
-_INTERFACE = ("inputs", "outputs", "states")
 
 _STRUCTURE = ("builtin.module", "coreai.graph", "coreai.output")
 """Ops that compute nothing."""
@@ -137,16 +120,3 @@ def read_asset(native: Native, path: Path, *, values: bool = False) -> tuple[IRM
 def signatures(module: IRModule) -> dict[str, EntrySignature]:
     """The inputs, outputs and states of each entry point of an asset's program."""
     return {graph_name(graph): entry_signature(graph) for graph in module.entry_graphs}
-
-
-def stored_weights(module: IRModule) -> Iterator[StoredWeight]:
-    """Each weight that a program names, once."""
-    seen = set()
-    for op in module.op.walk():
-        value = op.properties.get("value") if op.name == "coreai.constant" else None
-        if isinstance(value, DenseResourceAttr) and value not in seen:
-            seen.add(value)
-            shape = value.type.get_shape()
-            element = value.type.element_type  # type: ignore[attr-defined]
-            size = storage_bytes(shape, element)
-            yield StoredWeight(value.resource_handle.data, tuple(shape), element_name(element), size)

@@ -77,10 +77,8 @@ class AIProgram:
     """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
     _ops_that_need_elements: Callable[[IRModule], Sequence[str]] = lambda module: ()
     """A function that names the ops in which the runtime aborts if an input is empty."""
-    _module_errors: Callable[..., Any] = _unexplained
-    _departure: Callable[..., Any] = _unexplained
-    _runtime_departure: Callable[..., Any] = _unexplained
-    """Functions of a program, an entry point and an `Expectation`, for `verify_against(by="module")`."""
+    _departure_search: Callable[..., Any] = _unexplained
+    """Makes the search of `verify_against(by="module")`, of a module, an entry point, an `Expectation`, ...."""
     _versions: Callable[[], Mapping[str, str]] = dict
     """A function that returns `versions`."""
     _html: Callable[..., str] = _unexplained
@@ -553,10 +551,10 @@ class AIProgram:
         result = Verification(tuple(errors), tolerance)
         if by == "output":
             return result
-        place = (self.module, entrypoint, expectation, self.new_state(entrypoint), tolerance)
-        modules, departure = self._module_errors(*place), None
+        search = self._departure_search(self.module, entrypoint, expectation, self.new_state(entrypoint), tolerance)
+        modules, departure = search.module_errors(), None
         if not result.passed:
-            departure = self._departure(*place) or self._runtime_departure(
-                *place, lambda module, on: self._run_module(module, on, expectation, entrypoint)
+            departure = search.departure() or search.runtime_departure(
+                lambda module, on: self._run_module(module, on, expectation, entrypoint)
             )
         return replace(result, modules=modules, departure=departure)

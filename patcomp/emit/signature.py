@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from patcomp.emit.dims import Dims, Range
@@ -71,6 +71,10 @@ class EntrySignature:
     """The smallest and largest size of each named dimension, None for no limit: `{"batch": (1, 16)}`."""
     guards: tuple[Guard, ...] = ()
     """Conditions on the named dimensions that `program.run` checks and an asset cannot: `seq % 2 == 0`."""
+
+    def to_dict(self) -> dict[str, list[dict[str, Any]]]:
+        """The inputs, outputs and states as plain data for JSON."""
+        return {kind: [asdict(spec) for spec in getattr(self, kind)] for kind in ("inputs", "outputs", "states")}
 
     def __str__(self) -> str:
         lines = [

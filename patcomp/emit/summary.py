@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from patcomp.emit.hand_over import resource_attributes
 from patcomp.emit.signature import EntrySignature
 from patcomp.ir.module import IRModule
-from patcomp.ir.types import element_name, shape_of, storage_bytes
+from patcomp.ir.weights import stored_weights
 
 if TYPE_CHECKING:
     from patcomp.ir.evaluate import Verification
@@ -37,14 +36,8 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data for JSON."""
-        signatures = {
-            name: {
-                kind: [asdict(spec) for spec in getattr(signature, kind)] for kind in ("inputs", "outputs", "states")
-            }
-            for name, signature in self.signatures.items()
-        }
         return {
-            "signatures": signatures,
+            "signatures": {name: signature.to_dict() for name, signature in self.signatures.items()},
             "ops": self.ops,
             "composites": dict(self.composites),
             "weights": dict(self.weights),
@@ -78,11 +71,9 @@ class Summary:
 
 def weight_sizes(module: IRModule) -> dict[str, int]:
     """The bytes of a module's weights by element type, the largest first; weights that share memory count once."""
-    types = {attribute.resource_handle.data: attribute.type for attribute in resource_attributes(module)}
     sizes: Counter[str] = Counter()
-    for type_ in types.values():
-        element = type_.element_type  # type: ignore[attr-defined]
-        sizes[element_name(element)] += storage_bytes(shape_of(type_), element)  # type: ignore[arg-type]
+    for weight in stored_weights(module):
+        sizes[weight.element_type] += weight.bytes
     return dict(sizes.most_common())
 
 

@@ -29,7 +29,7 @@ from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.functional import functional
-from patcomp.frontend_torch.departure import find_departure, find_runtime_departure, module_errors
+from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
@@ -446,9 +446,7 @@ class TorchConverter:
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _specialize=specialized,
             _ops_that_need_elements=ops_that_need_elements,
-            _module_errors=partial(module_errors, conversion),
-            _departure=partial(find_departure, conversion),
-            _runtime_departure=partial(find_runtime_departure, conversion),
+            _departure_search=partial(DepartureSearch, conversion),
             _versions=self._versions,
             _html=conversion.html,
         )

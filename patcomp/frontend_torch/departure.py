@@ -46,60 +46,6 @@ RunOn = Callable[[IRModule, str], Mapping[str, Any]]
 Watch = Callable[[Operation, Any], object]
 
 
-def module_errors(
-    conversion: Conversion,
-    module: IRModule,
-    entrypoint: str,
-    expectation: Expectation,
-    initial: Mapping[str, Tensor],
-    tolerance: float | None,
-) -> tuple[ModuleError, ...]:
-    """The errors of the values that leave the modules of the model, in the order of the program.
-
-    Args:
-        conversion: the conversion that made the program.
-        module: the program. Only values that it still has are compared.
-        entrypoint, expectation: the inputs, and what the model computes of them.
-        initial: the initial contents of states that the model does not have.
-        tolerance: the largest absolute difference that passes, as for `verify_against`; it applies to a value of
-            magnitude 1 or less, and is multiplied with the magnitude of others.
-    """
-    return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).module_errors(module)
-
-
-def find_departure(
-    conversion: Conversion,
-    module: IRModule,
-    entrypoint: str,
-    expectation: Expectation,
-    initial: Mapping[str, Tensor],
-    tolerance: float | None,
-) -> Departure | None:
-    """Where the numbers of a program first depart from the model's on the evaluator; None if they do not.
-
-    The arguments are those of `module_errors`.
-    """
-    with collector_paused():
-        return _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels).departure(module)
-
-
-def find_runtime_departure(
-    conversion: Conversion,
-    module: IRModule,
-    entrypoint: str,
-    expectation: Expectation,
-    initial: Mapping[str, Tensor],
-    tolerance: float | None,
-    run: RunOn,
-) -> Departure:
-    """The module in which the Core AI runtime departs from the evaluator, if a module of the model can be named.
-
-    The arguments are those of `module_errors`, and a function that runs a module with the same inputs.
-    """
-    search = _Search(conversion, entrypoint, expectation, initial, tolerance, module.kernels)
-    return search.runtime_departure(module, run)
-
-
 class _FoundError(Exception):
     """The first node with other numbers."""
 
@@ -109,13 +55,24 @@ class _FoundError(Exception):
 
 
 @dataclass
-class _Search:
+class DepartureSearch:
+    """Compares a program with its model, value by value and stage by stage.
+
+    Args:
+        conversion: the conversion that made the program.
+        final: the program.
+        entrypoint, expectation: the inputs, and what the model computes of them.
+        initial: the initial contents of states that the model does not have.
+        tolerance: the largest absolute difference that passes, as for `verify_against`. For values inside the program
+            it applies to a magnitude of 1 or less, and is multiplied with the magnitude of others.
+    """
+
     conversion: Conversion
+    final: IRModule
     entrypoint: str
     expectation: Expectation
     initial: Mapping[str, Tensor]
     tolerance: float | None
-    kernels: Mapping[str, Any]
 
     @cached_property
     def item(self) -> Staged:
@@ -165,7 +122,7 @@ class _Search:
 
     def run(self, module: IRModule, watch: Watch | None, given: object, contents: dict[str, Any]) -> dict[str, Any]:
         """The outputs of a program after any stage by run-time name; the new contents of states take their places."""
-        module.kernels.update(self.kernels)
+        module.kernels.update(self.final.kernels)
         graph = module.graph(self.entrypoint)
         inputs: dict[str, Any] = {}
         states: dict[str, Any] = {}
@@ -194,7 +151,9 @@ class _Search:
 
     # ---- the stage --------------------------------------------------------------------------------
 
-    def departure(self, final: IRModule) -> Departure | None:
+    @collector_paused()
+    def departure(self) -> Departure | None:
+        """Where the numbers of the program first depart from the model's on the evaluator; None if they do not."""
         errors = self.expectation.errors("exported program", self.export_outputs, self.tolerance)
         if wrong := [error for error in errors if not error.passed]:
             return Departure("export", detail=(
@@ -209,7 +168,7 @@ class _Search:
             if self.agrees(after) is False:
                 return self.in_stage(stage, module, after)
             module = after
-        if self.agrees(final) is False:
+        if self.agrees(self.final) is False:
             return Departure("specialize", detail="the program was changed after its conversion")
         return None
 
@@ -365,10 +324,14 @@ class _Search:
             if isinstance(node.meta.get("val"), Tensor) and self.names(node) and (modules := left_modules(node))
         }
 
-    def runtime_departure(self, final: IRModule, run: RunOn) -> Departure:
-        """Where the Core AI runtime departs from the evaluator: the values that leave modules become outputs, too."""
+    def runtime_departure(self, run: RunOn) -> Departure:
+        """Where the Core AI runtime departs from the evaluator: the values that leave modules become outputs, too.
+
+        Args:
+            run: runs a module with the same inputs.
+        """
         wanted = {name: node for node in self.leaving for name in self.names(node)}
-        module, added = with_outputs(final, self.entrypoint, wanted)
+        module, added = with_outputs(self.final, self.entrypoint, wanted)
         detail = "the Core AI runtime computes other numbers than the evaluator for the same IR"
         try:
             verify(module, runtime=True)
@@ -384,9 +347,13 @@ class _Search:
                 return self.made("runtime", "", place, f"{detail}; %{name} differs by {error.max_abs:.3g}")
         return Departure("runtime", detail=detail)
 
-    def module_errors(self, final: IRModule) -> tuple[ModuleError, ...]:
+    def module_errors(self) -> tuple[ModuleError, ...]:
+        """The errors of the values that leave the modules of the model, in the order of the program.
+
+        Only values that the program still has are compared.
+        """
         leaving = self.leaving
-        values = self.named_values(final, {name for node in leaving for name in self.names(node)})
+        values = self.named_values(self.final, {name for node in leaving for name in self.names(node)})
         twins: dict[Node, Tensor] = {}
         if self.tolerance is None and any(node.meta["val"].dtype in _HALF for node in leaving):
             self.run_export(lambda node, value: node in leaving and twins.update({node: value}), in_float32=True)

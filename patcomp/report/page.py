@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from patcomp.ir.module import IRModule
+from patcomp.ir.weights import resource_attributes
 from patcomp.patterns import Rule, Stage
 from patcomp.report.snapshot import Tables, snapshot
 from patcomp.rewrites import Compilation
@@ -107,7 +108,7 @@ def _data(program: Any, replay: Replay, rules: list[Rule], verification: Any, ti
 
 def _weights(module: IRModule) -> list[list[Any]]:
     """Key, type, bytes and number of uses of each weight, the largest first."""
-    uses = Counter(re.findall(r"dense_resource<([^>]+)>", module.text()))
+    uses = Counter(attribute.resource_handle.data for attribute in resource_attributes(module))
     found = [
         [key, str(module.blobs[key].type), len(module.blobs[key].data), uses[key]]
         for key in uses

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.nn import functional as F  # noqa: N812
@@ -18,18 +18,10 @@ from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.formulas import formulas
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.pytorch import FakeTensorMode, pytree
+from tests.frontend_torch.models import Function
 from tests.operators.samples import name_of, operators, samples
 
 OPERATORS = operators(torch.float32)
-
-
-class Calls(nn.Module):
-    def __init__(self, function: Callable[[Tensor], object]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> object:
-        return self.function(x)
 
 
 def described(graph: GraphModule | None) -> list[tuple[str | None, str]]:
@@ -95,7 +87,7 @@ IMAGE, MATRIX = torch.ones(1, 4, 6, 6), torch.ones(3, 4)
 )
 def test_records_what_pytorch_traces(function: Callable[[Tensor], object], monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
-        assert check(torch.export.export(Calls(function), (IMAGE,)), monkeypatch) == 0
+        assert check(torch.export.export(Function(function), (IMAGE,)), monkeypatch) == 0
 
 
 @pytest.mark.parametrize(

@@ -160,12 +160,13 @@ class Decomposer:
         inputs = node.all_input_nodes
         target = node.target
         assert isinstance(target, OpOverload)
+        is_complex = has_complex(node)
 
         def call(*tensors: torch.Tensor) -> Any:
             values = dict(zip(inputs, tensors, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)  # type: ignore[misc]
             # called directly, because PyTorch decomposes some ops before it looks at the table
-            declared = self._formulas.of_complex if has_complex(node) else self._formulas.own
+            declared = self._formulas.of_complex if is_complex else self._formulas.own
             result = declared[target](*args, **kwargs) if target in declared else NotImplemented
             return target(*args, **kwargs) if result is NotImplemented else result
 
@@ -173,21 +174,19 @@ class Decomposer:
         if not fakes:
             return None
 
+        traced: GraphModule | None = None
         if kind is None:
             mode = fakes[0].fake_mode
             with mode, enable_python_dispatcher():
                 samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
-            traced = _traced_by_pytorch(call, samples, table, mode)
         else:
             mode = FakeTensorMode(allow_non_fake_inputs=True, export=True)
             samples = [facts.sample(mode) for facts in kind.inputs]
-            try:
-                if has_complex(node):
-                    raise NotRecordedError("the catalog's formulas of complex numbers are for PyTorch's own tracer")
-                with mode, torch.no_grad():
+            if not is_complex:  # the catalog's formulas of complex numbers are for PyTorch's own tracer
+                with suppress(NotRecordedError), mode, torch.no_grad():
                     traced = recorded(call, samples, table)
-            except NotRecordedError:
-                traced = _traced_by_pytorch(call, samples, table, mode)
+        if traced is None:
+            traced = _traced_by_pytorch(call, samples, table, mode)
         _drop_unused_results(traced, used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
 
