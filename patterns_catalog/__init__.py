@@ -1,14 +1,14 @@
-"""The rules of patcomp, one family a file: decompositions, normalize, composites, lowering, optimize."""
+"""The rules of patcomp, one family a file: decompositions, normalize, composites, lowering, target, optimize."""
 
 from functools import cache
 from importlib.util import find_spec
 
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import rules_of
-from patterns_catalog import composites, decompositions, lowering, normalize, optimize
+from patterns_catalog import composites, decompositions, lowering, normalize, optimize, target
 
 # made when the catalog is imported, because that declares the composites that patterns may name
-_RULES = rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(optimize)
+_RULES = rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(target) + rules_of(optimize)
 
 
 def default_rules() -> RuleSet:

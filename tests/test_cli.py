@@ -41,10 +41,10 @@ def test_convert_to_text(patcomp: Command, tmp_path: Path, decomposed: bool) -> 
     done = patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages")
     assert done.code == 0, done.err
     assert "composites 1 x rms_norm" in done.err
-    for stage in ("normalize", "recover", "lower", "outline", "state", "optimize"):
+    for stage in ("normalize", "recover", "lower", "target", "outline", "state", "optimize"):
         assert stage in done.err
-    assert [path.name for path in sorted((tmp_path / "stages").iterdir())][0::7] == ["00-import.mlir", "07-emit.mlir"]
-    assert (tmp_path / "norm.mlir").read_text() == (tmp_path / "stages/07-emit.mlir").read_text()
+    assert [path.name for path in sorted((tmp_path / "stages").iterdir())][0::8] == ["00-import.mlir", "08-emit.mlir"]
+    assert (tmp_path / "norm.mlir").read_text() == (tmp_path / "stages/08-emit.mlir").read_text()
     assert not (tmp_path / "norm.aimodel").exists()
 
 
@@ -332,7 +332,7 @@ def test_text_on_standard_output(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(NETS)
     done = patcomp("convert", "nets.py:net", "--text", "-", "--dump-stages", "stages", "--report", "--verbose")
     assert done.code == 0, done.err
-    assert done.out == (tmp_path / "stages/07-emit.mlir").read_text()
+    assert done.out == (tmp_path / "stages/08-emit.mlir").read_text()
     for part in ("models that print", "when they run, too", "ops out", "composites 1 x batch_norm", "dumps: stages"):
         assert part in done.err
     assert not (tmp_path / "-").exists()

@@ -85,5 +85,5 @@ def run_demo(console: Console, folder: Path) -> bool:
     if saves:
         program.save_asset(path)
         console.print(f"asset:       {path}", highlight=False)
-    console.print(f"stage dumps: {stages}/00-import.mlir ... {stages}/07-emit.mlir", highlight=False)
+    console.print(f"stage dumps: {stages}/00-import.mlir ... {stages}/08-emit.mlir", highlight=False)
     return verification.passed

@@ -31,7 +31,7 @@ from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.functional import functional
 from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
-from patcomp.frontend_torch.externalization.externalize import Marking, Target, mark_for_externalization
+from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import initial_state, model_call
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
@@ -45,6 +45,8 @@ from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, l
 from patcomp.questions.programs import explain, why_not
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
 from patcomp.rewrites.runtime.empty import ops_that_need_elements
+from patcomp.rewrites.target import STEPS
+from patcomp.targets import Target, check_names, chosen_target
 from patcomp.version import __version__
 
 
@@ -114,6 +116,7 @@ class TorchConverter:
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
         self._versions = partial(_versions, given, installed_catalogs)
+        self._without = frozenset(without)
         self.rules: RuleSet = in_front(own, catalogs, without)
         self.lowerings = Lowerings(self._is_built_in)
         self._staged: dict[str, Staged] = {}
@@ -180,7 +183,7 @@ class TorchConverter:
         self,
         model: nn.Module | None = None,
         export_fn: Callable[[nn.Module], ExportedProgram] | None = None,
-        externalize_modules: Sequence[Target] | None = None,
+        externalize_modules: Sequence[ModuleChoice] | None = None,
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         state_names: Sequence[str] | None = None,
@@ -370,6 +373,7 @@ class TorchConverter:
         entrypoints: Sequence[str] | None = None,
         recover: Literal["all", "none"] | Iterable[str] = "all",
         assume: Iterable[str] = (),
+        target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
         dump_ir: str | Path | None = None,
         verbose: bool = False,
     ) -> AIProgram:
@@ -381,15 +385,17 @@ class TorchConverter:
                 stay inline; `docs/composites.md` lists all composites.
             assume: facts about the programs that rules may rely on but cannot prove, `["masked rows are not read"]`;
                 `docs/guide.md` says what each means.
-            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `07-emit.mlir`); dumps of an earlier
+            target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
+                the program is as it is for all. `docs/targets.md` says what is rewritten for each.
+            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `08-emit.mlir`); dumps of an earlier
                 conversion are removed. By default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
             verbose: show a progress bar.
 
         Raises:
             RuntimeError: nothing is staged.
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
-            ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption; the message lists
-                the known names.
+            ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption, or `target` not a
+                target; the message lists the known names.
             UnsupportedError: no rule takes some ops; the message lists all of them.
             StageError: a rule has a defect; the message names stage, rule, op and the dump of the stage before.
 
@@ -400,7 +406,7 @@ class TorchConverter:
         started = time.perf_counter()
         staged = self._selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
-        options = Options(composites, assumed, self.widths)
+        options = Options(composites, assumed, self._target(target), self.widths)
         if not staged:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         staged = [self._current(item) for item in staged]
@@ -450,6 +456,15 @@ class TorchConverter:
             _versions=self._versions,
             _html=conversion.html,
         )
+
+    def _target(self, target: str | Target | None) -> Target | None:
+        """The target that the user chose, without the rules that the converter leaves out."""
+        chosen = chosen_target(target)
+        if chosen is None:
+            return None
+        chosen = chosen.without(*(name for name in chosen.rules if name in self._without))
+        check_names(chosen, (rule.name for rule in self.rules.stage("target")), STEPS)
+        return chosen
 
     def calls(self, staged: Sequence[Staged] | None = None) -> dict[str, ModelCall]:
         """How the model of each staged program is called, by entry point."""

@@ -2,7 +2,16 @@
 
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
-from patcomp.patterns.declarations import Rewrite, decomposition, lowering, normalization, op_rule, optimization, rule
+from patcomp.patterns.declarations import (
+    Rewrite,
+    decomposition,
+    lowering,
+    normalization,
+    op_rule,
+    optimization,
+    rule,
+    targeting,
+)
 from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, call, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
@@ -51,4 +60,5 @@ __all__ = [
     "rule",
     "run",
     "tag",
+    "targeting",
 ]

@@ -10,6 +10,7 @@ from patcomp.errors import DynamicSizeError, Problem, RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, compatible
 from patcomp.ir.locations import fused, problem_at
+from patcomp.ir.namespaces import composite_spec, coreai_namespace
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue
@@ -125,7 +126,14 @@ def _call(
     assert rule.function is not None
     if target is None:
         raise RuleError("it has a function: give run target=, the namespace with which the function builds")
-    arguments = rebuilding.arguments if rebuilding else op.arguments_by_name()  # type: ignore[attr-defined]
+    if rule.composite is not None:
+        if not rule.composite.made(op):
+            return _NO_MATCH
+        arguments: Mapping[str, Any] = coreai_namespace.arguments_of(op, composite_spec(rule.composite))
+    elif rebuilding is not None:
+        arguments = rebuilding.arguments
+    else:
+        arguments = op.arguments_by_name()  # type: ignore[attr-defined]
     view = OpView(op, arguments, rebuilding.types if rebuilding else None)
     builder.location = lambda: fused(rule.name, view.matched)
     with builder:

@@ -18,7 +18,9 @@ from functools import partial
 from typing import Any, overload
 
 from patcomp.errors import RuleError
+from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import DialectInterface, aten_namespace
+from patcomp.ir.region import RegionOp
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.fragment import Fragment
@@ -88,7 +90,7 @@ def rule(
     """Declare a rule that replaces the ops that a pattern matches by a target. The decorated name becomes a `Rule`.
 
     Args:
-        stage: `normalize`, `recover`, `lower` or `optimize`.
+        stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
         target: the dialect or table of the second parameter.
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
@@ -150,7 +152,7 @@ def _check_target(pattern: Pattern, target: Any) -> None:
 
 def op_rule(
     stage: str,
-    *ops: str,
+    *ops: str | Composite,
     examples: Iterable[Example] = (),
     name: str | None = None,
     size: int = 1,
@@ -161,8 +163,9 @@ def op_rule(
     """Declare a rule whose function builds the replacement of one op. The decorated name becomes a `Rule`.
 
     Args:
-        stage: `normalize`, `recover`, `lower` or `optimize`.
-        ops: names of ops in the source dialect, `"aten.addmm"`.
+        stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
+        ops: names of ops in the source dialect, `"aten.addmm"`; or one composite, whose recovered calls the function
+            takes. The view then has the composite's inputs, attributes and options as arguments.
         examples: the arguments on which the generated tests run the rule.
         name: the rule's name; by default the function's.
         size: the least number of ops that the rule matches. The examples of a rule for several ops are programs.
@@ -183,9 +186,12 @@ def op_rule(
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
         matched = pattern.pattern if pattern is not None else None
+        of_composite = ops[0] if ops and isinstance(ops[0], Composite) else None
+        names = (RegionOp.name,) if of_composite is not None and len(ops) == 1 else ops
         return _of_function(
-            function, spelled, served, ops, examples, unspecified, pattern=matched, priority=priority, size=size
-        )
+            function, spelled, served, names, examples, unspecified, pattern=matched, priority=priority, size=size,
+            composite=of_composite,
+        )  # fmt: skip
 
     return declare
 
@@ -194,7 +200,7 @@ def _of_function(
     function: Callable[..., Any],
     name: str,
     stage: Stage,
-    ops: tuple[str, ...],
+    ops: tuple[Any, ...],
     examples: Iterable[Example],
     unspecified: Unspecified | None,
     doc: str | None = None,
@@ -221,6 +227,8 @@ lowering = partial(op_rule, Stage.LOWER)
 """A rule of the lower stage with a function; see `op_rule`."""
 normalization = partial(op_rule, Stage.NORMALIZE)
 """A rule of the normalize stage with a function; see `op_rule`."""
+targeting = partial(op_rule, Stage.TARGET)
+"""A rule of the target stage with a function; see `op_rule`."""
 optimization = partial(op_rule, Stage.OPTIMIZE)
 """A rule of the optimize stage with a function; see `op_rule`."""
 

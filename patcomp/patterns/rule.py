@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from patcomp.errors import RuleError, did_you_mean
+from patcomp.ir.composite import Composite
 from patcomp.ir.value import Value
 from patcomp.patterns.aspects import Unspecified
 from patcomp.patterns.op_view import Example, OpView
@@ -34,6 +35,8 @@ class Rule:
     function: Callable[..., Any] | None = None
     """The `RuleFunction` of a rule without a target. The function of a decomposition takes the arguments of the PyTorch
     op, and is traced."""
+    composite: Composite | None = None
+    """The composite whose calls a function takes, if it starts from a composite and not from an op."""
     examples: tuple[Example, ...] = ()
     unspecified: Unspecified = field(default_factory=dict)
     """The aspects that the rule leaves open, each with the reason."""

@@ -15,6 +15,7 @@ class Stage(StrEnum):
     NORMALIZE = "normalize"
     RECOVER = "recover"
     LOWER = "lower"
+    TARGET = "target"
     OPTIMIZE = "optimize"
 
     @classmethod

@@ -8,7 +8,8 @@ from patcomp.errors import RuleError
 from patcomp.ir import aten
 from patcomp.patterns import Rule, Stage
 
-_SEES = {Stage.NORMALIZE: "aten", Stage.RECOVER: "aten", Stage.LOWER: "aten", Stage.OPTIMIZE: "coreai"}
+_SEES = dict.fromkeys((Stage.NORMALIZE, Stage.RECOVER, Stage.LOWER), "aten")
+_SEES |= dict.fromkeys((Stage.TARGET, Stage.OPTIMIZE), "coreai")
 """The dialect whose ops the rules of a stage rewrite."""
 
 

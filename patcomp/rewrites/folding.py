@@ -21,7 +21,7 @@ FOLD_LIMIT = 2**20
 """The elements that a folded result may have. Larger ones, such as the masks of very long sequences, are computed on
 each run, because they would make an asset large."""
 
-_NOT_FOLDED = {
+NOT_FOLDED = {
     "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
     "coreai.dequantize", "coreai.blockwise_shift_scale",
 }  # fmt: skip
@@ -70,11 +70,11 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         known: values that are computed already, besides constants.
         limit: the number of elements that a result may have, unless it repeats one element.
     """
-    if not isinstance(op, CoreaiOp) or op.name in _NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
+    if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
         return False
     if not all(operand in known or _is_in_the_text(operand, limit) for operand in op.operands):
         return False
-    if not all(map(_can_be_stored, op.results)):
+    if not all(map(can_be_stored, op.results)):
         return False
     return all(_elements(result) <= limit for result in op.results) or (
         op.name in _REPEATS and _elements(op.operands[0]) == 1
@@ -106,7 +106,7 @@ def _elements(value: SSAValue) -> int:
     return math.prod(dim or 0 for dim in shape_of(value.type))
 
 
-def _can_be_stored(value: SSAValue) -> bool:
+def can_be_stored(value: SSAValue) -> bool:
     """Whether a value can be a constant: its shape is static, and numpy has its element type, or it is bf16.
 
     Uses of a value of a dynamic shape may rely on that.

@@ -27,6 +27,8 @@ from patcomp.rewrites.recover import recover
 from patcomp.rewrites.runtime.casts import keep_casts
 from patcomp.rewrites.runtime.stored_size import grown_weights
 from patcomp.rewrites.state import state
+from patcomp.rewrites.target import retarget
+from patcomp.targets import Target
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ class Options:
     """Names of the composites that may be recovered; all by default."""
     assume: Collection[str] = ()
     """Names of the assumptions under which rules that are not exact for every input may apply; none by default."""
+    target: Target | None = None
+    """The device that the program is rewritten for; none by default."""
     widths: Widths = field(default_factory=Widths)
     """How to lower 64-bit numbers; they are narrowed by default."""
     strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
@@ -84,6 +88,13 @@ STAGES: tuple[Pass, ...] = (
         verified=True,
     ),
     Pass("lower", lambda module, rules, options: lower(module, rules, options.widths, budget=options.budget), True),
+    Pass(
+        "target",
+        lambda module, rules, options: retarget(
+            module, rules, options.target, strict=options.strict, budget=options.budget
+        ),
+        True,
+    ),
     Pass("outline", lambda module, rules, options: outline(module), True),
     Pass("state", lambda module, rules, options: state(module), True),
     Pass(
@@ -109,7 +120,7 @@ class StageReport:
 
 @dataclass(frozen=True)
 class Dumps:
-    """A folder that gets `00-import.mlir`, `01-normalize.mlir`, ... and `07-emit.mlir`."""
+    """A folder that gets `00-import.mlir`, `01-normalize.mlir`, ... and `08-emit.mlir`."""
 
     folder: Path
 

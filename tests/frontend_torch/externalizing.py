@@ -13,7 +13,7 @@ from torch import nn
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
-from patcomp.frontend_torch.externalization.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import ModuleChoice
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import graph_name
@@ -32,7 +32,7 @@ def state_of(model: nn.Module) -> list[list[tuple[str, Any]]]:
     return [list(vars(module).items()) for module in model.modules()]
 
 
-def convert(model: nn.Module, targets: Sequence[Target], *args: Any, strict: bool = False) -> AIProgram:
+def convert(model: nn.Module, targets: Sequence[ModuleChoice], *args: Any, strict: bool = False) -> AIProgram:
     """The program of a model, which is left as it was."""
     before = state_of(model.eval())
     converter = TorchConverter().add_pytorch_module(model, exporter(*args or (X,), strict=strict), targets)

@@ -13,7 +13,7 @@ from torch.export import Dim
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.composite_ops import RMSNorm
 from patcomp.emit.native import Native
-from patcomp.frontend_torch.externalization.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import ModuleChoice
 from tests.frontend_torch.externalizing import exporter
 from tests.helpers.thorough import drawn
 
@@ -89,7 +89,7 @@ def has_state(module: nn.Module) -> bool:
 
 
 @st.composite
-def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target], bool]:
+def models(draw: st.DrawFn) -> tuple[nn.Module, list[ModuleChoice], bool]:
     """A model, which of its modules are to be externalized as what, and whether sizes are open."""
     made: list[nn.Module] = []
 
@@ -107,7 +107,7 @@ def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target], bool]:
         return result
 
     model, is_dynamic = module(0), draw(st.booleans())
-    targets: list[Target] = []
+    targets: list[ModuleChoice] = []
     for path, _ in model.named_modules():
         kind = draw(st.sampled_from(["none", "none", "plain", "composite"])) if path else "none"
         if kind != "none":
@@ -115,7 +115,7 @@ def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target], bool]:
     return model, targets, is_dynamic
 
 
-def converted(model: nn.Module, targets: list[Target], is_dynamic: bool) -> AIProgram:
+def converted(model: nn.Module, targets: list[ModuleChoice], is_dynamic: bool) -> AIProgram:
     options = {"dynamic_shapes": ({0: Dim.AUTO, 1: Dim.AUTO},)} if is_dynamic else {}
     example = torch.randn(2, 5, FEATURES)
     return TorchConverter().add_pytorch_module(model, exporter(example, **options), targets).to_coreai()
@@ -129,7 +129,7 @@ def run_natively(program: AIProgram, native: Native, x: torch.Tensor, state: dic
 @drawn(4)
 @given(models(), st.integers(0, 4))
 def test_outlined_and_inlined_programs_compute_what_the_model_does(
-    native: Native, drawn: tuple[nn.Module, list[Target], bool], sample: int
+    native: Native, drawn: tuple[nn.Module, list[ModuleChoice], bool], sample: int
 ) -> None:
     model, targets, is_dynamic = drawn
     model.eval()

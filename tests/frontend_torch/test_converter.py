@@ -203,12 +203,12 @@ def test_dumps_of_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     program = converter.to_coreai(dump_ir=tmp_path / "dumps")
     names = sorted(path.name for path in (tmp_path / "dumps").iterdir())
     assert names == [
-        "00-import.mlir", "01-normalize.mlir", "02-recover.mlir", "03-lower.mlir",
-        "04-outline.mlir", "05-state.mlir", "06-optimize.mlir", "07-emit.mlir",
+        "00-import.mlir", "01-normalize.mlir", "02-recover.mlir", "03-lower.mlir", "04-target.mlir",
+        "05-outline.mlir", "06-state.mlir", "07-optimize.mlir", "08-emit.mlir",
     ]  # fmt: skip
     for path in (tmp_path / "dumps").iterdir():
         parse_module(path.read_text())
-    assert (tmp_path / "dumps" / "07-emit.mlir").read_text() == str(program) + "\n"
+    assert (tmp_path / "dumps" / "08-emit.mlir").read_text() == str(program) + "\n"
     monkeypatch.setenv("PATCOMP_DUMP", str(tmp_path / "by-environment"))
     converter.to_coreai()
     assert len(list((tmp_path / "by-environment").iterdir())) == 8

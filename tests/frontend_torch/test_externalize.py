@@ -17,7 +17,7 @@ import patcomp
 from patcomp import ExternalizeSpec, TorchConverter, UnsupportedError, get_decomp_table, mark_for_externalization
 from patcomp.composite_ops import RMSNorm, RMSNormImpl
 from patcomp.emit.native import Native
-from patcomp.frontend_torch.externalization.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import ModuleChoice
 from patcomp.ir.module import graph_name, names_of
 from tests.frontend_torch.externalizing import (
     Affine,
@@ -63,7 +63,7 @@ def test_composite(strict: bool, native: Native) -> None:
 
 
 @pytest.mark.parametrize("target", [Affine, ExternalizeSpec(Affine), "inner", "in*", ExternalizeSpec("inner")])
-def test_plain_graph(target: Target, native: Native) -> None:
+def test_plain_graph(target: ModuleChoice, native: Native) -> None:
     program = convert(model := Around(Affine()), [target])
     graph = graphs(program)["inner"]
     assert "composite_decl" not in graph.properties
@@ -91,7 +91,7 @@ def test_parameters_of_children_have_dotted_names(native: Native) -> None:
 
 
 @pytest.mark.parametrize("target", [nn.Linear, ExternalizeSpec(nn.Linear, "linear", ["in_features"])])
-def test_paths_that_are_numbers(target: Target, native: Native) -> None:
+def test_paths_that_are_numbers(target: ModuleChoice, native: Native) -> None:
     program = convert(model := nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 4)), [target])
     assert calls(program) == ["0", "2"]
     check(program, model, native)
@@ -188,7 +188,7 @@ def test_equal_plain_graphs_of_other_paths_stay_apart(native: Native) -> None:
 
 
 @pytest.mark.parametrize("target", [Affine, ExternalizeSpec(Affine, "affine")])
-def test_an_instance_called_twice_or_shared(target: Target, native: Native) -> None:
+def test_an_instance_called_twice_or_shared(target: ModuleChoice, native: Native) -> None:
     shared = Affine()
     program = convert(model := Twice(shared, shared), [target])
     assert calls(program) == ["a", "a"]
@@ -229,7 +229,7 @@ RMS = ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])
 
 @pytest.mark.parametrize("outer", [Block, ExternalizeSpec(Block, "block")])
 @pytest.mark.parametrize("middle", [RMSNorm, ExternalizeSpec(RMSNorm, "norm"), nn.Linear])
-def test_nested_modules(outer: Target, middle: Target, native: Native) -> None:
+def test_nested_modules(outer: ModuleChoice, middle: ModuleChoice, native: Native) -> None:
     program = convert(model := Blocks(), [outer, middle, RMS])
     names = [graph_name(graph) for graph in program.module.graphs]
     for index, graph in enumerate(program.module.graphs):

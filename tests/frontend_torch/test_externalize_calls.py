@@ -12,7 +12,7 @@ from torch import nn
 
 from patcomp import ExternalizeSpec, TorchConverter
 from patcomp.emit.native import Native
-from patcomp.frontend_torch.externalization.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import ModuleChoice
 from tests.frontend_torch.externalizing import (
     Affine,
     Around,
@@ -38,7 +38,7 @@ class Shapes(nn.Module):
 
 
 @pytest.mark.parametrize("target", [Scale, ExternalizeSpec(Scale, "scale")])
-def test_other_shapes_have_other_graphs(target: Target, native: Native) -> None:
+def test_other_shapes_have_other_graphs(target: ModuleChoice, native: Native) -> None:
     program = convert(model := Shapes(), [target])
     assert calls(program) == ["inner", "inner"]
     assert len(list(program.module.graphs)) == 3
@@ -253,7 +253,7 @@ class AroundReshaping(nn.Module):
 
 
 @pytest.mark.parametrize("target", [Reshaping, ExternalizeSpec(Reshaping, "reshaping")])
-def test_dynamic_sizes(target: Target, native: Native) -> None:
+def test_dynamic_sizes(target: ModuleChoice, native: Native) -> None:
     model = AroundReshaping().eval()
     program = (
         TorchConverter()
@@ -289,7 +289,7 @@ class Branches(nn.Module):
         [ExternalizeSpec(Branches, "branches"), Affine, Scale],
     ],
 )
-def test_branches(targets: list[Target], strict: bool, native: Native) -> None:
+def test_branches(targets: list[ModuleChoice], strict: bool, native: Native) -> None:
     model = nn.Sequential(Branches(), nn.ReLU())
     program = convert(model, targets, strict=strict)
     assert len(graphs(program)) == len(targets)
@@ -329,7 +329,7 @@ class Node(nn.Module):
 
 
 @st.composite
-def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target]]:
+def models(draw: st.DrawFn) -> tuple[nn.Module, list[ModuleChoice]]:
     """A model, and which of its modules are to be externalized as what."""
     nodes: list[Node] = []
 
@@ -343,7 +343,7 @@ def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target]]:
         return made
 
     model = node(0)
-    targets: list[Target] = []
+    targets: list[ModuleChoice] = []
     for path, _ in model.named_modules():
         if path.endswith("parts") or not path:
             continue
@@ -359,7 +359,7 @@ def models(draw: st.DrawFn) -> tuple[nn.Module, list[Target]]:
 
 @drawn(6)
 @given(models(), st.booleans())
-def test_externalized_models_compute_the_same(drawn: tuple[nn.Module, list[Target]], strict: bool) -> None:
+def test_externalized_models_compute_the_same(drawn: tuple[nn.Module, list[ModuleChoice]], strict: bool) -> None:
     model, targets = drawn
     x = torch.randn(2, 4)
     try:

@@ -19,7 +19,7 @@ from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.errors import UnsupportedError
-from patcomp.frontend_torch.externalization.externalize import Target
+from patcomp.frontend_torch.externalization.externalize import ModuleChoice
 from tests.frontend_torch.externalizing import calls, check, declared, graphs
 
 OPS = torch.ops.quantized_decomposed
@@ -62,7 +62,7 @@ def model() -> Model:
 class Quantizer:
     """Puts ops into an exported graph where quantizers put them: right behind what makes a value."""
 
-    def __init__(self, model: nn.Module, targets: Sequence[Target]):
+    def __init__(self, model: nn.Module, targets: Sequence[ModuleChoice]):
         with mark_for_externalization(model, targets):
             self.module: GraphModule = torch.export.export(model, (X,)).module()
 

@@ -41,7 +41,7 @@ def test_stages_print_as_a_table(program: AIProgram) -> None:
     assert repr(program.stages) == str(program.stages)
     assert lines[2].split("|")[1].strip() == "stage"
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.count("|") == 7][1:]
-    assert [row[0] for row in rows] == ["normalize", "recover", "lower", "outline", "state", "optimize"]
+    assert [row[0] for row in rows] == ["normalize", "recover", "lower", "target", "outline", "state", "optimize"]
     for row, report in zip(rows, program.reports, strict=True):
         assert row[1:5] == [
             str(report.ops_before),

@@ -80,10 +80,10 @@ class ExternalizeSpec:
         return isinstance(module, self.target_class)
 
 
-Target = ExternalizeSpec | type[nn.Module] | str
+ModuleChoice = ExternalizeSpec | type[nn.Module] | str
 
 
-def mark_for_externalization(model: nn.Module, targets: Sequence[Target]) -> Marking:
+def mark_for_externalization(model: nn.Module, targets: Sequence[ModuleChoice]) -> Marking:
     """Mark the calls of submodules while a block runs; export, or quantize and export, inside the block.
 
         with mark_for_externalization(model, [ExternalizeSpec(RMSNormImpl, "rms_norm", ["axes", "eps"])]) as marking:
@@ -297,7 +297,7 @@ def _flatten(name: str, value: Any, tensors: list[torch.Tensor], names: list[str
 # ---- two steps, as quantizers call them -----------------------------------------------------------
 
 
-def _patch_model_for_externalization(model: nn.Module, targets: Sequence[Target]) -> None:
+def _patch_model_for_externalization(model: nn.Module, targets: Sequence[ModuleChoice]) -> None:
     """Mark a model until `_subexport_and_restore`; new code uses `mark_for_externalization`."""
     mark_for_externalization(model, targets)
 

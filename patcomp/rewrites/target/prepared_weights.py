@@ -1,0 +1,146 @@
+"""Store prepared weights: a weight that a program moves, casts or joins is stored in the form in which it is read.
+
+A prepared weight is at most as large as the weights that it is made of. It is written to a file that is mapped into
+memory, one weight at a time, so that a conversion does not hold all of them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+
+import numpy as np
+
+from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import is_removable
+from patcomp.ir.constants import BlobStore, constant_attribute, is_constant
+from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.locations import fused
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, static_shape, storage_bytes
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside
+from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
+
+NAME = "store prepared weights"
+
+_MAPPED = 2**20
+"""From this many bytes on, a prepared weight is written to a file instead of memory."""
+
+
+def store_prepared_weights(module: IRModule) -> int:
+    """Compute what the program makes of weights alone, if it is not larger than they are. Return how many ops went.
+
+    Ops that unpack a compressed weight stay, and so do those of weights without values.
+    """
+    stored: dict[object, list[Attribute]] = {}
+    gone = 0
+    for graph in module.graphs:
+        leaves: dict[Operation, frozenset[Attribute]] = {}
+        for op in ops_inside(graph):
+            if (found := _leaves(op, leaves, module.blobs)) is not None:
+                leaves[op] = found
+        for op in leaves:
+            if all(use.operation in leaves for result in op.results for use in result.uses):
+                continue
+            key = _key(op)
+            if key not in stored:
+                stored[key] = _stored(op, module)
+            assert op.parent is not None
+            builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused(NAME, [op]))
+            for result, attribute in zip(op.results, stored[key], strict=True):
+                made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
+                result.replace_all_uses_with(made)
+        for op in reversed(leaves):
+            assert op.parent is not None
+            op.parent.erase_op(op)
+        gone += len(leaves)
+    return gone
+
+
+def _leaves(
+    op: Operation, known: dict[Operation, frozenset[Attribute]], blobs: BlobStore
+) -> frozenset[Attribute] | None:
+    """The constants that an op is computed from; None if it is not computed from a weight, or should not be stored."""
+    if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
+        return None
+    found: set[Attribute] = set()
+    for operand in op.operands:
+        maker = operand.owner
+        if not isinstance(maker, Operation):
+            return None
+        if maker in known:
+            found |= known[maker]
+        elif is_constant(maker):
+            found.add(maker.properties["value"])
+        else:
+            return None
+    weights = [each for each in found if isinstance(each, DenseResourceAttr)]
+    if not weights or any(each.resource_handle.data not in blobs for each in weights):
+        return None
+    if not all(map(can_be_stored, op.results)) or _bytes(r.type for r in op.results) > _bytes(w.type for w in weights):
+        return None
+    return frozenset(found)
+
+
+def _bytes(types: Iterable[Attribute]) -> int:
+    total = 0
+    for type_ in types:
+        assert isinstance(type_, TensorType)
+        total += storage_bytes(static_shape(type_), type_.element_type)
+    return total
+
+
+def _key(op: Operation) -> object:
+    """What equal computations of weights have in common."""
+    operands = []
+    for operand in op.operands:
+        maker = operand.owner
+        assert isinstance(maker, Operation)
+        operands.append(maker.properties["value"] if is_constant(maker) else (_key(maker), operand.index))  # type: ignore[attr-defined]
+    return op.name, tuple(operands), tuple(sorted(op.properties.items())), tuple(op.result_types)
+
+
+def _stored(op: Operation, module: IRModule) -> list[Attribute]:
+    """The attributes of constants with the results of an op."""
+    attributes: list[Attribute] = []
+    for result, array in zip(op.results, _computed(op, module), strict=True):
+        assert isinstance(result.type, TensorType)
+        attributes.append(
+            constant_attribute(_kept(array, module.blobs), result.type.element_type, module.blobs, _weight_name(op))
+        )
+    return attributes
+
+
+def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
+    """The results of an op. What its operands are computed from is not kept."""
+    from patcomp.ir.evaluate import evaluate_op  # needs PyTorch
+
+    known: dict[SSAValue, np.ndarray] = {}
+    for operand in op.operands:
+        assert isinstance(operand.owner, Operation)
+        if not is_constant(operand):
+            known.update(zip(operand.owner.results, _computed(operand.owner, module), strict=True))
+    return evaluate_op(op, module, known)
+
+
+def _kept(array: np.ndarray, blobs: BlobStore) -> np.ndarray:
+    """The array itself where it is a view of a weight or small, else a copy in a file that is mapped into memory."""
+    if array.nbytes < _MAPPED or any(np.may_share_memory(array, np.frombuffer(blob.data, np.uint8)) for blob in blobs):
+        return array
+    with tempfile.TemporaryFile(prefix="patcomp-") as file:
+        mapped = np.memmap(file, dtype=array.dtype, mode="w+", shape=array.shape)
+    mapped[...] = array
+    return mapped
+
+
+def _weight_name(op: Operation) -> str:
+    """The name of the first weight that an op is computed from."""
+    for operand in op.operands:
+        maker = operand.owner
+        assert isinstance(maker, Operation)
+        value = maker.properties.get("value") if is_constant(maker) else None
+        if isinstance(value, DenseResourceAttr):
+            return value.resource_handle.data
+        if not is_constant(maker) and (name := _weight_name(maker)):
+            return name
+    return ""

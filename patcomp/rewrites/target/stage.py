@@ -1,0 +1,76 @@
+"""The stage `target`: the rules of a target until none applies, then its steps in their order.
+
+A step goes through a whole program, because what it does at one op depends on many others. It returns how many ops it
+rewrote.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from patcomp.ir import coreai
+from patcomp.ir.cleanup import merge_equal_ops, remove_dead_ops
+from patcomp.ir.locations import UNKNOWN
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.region import RegionOp
+from patcomp.patterns import RuleSet, run
+from patcomp.patterns.budget import Budget
+from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
+from patcomp.rewrites.target.prepared_weights import store_prepared_weights
+from patcomp.rewrites.target.transposes import carry_transposes
+from patcomp.targets import Target, check_names
+
+STEPS: Mapping[str, Callable[[IRModule], int]] = {
+    "carry transposes": carry_transposes,
+    "store prepared weights": store_prepared_weights,
+}
+"""The steps by name."""
+
+
+def retarget(
+    module: IRModule, rules: RuleSet, target: Target | None, *, strict: bool = True, budget: Budget | None = None
+) -> Statistics:
+    """Rewrite a lowered program for a target, in place.
+
+    Args:
+        module: the lowered module, in which composites are regions.
+        rules: the rules of the stage `target`.
+        target: the target; None leaves the program as it is.
+        strict: whether an exception of a rule ends the stage, as in `patterns.run`.
+        budget: how many rewrites are allowed; each step counts as one.
+
+    Raises:
+        ValueError: the target names a rule or a step that does not exist.
+    """
+    statistics = Statistics()
+    if target is None:
+        return statistics
+    check_names(target, (rule.name for rule in rules), STEPS)
+    chosen = rules.filter(lambda rule: rule.name in target.rules)
+    for graph in module.entry_graphs:
+        merge_equal_ops(graph)
+        statistics.add(run(graph, chosen.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
+    for name in target.steps:
+        if budget is not None and budget.exhausted:
+            break
+        started = time.perf_counter()
+        if rewrites := STEPS[name](module):
+            seconds = time.perf_counter() - started
+            statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
+        if budget is not None:
+            budget.spent.append(Record(name, UNKNOWN))
+    for graph in module.graphs:
+        remove_dead_ops(graph)
+    _remove_unused_bodies(module)
+    return statistics
+
+
+def _remove_unused_bodies(module: IRModule) -> None:
+    """Remove the shared bodies of composites that no call names any more."""
+    regions = [op for graph in module.graphs for op in graph.walk() if isinstance(op, RegionOp)]
+    named = {region.graph.string_value() for region in regions if region.graph is not None}.union(module.invokes())
+    for graph in list(module.graphs):
+        if "priv" in graph.properties and graph_name(graph) not in named:
+            graph.detach()
+            graph.erase()

@@ -1,0 +1,61 @@
+"""Linear layers as 1x1 convolutions, the form in which the Neural Engine multiplies by weights."""
+
+from __future__ import annotations
+
+from patcomp.authoring import Coreai
+from patcomp.ir.constants import is_constant
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns import OpView, example, op_rule
+
+_VOCABULARY = 16384
+"""From this many outputs on, a product stays one: the head of a language model is one in Apple's own models."""
+
+
+@op_rule("target", "coreai.decomposable.broadcasting_batch_matmul", name="linear as convolution", examples=[
+    example("2x7x8xf32", "16x8xf32", "16xf32", program=lambda torch, x, w, b: torch.nn.functional.linear(x, w, b)),
+    example("7x8xf32", "8x16xf32", program=lambda torch, x, w: x @ w),
+    example("2x3x5x8xf32", "16x8xf32", program=lambda torch, x, w: torch.nn.functional.linear(x, w)),
+])  # fmt: skip
+def linear_as_convolution(op: OpView, c: Coreai) -> Value:
+    "(B, S, I) @ (I, O) -> the convolution of (B, I, 1, S) with (O, I, 1, 1), which adds in another order"
+    x, weight = op.x, op.y
+    op.expect(weight.rank == 2 and x.rank >= 2, "no product by one matrix")
+    op.expect(_is_weight(weight), "the matrix is not computed from weights alone")
+    op.expect(weight.is_static and weight.static_shape[1] < _VOCABULARY, "the head over a vocabulary stays a product")
+    x = _before_flattening(x)
+    op.expect(x.is_static and 2 <= x.rank <= 4, "the input has dynamic sizes, or no form (B, C, H, W)")
+    order = [0, x.rank - 1, *range(1, x.rank - 1)] if x.rank > 2 else [1, 0]
+    added = {2: [0, 2], 3: [2], 4: []}[x.rank]
+    back = [0, *range(2, x.rank), 1] if x.rank > 2 else [1, 0]
+    moved = c.transpose(x, order)
+    image = c.expand_dims(moved, added) if added else moved
+    kernel = c.expand_dims(_transposed(c, weight), [2, 3])
+    made = c.conv2d(image, kernel, *(c.constant(n, "ui32") for n in ([1, 1], [1, 1], 1)))
+    result = c.transpose(c.shrink_dims(made, added) if added else made, back)
+    return result if result.shape == op.result.shape else c.reshape(result, list(op.result.static_shape))
+
+
+def _is_weight(value: Value) -> bool:
+    """Whether a value is computed from constants alone."""
+    maker = value.ssa.owner
+    if not isinstance(maker, Operation) or maker.regions:
+        return False
+    return is_constant(maker) or (bool(maker.operands) and all(_is_weight(Value(each)) for each in maker.operands))
+
+
+def _transposed(c: Coreai, weight: Value) -> Value:
+    maker = weight.ssa.owner
+    if not isinstance(maker, Operation) or maker.name != "coreai.transpose":
+        return c.transpose(weight, [1, 0])
+    return Value(maker.operands[0])
+
+
+def _before_flattening(x: Value) -> Value:
+    """The input before its leading dimensions were joined; `x` itself if they were not."""
+    maker = x.ssa.owner
+    if isinstance(maker, Operation) and maker.name == "coreai.reshape" and x.rank == 2:
+        before = Value(maker.operands[0])
+        if before.is_static and before.rank in (3, 4) and before.shape[-1] == x.shape[-1]:
+            return before
+    return x
