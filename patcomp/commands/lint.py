@@ -69,4 +69,4 @@ def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:
         return set()
     from patcomp.proof.examples import convert_example, fired_in
 
-    return set().union(*(fired_in(convert_example(item, catalog)[0]) for item in programs))
+    return set().union(*(fired_in(convert_example(rule, item, catalog)[0]) for item in programs))

@@ -43,7 +43,7 @@ def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
         return []
     check = Check("programs of several ops")
     for item in programs:
-        program, model, inputs = convert_example(item, catalog)
+        program, model, inputs = convert_example(rule, item, catalog)
         verification = program.verify_against(model, inputs, backends=["evaluator"])
         if rule.name not in fired_in(program):
             check.failure = RuleError(f"rule {rule.name} ({rule.source}) does not fire in its example {item}")

@@ -10,8 +10,9 @@ import torch
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.ir.evaluate.eager import random_tensor
-from patcomp.patterns import Example
+from patcomp.patterns import Example, Rule, Stage
 from patcomp.patterns.example_types import limits_of, parse_type
+from patcomp.targets import Target
 
 
 class Calling(torch.nn.Module):
@@ -26,10 +27,13 @@ class Calling(torch.nn.Module):
         return self.function(torch, *tensors)
 
 
-def convert_example(example: Example, catalog: Sequence[ModuleType]) -> tuple[AIProgram, Calling, tuple[Any, ...]]:
+def convert_example(
+    rule: Rule, example: Example, catalog: Sequence[ModuleType] = ()
+) -> tuple[AIProgram, Calling, tuple[Any, ...]]:
     """The converted program of an example, the module that it is, and inputs for it.
 
     Args:
+        rule: the rule; one of the stage `target` is converted for a target that has only this rule.
         example: one with a `program`.
         catalog: catalogs before patcomp's own.
     """
@@ -37,7 +41,9 @@ def convert_example(example: Example, catalog: Sequence[ModuleType]) -> tuple[AI
     inputs = tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
     module = Calling(example)
     exported = torch.export.export(module, inputs)
-    return TorchConverter(catalog=catalog).add_exported_program(exported).to_coreai(), module, inputs
+    converter = TorchConverter(catalog=catalog).add_exported_program(exported)
+    target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
+    return converter.to_coreai(target=target), module, inputs
 
 
 def fired_in(program: AIProgram) -> set[str]:

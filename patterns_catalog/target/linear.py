@@ -13,9 +13,9 @@ _VOCABULARY = 16384
 
 
 @op_rule("target", "coreai.decomposable.broadcasting_batch_matmul", name="linear as convolution", examples=[
-    example("2x7x8xf32", "16x8xf32", "16xf32", program=lambda torch, x, w, b: torch.nn.functional.linear(x, w, b)),
-    example("7x8xf32", "8x16xf32", program=lambda torch, x, w: x @ w),
-    example("2x3x5x8xf32", "16x8xf32", program=lambda torch, x, w: torch.nn.functional.linear(x, w)),
+    example("2x7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
+    example("7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(8, 6)),
+    example("2x3x5x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
 ])  # fmt: skip
 def linear_as_convolution(op: OpView, c: Coreai) -> Value:
     "(B, S, I) @ (I, O) -> the convolution of (B, I, 1, S) with (O, I, 1, 1), which adds in another order"

@@ -32,7 +32,7 @@ from tests.catalog.cases import (
 from tests.catalog.recovering import convert
 from tests.helpers.joined import noted
 
-RULES = [rule for rule in default_rules().procedural() if rule.stage != "optimize"]
+RULES = [rule for rule in default_rules().procedural() if rule.stage not in ("target", "optimize")]
 
 
 def _op(rule: Rule, example: Example) -> str:
@@ -54,7 +54,7 @@ PROGRAMS = [
     pytest.param(rule, example, id=rule.name)
     for rule in default_rules().procedural()
     for example in rule.examples
-    if example.program
+    if example.program and rule.stage != "target"
 ]
 
 

@@ -211,7 +211,7 @@ def test_dumps_of_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "dumps" / "08-emit.mlir").read_text() == str(program) + "\n"
     monkeypatch.setenv("PATCOMP_DUMP", str(tmp_path / "by-environment"))
     converter.to_coreai()
-    assert len(list((tmp_path / "by-environment").iterdir())) == 8
+    assert len(list((tmp_path / "by-environment").iterdir())) == 9
 
 
 def test_release_mode_drops_locations() -> None:
