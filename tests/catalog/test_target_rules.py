@@ -1,5 +1,5 @@
-"""Generated from the examples of every rule of the stage `target`: it fires, and the numbers are eager PyTorch's, on the
-evaluator and on the runtime."""
+"""Generated from the examples of every rule of the stage `target`: it fires, and the numbers are eager PyTorch's, on
+the evaluator and on the runtime."""
 
 from __future__ import annotations
 
