@@ -276,7 +276,7 @@ def test_rules_that_can_never_fire(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(UNREACHABLE)
     expected = {
         "aten_in_optimize": "the stage 'optimize' rewrites ops of coreai, and it starts from aten; choose from norm",
-        "coreai_in_lower": "the stage 'lower' rewrites ops of aten, and it starts from coreai; choose from optimize",
+        "coreai_in_lower": "the stage 'lower' rewrites ops of aten, and it starts from coreai; choose from target, optimize",
         "aten_op_in_optimize": "the stage 'optimize' rewrites ops of coreai, and it starts from aten",
         "misspelt_op": "PyTorch has no op aten.cumsumm; there are aten.cumsum",
         "misspelt_decomposition": "PyTorch has no op aten.addbm; there are aten.addbmm",
@@ -363,7 +363,7 @@ def test_dumps_of_an_earlier_run_are_removed(patcomp: Command, tmp_path: Path) -
     assert patcomp("convert", "norm.pt2", "--text", "-", "--dump-stages", "stages").code == 0
     assert not (stages / "12-emit.mlir").exists()
     assert "stale" not in (stages / "01-normalize.mlir").read_text()
-    assert len(list(stages.iterdir())) == 8 + len(others)
+    assert len(list(stages.iterdir())) == 9 + len(others)
     for name in others:
         assert (stages / name).read_text() == "mine"
 
@@ -450,7 +450,7 @@ def test_demo(patcomp: Command, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "9 x rms_norm, 8 x rope, 4 x scaled_dot_product_attention" in done.out
     assert "against eager PyTorch: passed" in done.out
-    assert len(list((tmp_path / "here/stages").iterdir())) == 8
+    assert len(list((tmp_path / "here/stages").iterdir())) == 9
     assert (tmp_path / "here/llama.aimodel").exists() == (find_spec("coreai") is not None)
 
 
@@ -523,7 +523,7 @@ def test_mistakes_of_the_users_are_messages(
         (["convert", "net.py"], "net.py is a Python file: name the function in it"),
         (["convert", "net.pt2", "--text", "folder"], "--text folder is a folder; name a file, or - for standard out"),
         (["convert", "net.pt2", "--text", "-", "--dump-stages", "net.py"], "--dump-stages net.py is a file"),
-        (["opt", "-", "-p", "lower,normalize"], "in the order normalize, recover, lower, outline, state, optimize: "),
+        (["opt", "-", "-p", "lower,normalize"], "in the order normalize, recover, lower, target, outline, state, optimize: "),
         (["opt", "-", "-p", "state,recover,lower"], "use -p recover,lower,state"),
     ],
 )
