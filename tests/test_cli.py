@@ -276,7 +276,7 @@ def test_rules_that_can_never_fire(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(UNREACHABLE)
     expected = {
         "aten_in_optimize": "the stage 'optimize' rewrites ops of coreai, and it starts from aten; choose from norm",
-        "coreai_in_lower": "the stage 'lower' rewrites ops of aten, and it starts from coreai; choose from target, optimize",
+        "coreai_in_lower": "the stage 'lower' rewrites ops of aten, and it starts from coreai; choose from tar",
         "aten_op_in_optimize": "the stage 'optimize' rewrites ops of coreai, and it starts from aten",
         "misspelt_op": "PyTorch has no op aten.cumsumm; there are aten.cumsum",
         "misspelt_decomposition": "PyTorch has no op aten.addbm; there are aten.addbmm",
@@ -523,7 +523,10 @@ def test_mistakes_of_the_users_are_messages(
         (["convert", "net.py"], "net.py is a Python file: name the function in it"),
         (["convert", "net.pt2", "--text", "folder"], "--text folder is a folder; name a file, or - for standard out"),
         (["convert", "net.pt2", "--text", "-", "--dump-stages", "net.py"], "--dump-stages net.py is a file"),
-        (["opt", "-", "-p", "lower,normalize"], "in the order normalize, recover, lower, target, outline, state, optimize: "),
+        (
+            ["opt", "-", "-p", "lower,normalize"],
+            "in the order normalize, recover, lower, target, outline, state, optimize: ",
+        ),
         (["opt", "-", "-p", "state,recover,lower"], "use -p recover,lower,state"),
     ],
 )

@@ -75,7 +75,10 @@ def test_an_override_must_be_wished():
     ("stage", "message"),
     [
         ("lowwer", "no stage 'lowwer' runs rules; did you mean 'lower'? the stages with rules are normalize, recover"),
-        ("outline", "no stage 'outline' runs rules; the stages with rules are normalize, recover, lower, target, optimize"),
+        (
+            "outline",
+            "no stage 'outline' runs rules; the stages with rules are normalize, recover, lower, target, optimize",
+        ),
         ("import", "the stage 'import' runs decompositions only; declare the rule with @decomposition"),
     ],
 )
