@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -96,7 +95,7 @@ def convert(
     verbose: Annotated[bool, typer.Option(help="Show a progress bar, also if there is no terminal.")] = False,
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
-    from patcomp import AIProgram, TorchConverter
+    from patcomp import TorchConverter
 
     if batch is not None:
         _check_alone(context)
@@ -105,9 +104,6 @@ def convert(
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
-    write_report: Callable[..., object] | None = getattr(AIProgram, "html", None)
-    if html is not None and write_report is None:
-        raise UsageError("--html: this version of patcomp writes no reports")
     if json and text == STANDARD_OUTPUT:
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
@@ -141,9 +137,9 @@ def convert(
     elif text is not None:
         text.parent.mkdir(parents=True, exist_ok=True)
         text.write_text(f"{program}\n")
-    if html is not None and write_report is not None:
+    if html is not None:
         with working(f"writing {html}", not quiet):
-            write_report(program, html, verification=verification)
+            program.html(html, verification=verification)
     passed = verification is None or bool(verification)
     if output is not None and passed:
         with working(f"writing {output}", not quiet):

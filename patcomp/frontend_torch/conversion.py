@@ -20,6 +20,7 @@ from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.ir.locations import erase_locations
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
@@ -61,6 +62,8 @@ class Conversion:
     rules: RuleSet
     lowerings: Lowerings
     options: Options
+    places: bool = True
+    """Whether reports and answers about the program name places in the model."""
 
     def run(self, dumps: Dumps | None, advance: Callable[[str], object]) -> Compilation:
         """Import the programs and run the stages.
@@ -104,11 +107,14 @@ class Conversion:
         def replay(after_stage: Callable[[str, IRModule], object]) -> Compilation:
             return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
 
-        return html_page(program, replay, self.rules, **options)
+        return html_page(program, replay, self.rules, places=self.places, **options)
 
     def module_before(self, stage: str) -> IRModule:
         """The program before a stage; runs the conversion again."""
-        return run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
+        module = run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
+        if not self.places:
+            erase_locations(module.op)
+        return module
 
     def imported(self) -> IRModule:
         """The programs in one module, before the first stage.

@@ -37,7 +37,7 @@ from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.ir import aten
-from patcomp.ir.locations import UNKNOWN
+from patcomp.ir.locations import erase_locations
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
@@ -93,7 +93,10 @@ class TorchConverter:
     """
 
     class Mode(Enum):
-        """How much the program remembers of its source."""
+        """How much the program, its report and the answers about it tell of its source.
+
+        With `RELEASE`, none of them names modules, FX nodes or source lines.
+        """
 
         DEBUG = "debug"
         RELEASE = "release"
@@ -418,12 +421,11 @@ class TorchConverter:
         if dumps is not None:
             check_writable(dumps.path("import"))
             dumps.clear()
-        conversion = Conversion(staged, self.rules, self.lowerings.copy(), options)
+        conversion = Conversion(staged, self.rules, self.lowerings.copy(), options, places=self.mode is not self.Mode.RELEASE)
         with progress_bar(verbose) as advance:
             compilation = conversion.run(dumps, advance)
-        if self.mode is self.Mode.RELEASE:
-            for op in compilation.module.op.walk():
-                op.location = UNKNOWN
+        if not conversion.places:
+            erase_locations(compilation.module.op)
         if dumps is not None:
             dumps.write("emit", compilation.module)
         for kernel in self._kernels:

@@ -50,6 +50,12 @@ class Origin:
         return " ".join(part for part in parts if part)
 
 
+def erase_locations(scope: Operation) -> None:
+    """Forget where the ops of a program come from."""
+    for op in scope.walk():
+        op.location = UNKNOWN
+
+
 @cache
 def origin_location(origin: Origin) -> LocationAttr:
     """The location attribute of an imported op."""

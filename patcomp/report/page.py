@@ -6,9 +6,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
 from patcomp.ir.weights import resource_attributes
 from patcomp.patterns import Rule, Stage
@@ -20,7 +22,13 @@ Replay = Callable[[Callable[[str, IRModule], object]], Compilation]
 
 
 def html_page(
-    program: Any, replay: Replay, rules: Iterable[Rule], *, verification: Any = None, times: bool = False
+    program: Any,
+    replay: Replay,
+    rules: Iterable[Rule],
+    *,
+    verification: Any = None,
+    times: bool = False,
+    places: bool = True,
 ) -> str:
     """The report of a program as the text of an HTML file.
 
@@ -30,8 +38,9 @@ def html_page(
         rules: the rules of the conversion.
         verification: a `Verification` of the program, which the report then shows.
         times: whether to show the seconds of stages and rules; the file then differs with each conversion.
+        places: whether to show modules, FX nodes and source lines.
     """
-    data = _data(program, replay, list(rules), verification, times)
+    data = _data(program, replay, list(rules), verification, times, places)
     # inside a script element, `<` might end the element
     embedded = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {
@@ -51,8 +60,10 @@ def _file(name: str) -> str:
     return files("patcomp.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _data(program: Any, replay: Replay, rules: list[Rule], verification: Any, times: bool) -> dict[str, Any]:
-    tables = Tables()
+def _data(
+    program: Any, replay: Replay, rules: list[Rule], verification: Any, times: bool, places: bool
+) -> dict[str, Any]:
+    tables = Tables(places)
     stages: list[dict[str, Any]] = []
 
     def keep(name: str, module: IRModule) -> None:
@@ -90,9 +101,9 @@ def _data(program: Any, replay: Replay, rules: list[Rule], verification: Any, ti
             for call in report.calls
         ],
         "notes": [
-            *(["warning", str(each)] for each in report.diagnostics),
+            *(["warning", _note(each, places)] for each in report.diagnostics),
             *(["overlapping rules", each] for each in report.overlaps),
-            *(["left to PyTorch's run_decompositions", str(each)] for each in report.left_to_pytorch),
+            *(["left to PyTorch's run_decompositions", _note(each, places)] for each in report.left_to_pytorch),
             *(["search stopped", f"{name} in {stage.name}: too many operand orders"] for name, stage in exhausted),
             *(
                 ["int64 inputs", f"@{entry}: all results fit 32 bits while {name} is within ±{limit}"]
@@ -101,9 +112,22 @@ def _data(program: Any, replay: Replay, rules: list[Rule], verification: Any, ti
             ),
         ],
         "nearMisses": _near_misses(program, rules, compilation),
-        "verification": None if verification is None else {**verification.to_dict(), "text": str(verification)},
+        "verification": _verification(verification, places),
         **tables.data(),
     }  # fmt: skip
+
+
+def _note(problem: Problem, places: bool) -> str:
+    return str(problem if places else replace(problem, node="", module_path="", source=""))
+
+
+def _verification(verification: Any, places: bool) -> dict[str, Any] | None:
+    """A verification as plain data; the numbers of modules are places, too."""
+    if verification is None:
+        return None
+    shown = verification if places else replace(verification, modules=(), departure=None)
+    plain: dict[str, Any] = shown.to_dict()
+    return plain
 
 
 def _weights(module: IRModule) -> list[list[Any]]:

@@ -29,9 +29,10 @@ UNKNOWN_PLACE = 0
 
 
 class Tables:
-    """The texts and places that the ops of all stages share."""
+    """The texts and places that the ops of all stages share; `places` says whether to name places in the model."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: bool = True) -> None:
+        self._named = places
         self._texts: dict[str, int] = {}
         self._places: dict[tuple[Any, ...], int] = {(): UNKNOWN_PLACE}
         self._known: dict[int, tuple[LocationAttr, int]] = {}
@@ -67,12 +68,17 @@ class Tables:
                 yield number
 
     def data(self) -> dict[str, Any]:
-        """The tables. A place is `[rule, parts...]`, or `[null, node, module path, source]`; texts are numbers."""
-        places = [
-            [None, *map(self.text, key[1:])] if key and key[0] is None else [self.text(key[0]), *key[1:]] if key else []
-            for key in self._places
-        ]
+        """The tables. A place is `[rule, parts...]`, or `[null, node, module path, source]`; texts are numbers.
+
+        Places without names stay apart, so that the ops of a stage still lead to those of the stage before.
+        """
+        places = [self._place(*key) if key else [] for key in self._places]
         return {"places": places, "texts": list(self._texts)}
+
+    def _place(self, rule: str | None, *parts: Any) -> list[int | None]:
+        if rule is not None:
+            return [self.text(rule), *parts]
+        return [None, *map(self.text, parts if self._named else ("", "", ""))]
 
 
 def snapshot(module: IRModule, tables: Tables) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ function summary(place) {
   summaries.set(place, found);
   const [rule, ...parts] = DATA.places[place];
   if (rule === null) {
-    found.origins.push({ node: textOf(parts[0]), path: textOf(parts[1]), source: textOf(parts[2]), place });
+    if (textOf(parts[0])) found.origins.push({ node: textOf(parts[0]), path: textOf(parts[1]), source: textOf(parts[2]), place });
   } else if (rule !== undefined) {
     const rules = new Set(textOf(rule) ? [textOf(rule)] : []);
     const origins = new Map();
