@@ -144,6 +144,15 @@ def test_verify_finds_other_numbers(patcomp: Command, assets: Path) -> None:
     done = patcomp("verify", f"{assets}/models.py:changed", f"{assets}/net.aimodel")
     assert done.code == 3
     assert "FAILED" in done.out
+    assert "the asset holds other weights than" in done.err
+    assert "1 of its constants differs" in done.err
+
+
+def test_verify_tells_wrong_numbers_from_other_weights(patcomp: Command, tmp_path: Path, assets: Path) -> None:
+    text = MODELS.replace("return y if scale", "y = y.sin()\n        return y if scale")
+    (tmp_path / "wrong.py").write_text(text)
+    done = patcomp("verify", "wrong.py:net", f"{assets}/net.aimodel")
+    assert (done.code, "other weights" in done.err) == (3, False), done.err
 
 
 def test_diff_of_models_and_assets(patcomp: Command, assets: Path) -> None:

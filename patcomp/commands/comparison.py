@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from patcomp.commands.assets import AssetPath, Entrypoint, entry
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json, say
 from patcomp.commands.exporting import ExportOptions, Source
 from patcomp.commands.models import Model, Train, Trusted, convert_model, load_source
 from patcomp.commands.tables import wide_console
@@ -56,12 +56,35 @@ def verify(
             return outputs
 
         verification = verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance)
+        note = "" if verification else _note_of_weights(source, read_asset(native, asset, values=True), catalog)
     if json:
         print_json(verification.to_dict())
     else:
         wide_console().print(verification, markup=False)
+    if note:
+        say(note)
     if not verification:
         sys.exit(ANSWER_IS_NO)
+
+
+def _note_of_weights(source: Source, saved: Hashed, catalogs: list[str] | None) -> str:
+    """What to tell the user if an asset holds other weights than its model; empty if it does not."""
+    from patcomp import TorchConverter
+    from patcomp.ir.difference import difference
+
+    try:
+        program = TorchConverter(catalog=load_catalogs(catalogs)).add_exported_program(source.exported).to_coreai()
+    except PatcompError as error:
+        return f"note: the weights of the asset are not compared, because {source.name} is not converted: {error}"
+    module, hashes = _hashed(program.module)
+    count = difference(saved[0], module, (saved[1], hashes)).other_values
+    if not count:
+        return ""
+    return (
+        f"note: the asset holds other weights than {source.name}: {count} of its constants differ{'s' * (count == 1)}."
+        " A model whose weights are random has new ones each time it is loaded: seed it with torch.manual_seed, or"
+        " load saved weights, and convert it again"
+    )
 
 
 def half_type(half: bool, bfloat16: bool) -> str:
@@ -132,10 +155,15 @@ def diff(
         sys.exit(ANSWER_IS_NO)
 
 
-def _program(
-    name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool
-) -> tuple[IRModule, dict[str, str]]:
-    """A program, and hashes of the values of its weights by name, if it has them."""
+Hashed = tuple["IRModule", dict[str, str]]
+"""A program, and hashes of the values of its weights by name, if it has them."""
+
+
+def _hashed(module: IRModule) -> Hashed:
+    return module, {key: hashlib.sha256(blob.data).hexdigest() for key, blob in module.blobs.blobs.items()}
+
+
+def _program(name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool) -> Hashed:
     from patcomp.emit.inspection import opened, read_asset
 
     path = Path(name)
@@ -146,5 +174,4 @@ def _program(
         from patcomp.commands.opt import parse_file
 
         return parse_file(name), {}
-    module = convert_model(name, modules, catalogs, trusted=trusted).module
-    return module, {key: hashlib.sha256(blob.data).hexdigest() for key, blob in module.blobs.blobs.items()}
+    return _hashed(convert_model(name, modules, catalogs, trusted=trusted).module)

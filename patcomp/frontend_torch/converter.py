@@ -421,7 +421,8 @@ class TorchConverter:
         if dumps is not None:
             check_writable(dumps.path("import"))
             dumps.clear()
-        conversion = Conversion(staged, self.rules, self.lowerings.copy(), options, places=self.mode is not self.Mode.RELEASE)
+        places = self.mode is not self.Mode.RELEASE
+        conversion = Conversion(staged, self.rules, self.lowerings.copy(), options, places)
         with progress_bar(verbose) as advance:
             compilation = conversion.run(dumps, advance)
         if not conversion.places:

@@ -38,6 +38,14 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.graphs or self.weights)
 
+    @property
+    def other_values(self) -> int:
+        """How many weights and constants have other values; 0 if the ops of the programs differ beyond them."""
+        lines = [line for each in self.graphs for line in each.lines if not line.startswith("~")]
+        constants = sum(line.startswith("- coreai.constant ") for line in lines)
+        same_ops = all(line[2:].startswith("coreai.constant ") for line in lines) and 2 * constants == len(lines)
+        return len(self.weights) + constants if same_ops else 0
+
     def __str__(self) -> str:
         parts = [f"graph @{each.graph}\n" + "\n".join(f"  {line}" for line in each.lines) for each in self.graphs]
         if self.weights:
