@@ -74,8 +74,18 @@ class Target:
 
 NEURAL_ENGINE = Target(
     "neural_engine",
-    rules=("linear as convolution",),
-    steps=("carry transposes", "store prepared weights"),
+    rules=(
+        "rms_norm divided first",
+        "layer_norm divided first",
+        "instance_norm divided first",
+        "group_norm divided first",
+        "batch_norm as scale and shift",
+        "attention with heads apart",
+        "linear as convolution",
+        "gelu by sigmoid",
+        "tanh by sigmoid",
+    ),
+    steps=("carry transposes", "store prepared weights", "half precision"),
     wants=Wants(
         max_rank=5,
         element_types=frozenset({"f16", "si8", "ui8", "si16", "ui16", "i1"}),

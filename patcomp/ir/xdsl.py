@@ -106,6 +106,11 @@ def set_name(value: SSAValue, name: str | None) -> None:
     value._name = name
 
 
+def set_type(value: SSAValue, type_: Attribute) -> None:
+    """Change the type of a value in place."""
+    value._type = type_
+
+
 def unchecked(kind: type[_A], **fields: object) -> _A:
     """An attribute whose fields are known to be valid. xDSL's constructors check them, which takes most of the time
     where many attributes are made."""

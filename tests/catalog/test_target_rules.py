@@ -30,6 +30,9 @@ def test_every_rule_has_an_example_and_a_target(rule: Rule) -> None:
 OPTIONAL: frozenset[str] = frozenset()
 """Rules that no target has by default."""
 
+APPROXIMATE = {"gelu by sigmoid": 85.0}
+"""Rules that use another formula, and the signal that their results keep, in dB."""
+
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_example(rule: Rule, example: Example, native: Native) -> None:
@@ -37,8 +40,17 @@ def test_example(rule: Rule, example: Example, native: Native) -> None:
         return  # a declarative rule is tested on programs that are drawn from its pattern
     program, model, inputs = convert_example(rule, example)
     assert rule.name in fired_in(program)
-    program.verify_against(model, inputs, backends=["evaluator"]).check()
     expected = model(*inputs)
-    given = native.run(program.module, dict(zip(program.input_names(), inputs, strict=True)))
-    for made, wanted in zip(given.values(), expected if isinstance(expected, tuple) else [expected], strict=True):
-        torch.testing.assert_close(torch.from_numpy(made), wanted, rtol=1e-4, atol=1e-5)
+    wanted = expected if isinstance(expected, tuple) else (expected,)
+    given = dict(zip(program.input_names(), inputs, strict=True))
+    if rule.name not in APPROXIMATE:
+        program.verify_against(model, inputs, backends=["evaluator"]).check()
+    for outputs in (program.run(given), native.run(program.module, given)):
+        for made, right in zip(outputs.values(), wanted, strict=True):
+            assert psnr(torch.as_tensor(made), right) >= APPROXIMATE.get(rule.name, 110.0)
+
+
+def psnr(made: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The signal in dB: the largest square of what is wanted over the mean square of the error."""
+    error = (made.double() - wanted.double()).square().mean()
+    return float(10 * torch.log10(wanted.double().abs().max() ** 2 / error.clamp_min(1e-30)))

@@ -6,7 +6,6 @@ memory, one weight at a time, so that a conversion does not hold all of them.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 
 import numpy as np
@@ -20,11 +19,9 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
+from patcomp.rewrites.target.mapped import mapped
 
 NAME = "store prepared weights"
-
-_MAPPED = 2**20
-"""From this many bytes on, a prepared weight is written to a file instead of memory."""
 
 
 def store_prepared_weights(module: IRModule) -> int:
@@ -124,13 +121,12 @@ def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
 
 
 def _kept(array: np.ndarray, blobs: BlobStore) -> np.ndarray:
-    """The array itself where it is a view of a weight or small, else a copy in a file that is mapped into memory."""
-    if array.nbytes < _MAPPED or any(np.may_share_memory(array, np.frombuffer(blob.data, np.uint8)) for blob in blobs):
+    """The array itself where it is a view of a weight, else a copy in a file that is mapped into memory."""
+    if any(np.may_share_memory(array, np.frombuffer(blob.data, np.uint8)) for blob in blobs):
         return array
-    with tempfile.TemporaryFile(prefix="patcomp-") as file:
-        mapped = np.memmap(file, dtype=array.dtype, mode="w+", shape=array.shape)
-    mapped[...] = array
-    return mapped
+    made = mapped(array.shape, array.dtype)
+    made[...] = array
+    return made
 
 
 def _weight_name(op: Operation) -> str:

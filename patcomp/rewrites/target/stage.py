@@ -17,6 +17,8 @@ from patcomp.ir.region import RegionOp
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
+from patcomp.rewrites.folding import fold_constants
+from patcomp.rewrites.target.half import use_half_precision
 from patcomp.rewrites.target.prepared_weights import store_prepared_weights
 from patcomp.rewrites.target.transposes import carry_transposes
 from patcomp.targets import Target, check_names
@@ -24,6 +26,7 @@ from patcomp.targets import Target, check_names
 STEPS: Mapping[str, Callable[[IRModule], int]] = {
     "carry transposes": carry_transposes,
     "store prepared weights": store_prepared_weights,
+    "half precision": use_half_precision,
 }
 """The steps by name."""
 
@@ -49,6 +52,7 @@ def retarget(
     check_names(target, (rule.name for rule in rules), STEPS)
     chosen = rules.filter(lambda rule: rule.name in target.rules)
     for graph in module.entry_graphs:
+        fold_constants(graph, module)  # in the types of the model, before they are narrower
         merge_equal_ops(graph)
         statistics.add(run(graph, chosen.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
     for name in target.steps:
