@@ -81,6 +81,7 @@ NEURAL_ENGINE = Target(
         "group_norm divided first",
         "batch_norm as scale and shift",
         "attention with heads apart",
+        "gather of runs as slices",
         "linear as convolution",
         "gelu by sigmoid",
         "tanh by sigmoid",

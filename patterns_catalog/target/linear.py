@@ -15,6 +15,8 @@ _VOCABULARY = 16384
 @op_rule("target", "coreai.decomposable.broadcasting_batch_matmul", name="linear as convolution", examples=[
     example("2x7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
     example("7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(8, 6)),
+    example("2x7x8xf32", program=lambda torch, x: (
+        torch.nn.functional.linear(x, torch.linspace(-1, 1, 48).reshape(6, 8), torch.linspace(0, 1, 6)))),
     example("2x3x5x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
 ])  # fmt: skip
 def linear_as_convolution(op: OpView, c: Coreai) -> Value:
@@ -33,7 +35,14 @@ def linear_as_convolution(op: OpView, c: Coreai) -> Value:
     kernel = c.expand_dims(_transposed(c, weight), [2, 3])
     made = c.conv2d(image, kernel, *(c.constant(n, "ui32") for n in ([1, 1], [1, 1], 1)))
     result = c.transpose(c.shrink_dims(made, added) if added else made, back)
-    return result if result.shape == op.result.shape else c.reshape(result, list(op.result.static_shape))
+    if result.shape == op.result.shape:
+        return result
+    if (after := _after_flattening(op.operation, result.static_shape)) is not None:
+        # the bias is added before the leading dimensions are joined, so that they need not be
+        addition, bias, view = after
+        op.cover(addition, view)
+        op.replace(Value(view.results[0]), c.broadcasting_add(result, bias))
+    return c.reshape(result, list(op.result.static_shape))
 
 
 def _is_weight(value: Value) -> bool:
@@ -59,3 +68,22 @@ def _before_flattening(x: Value) -> Value:
         if before.is_static and before.rank in (3, 4) and before.shape[-1] == x.shape[-1]:
             return before
     return x
+
+
+def _after_flattening(product: Operation, shape: tuple[int, ...]) -> tuple[Operation, Value, Operation] | None:
+    """The addition of a bias to a product, the bias, and the reshape of the sum to a shape; None for other users."""
+    addition = _only_user(product)
+    if addition is None or addition.name != "coreai.decomposable.broadcasting_add":
+        return None
+    view = _only_user(addition)
+    if view is None or view.name != "coreai.reshape" or Value(view.results[0]).shape != shape:
+        return None
+    others = [Value(each) for each in addition.operands if each is not product.results[0]]
+    if len(others) != 1 or others[0].rank != 1 or others[0].shape != shape[-1:]:
+        return None
+    return addition, others[0], view
+
+
+def _only_user(op: Operation) -> Operation | None:
+    users = {use.operation for use in op.results[0].uses}
+    return users.pop() if len(users) == 1 else None

@@ -222,6 +222,38 @@ def regrouped(before: Sequence[int], after: Sequence[int], frame: Frame) -> Fram
     return tuple(made)
 
 
+def channels_first(before: Sequence[int], after: Sequence[int]) -> Frame | None:
+    """The frame (B, C, S) of a reshape to (B, S, C), which the reshape of an operand in another order can have: a
+    transpose is then needed before it, as for a result in order. None if the reshape cannot have it."""
+    rank = len(after)
+    frame = (0, rank - 1, *range(1, rank - 1))
+    return frame if rank > 2 and is_moved(after, frame) and _source(before, after, frame) is not None else None
+
+
+def source_frame(before: Sequence[int], after: Sequence[int], frame: Frame, result: Frame) -> Frame:
+    """The frame of its operand in which a reshape gives its result in a frame: that of the operand if possible."""
+    if result in (renamed_units(before, after, frame), regrouped(before, after, frame)):
+        return frame
+    source = _source(before, after, result)
+    assert source is not None
+    return source
+
+
+def _source(before: Sequence[int], after: Sequence[int], result: Frame) -> Frame | None:
+    groups = _groups(before, after)
+    if groups is None:
+        return None
+    made: list[int] = []
+    stored = order(after, result)
+    while stored:
+        old, new = next(group for group in groups if stored[0] in group[1])
+        if stored[: len(new)] != list(new):
+            return None
+        made += old
+        del stored[: len(new)]
+    return tuple(made)
+
+
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
     """The smallest runs of axes that a reshape maps to each other, without axes of size 1."""
     left = [axis for axis, size in enumerate(before) if size != 1]

@@ -1,7 +1,7 @@
 """Store prepared weights: a weight that a program moves, casts or joins is stored in the form in which it is read.
 
-A prepared weight is at most as large as the weights that it is made of. It is written to a file that is mapped into
-memory, one weight at a time, so that a conversion does not hold all of them.
+A large prepared weight is at most as large as the weights that it is made of. It is written to a file that is mapped
+into memory, one weight at a time, so that a conversion does not hold all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
 from patcomp.rewrites.target.mapped import mapped
+
+_SMALL = 2**20
+"""A prepared weight of at most this many bytes may be larger than the weights that it is made of, such as a table of
+relative positions."""
 
 NAME = "store prepared weights"
 
@@ -74,9 +78,10 @@ def _leaves(
     weights = [each for each in found if isinstance(each, DenseResourceAttr)]
     if not weights or any(each.resource_handle.data not in blobs for each in weights):
         return None
-    if not all(map(can_be_stored, op.results)) or _bytes(r.type for r in op.results) > _bytes(w.type for w in weights):
+    if not all(map(can_be_stored, op.results)):
         return None
-    return frozenset(found)
+    size = _bytes(result.type for result in op.results)
+    return frozenset(found) if size <= max(_SMALL, _bytes(weight.type for weight in weights)) else None
 
 
 def _bytes(types: Iterable[Attribute]) -> int:

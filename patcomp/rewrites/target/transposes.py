@@ -11,6 +11,7 @@ it there. On a tie, values are carried.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
@@ -28,12 +29,14 @@ from patcomp.rewrites.target.frames import (
     Carried,
     Frame,
     carried,
+    channels_first,
     in_order,
     is_known,
     is_moved,
     order,
     regrouped,
     renamed_units,
+    source_frame,
     stored_shape,
     transposed,
 )
@@ -99,7 +102,9 @@ class _Carrying:
             if frame is None:
                 return None
             named = renamed_units(before, after, frame)
-            return regrouped(before, after, frame) if named is None and is_moved(before, frame) else named
+            if named is not None or not is_moved(before, frame):
+                return named
+            return regrouped(before, after, frame) or channels_first(before, after)
         how = carried(op, [self._frame(operand) for operand in op.operands])
         if how is None:
             return None
@@ -132,7 +137,9 @@ class _Carrying:
         if op.name == "coreai.transpose":
             return [self._stored(x)]
         if op.name in _VIEWS:
-            stored, wanted = Value(self._stored(x)), stored_shape(static_shape(op.results[0].type), frame)
+            before, after = static_shape(x.type), static_shape(op.results[0].type)
+            source = source_frame(before, after, self._frame(x) or in_order(len(before)), frame)
+            stored, wanted = Value(self._form(x, source)), stored_shape(after, frame)
             return [stored.ssa if stored.shape == wanted else coreai.reshape(stored, list(wanted)).ssa]
         operands = [
             self._form(operand, given) if isinstance(given, tuple) else operand if given is None else _constant(given)
@@ -193,9 +200,30 @@ def _rearranged(x: Value, shape: Sequence[int], known: Frame, wanted: Frame) -> 
                 permutation.append(known.index(axis))
             elif units:
                 permutation.append(units.pop(0))
-        x = coreai.transpose(x, [*units, *permutation])
+        x = _transposed(x, [*units, *permutation])
     target = stored_shape(shape, wanted)
     return x if x.shape == target else coreai.reshape(x, list(target))
+
+
+def _transposed(x: Value, permutation: Sequence[int]) -> Value:
+    """A transpose of few dimensions: those of size 1 are left out, and those that stay side by side are joined."""
+    sizes = x.static_shape
+    runs: list[list[int]] = []
+    for axis in (axis for axis in permutation if sizes[axis] != 1):
+        if runs and not any(sizes[between] != 1 for between in range(runs[-1][-1] + 1, axis)) and runs[-1][-1] < axis:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if len(permutation) <= _MOST or len(runs) == len(permutation):
+        return coreai.transpose(x, list(permutation))
+    before = sorted(runs)
+    joined = coreai.reshape(x, [math.prod(sizes[axis] for axis in run) for run in before])
+    moved = coreai.transpose(joined, [before.index(run) for run in runs])
+    return coreai.reshape(moved, [sizes[axis] for axis in permutation])
+
+
+_MOST = 5
+"""The most dimensions of a transpose that is made as it is."""
 
 
 # ---- which ops carry --------------------------------------------------------------------------------
