@@ -41,7 +41,7 @@ class Composite:
     version: int = 1
 
     def __call__(
-        self, *operands: Value, result_types: Sequence[Attribute | ValueType] | None = None, **given: Any
+        self, *operands: Value | None, result_types: Sequence[Attribute | ValueType] | None = None, **given: Any
     ) -> Any:
         """Add the composite at the insertion point; return its value, or the list of its values.
 

@@ -4,7 +4,7 @@ built."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
@@ -82,6 +82,9 @@ class TargetNamespace:
         return TargetCall(builder, name, arguments, keywords)
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
 class FunctionTable:
     """A target made of Python functions: `table.define(f)` lets rules write `c.f(x, w, eps=eps.value)`.
 
@@ -94,7 +97,7 @@ class FunctionTable:
         self.name = name
         self._functions: dict[str, Callable[..., Any]] = {}
 
-    def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    def define(self, function: _Function, name: str | None = None) -> _Function:
         """Add a function under its own name, or another. This method can be a decorator.
 
         A function that is defined again, by a notebook's cell or a reloaded module, replaces the earlier one; rules
@@ -143,7 +146,7 @@ class FunctionTable:
 class CompositeTable(FunctionTable):
     """A table of composites, which the Core AI compiler knows by name."""
 
-    def define(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    def define(self, function: _Function, name: str | None = None) -> _Function:
         """Adds a composite.
 
         Raises:
