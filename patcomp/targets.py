@@ -80,6 +80,8 @@ NEURAL_ENGINE = Target(
         "instance_norm divided first",
         "group_norm divided first",
         "batch_norm as scale and shift",
+        "rope as plain ops",
+        "pixel_shuffle of five dimensions",
         "attention with heads apart",
         "gather of runs as slices",
         "linear as convolution",

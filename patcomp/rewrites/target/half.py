@@ -1,8 +1,9 @@
 """Half precision: every float of a program becomes float16, also those of its inputs, outputs and states.
 
 It comes after the rules, which have replaced what float16 cannot compute (masks of minus infinity, squares in norms).
-Weights are cast one at a time, and shared weights stay shared. A program with a constant beyond float16's largest
-number, 65504, stays as it is: the audit lists its floats and names the constant.
+Weights are cast one at a time, and shared weights stay shared. A mask of numbers that stand for minus infinity, such as
+float32's least, gets float16's least, as a model in float16 has it. A program with another constant beyond float16's
+largest number, 65504, stays as it is: the audit lists its floats and names the constant.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
+from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.types import TensorType, element_name, element_type, tensor
 from patcomp.ir.xdsl import (
@@ -28,13 +31,25 @@ from patcomp.rewrites.target.mapped import mapped
 LARGEST = 65504.0
 """The largest number of float16."""
 
+_MASK = 2**24
+"""The most elements of a constant that may be a mask."""
+
 _WIDE = frozenset({"f32", "f64", "bf16"})
 
 
 def use_half_precision(module: IRModule) -> int:
     """Make every float of a program float16. Return how many values changed."""
-    constants = [op for op in ops_inside(module.op) if is_constant(op) and _is_wide(op.results[0])]
-    if any(map(_prevents, ops_inside(module.op))) or any(beyond_half(op, module) for op in constants):
+    for graph in module.graphs:
+        remove_dead_ops(graph)
+    ops = ops_inside(module.op)
+    fixed = {operand for op in ops for operand in _fixed_operands(op)}
+    if not all(map(is_constant, fixed)) or any(map(_is_kernel, ops)):
+        return 0
+    _separate(fixed)
+    constants = [
+        op for op in ops_inside(module.op) if is_constant(op) and _is_wide(op.results[0]) and op.results[0] not in fixed
+    ]
+    if any(beyond_half(op, module) is not None for op in constants):
         return 0
     cast: dict[Attribute, Attribute] = {}
     for op in constants:
@@ -44,7 +59,7 @@ def use_half_precision(module: IRModule) -> int:
         op.properties["value"] = cast[attribute]
     count = 0
     for value in _values(module):
-        if _is_wide(value):
+        if _is_wide(value) and value not in fixed:
             assert isinstance(value.type, TensorType)
             set_type(value, tensor(value.type.get_shape(), "f16"))
             count += 1
@@ -56,7 +71,7 @@ def use_half_precision(module: IRModule) -> int:
 def beyond_half(op: Operation, module: IRModule) -> float | None:
     """The element of a constant that float16 cannot hold, other than infinity; None if there is none."""
     values = attribute_values(op.properties["value"], module.blobs)
-    if values is None or not values.size:
+    if values is None or not values.size or (values.size < _MASK and _is_mask(values)):
         return None
     for part in np.array_split(values.reshape(-1), max(1, values.size // 2**20)):
         finite = part[np.isfinite(part)]
@@ -65,8 +80,36 @@ def beyond_half(op: Operation, module: IRModule) -> float | None:
     return None
 
 
-def _prevents(op: Operation) -> bool:
-    """Whether an op fixes the element types of its operands."""
+def _is_mask(values: np.ndarray) -> bool:
+    """Whether every number of a constant that float16 cannot hold stands for minus infinity: it is below -1e30, or all
+    other numbers are 0."""
+    outside = np.abs(values) > LARGEST
+    return bool((values[outside] < -1e30).all() or ((values[outside] < 0).all() and not values[~outside].any()))
+
+
+def _fixed_operands(op: Operation) -> Iterator[SSAValue]:
+    """The operands of an op that it takes in float32 only, such as the scales of a resize."""
+    if isinstance(op, CoreaiOp):
+        for slot, operands in zip(op.ROW.operands, op.operands_by_slot(), strict=True):
+            if "f32" in slot.types and "f16" not in slot.types:
+                yield from operands
+
+
+def _separate(fixed: set[SSAValue]) -> None:
+    """Give other users of constants that keep their type constants of their own."""
+    for value in list(fixed):
+        others = [use for use in value.uses if value not in set(_fixed_operands(use.operation))]
+        if others:
+            assert isinstance(value.owner, Operation)
+            assert value.owner.parent is not None
+            copy = value.owner.clone()
+            value.owner.parent.insert_op_before(copy, value.owner)
+            for use in others:
+                use.operation.operands[use.index] = copy.results[0]
+
+
+def _is_kernel(op: Operation) -> bool:
+    """Whether an op fixes the element types of its operands by code of its own."""
     return op.name.startswith("coreaix.") or op.name in ("coreai.metal4_kernel", "coreai.delegate")
 
 
@@ -89,9 +132,14 @@ def _halved(attribute: Attribute, module: IRModule) -> Attribute:
     values = attribute_values(attribute, module.blobs)
     assert values is not None
     if isinstance(attribute, DenseIntOrFPElementsAttr):
-        return constant_attribute(values.astype(np.float16), half, module.blobs)
+        return constant_attribute(_clamped(values), half, module.blobs)
     assert isinstance(attribute, DenseResourceAttr)
     made = mapped(values.shape, np.dtype(np.float16))
     for start in range(0, values.size, 2**22):
-        made.reshape(-1)[start : start + 2**22] = values.reshape(-1)[start : start + 2**22]
+        made.reshape(-1)[start : start + 2**22] = _clamped(values.reshape(-1)[start : start + 2**22])
     return constant_attribute(made, half, module.blobs, attribute.resource_handle.data)
+
+
+def _clamped(values: np.ndarray) -> np.ndarray:
+    """The numbers in float16; what stands for minus infinity becomes float16's least number, and infinity stays."""
+    return np.where(np.isinf(values), values, values.clip(-LARGEST, LARGEST)).astype(np.float16)

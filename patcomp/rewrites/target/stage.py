@@ -55,6 +55,7 @@ def retarget(
         fold_constants(graph, module)  # in the types of the model, before they are narrower
         merge_equal_ops(graph)
         statistics.add(run(graph, chosen.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
+        fold_constants(graph, module)
     for name in target.steps:
         if budget is not None and budget.exhausted:
             break
