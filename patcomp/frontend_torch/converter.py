@@ -32,7 +32,7 @@ from patcomp.frontend_torch.decomposition.functional import functional
 from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
-from patcomp.frontend_torch.interface.calls import initial_state, model_call
+from patcomp.frontend_torch.interface.calls import in_types_of, initial_state, model_call
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
@@ -445,7 +445,11 @@ class TorchConverter:
             compilation.reports,
             stages,
             calls=self.calls(staged),
-            initial_state={name: MappingProxyType(state) for name, state in initial.items() if state},
+            initial_state={
+                name: MappingProxyType(in_types_of(module.graph(name), state))
+                for name, state in initial.items()
+                if state
+            },
             dims={item.name: item.dims for item in staged},
             diagnostics=found,
             left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcomp.authoring import Coreai
-from patcomp.ir.constants import is_constant
+from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
@@ -17,6 +17,7 @@ _VOCABULARY = 16384
     example("7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(8, 6)),
     example("2x7x8xf32", program=lambda torch, x: (
         torch.nn.functional.linear(x, torch.linspace(-1, 1, 48).reshape(6, 8), torch.linspace(0, 1, 6)))),
+    example("2x7x8xf32", program=lambda torch, x: x.transpose(0, 1) @ torch.linspace(-1, 1, 48).reshape(8, 6)),
     example("2x3x5x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
 ])  # fmt: skip
 def linear_as_convolution(op: OpView, c: Coreai) -> Value:
@@ -25,7 +26,7 @@ def linear_as_convolution(op: OpView, c: Coreai) -> Value:
     op.expect(weight.rank == 2 and x.rank >= 2, "no product by one matrix")
     op.expect(_is_weight(weight), "the matrix is not computed from weights alone")
     op.expect(weight.is_static and weight.static_shape[1] < _VOCABULARY, "the head over a vocabulary stays a product")
-    x = _before_flattening(x)
+    x, leading = _before_transposing(_before_flattening(x))
     op.expect(x.is_static and 2 <= x.rank <= 4, "the input has dynamic sizes, or no form (B, C, H, W)")
     order = [0, x.rank - 1, *range(1, x.rank - 1)] if x.rank > 2 else [1, 0]
     added = {2: [0, 2], 3: [2], 4: []}[x.rank]
@@ -35,6 +36,7 @@ def linear_as_convolution(op: OpView, c: Coreai) -> Value:
     kernel = c.expand_dims(_transposed(c, weight), [2, 3])
     made = c.conv2d(image, kernel, *(c.constant(n, "ui32") for n in ([1, 1], [1, 1], 1)))
     result = c.transpose(c.shrink_dims(made, added) if added else made, back)
+    result = c.transpose(result, leading) if leading else result
     if result.shape == op.result.shape:
         return result
     if (after := _after_flattening(op.operation, result.static_shape)) is not None:
@@ -68,6 +70,16 @@ def _before_flattening(x: Value) -> Value:
         if before.is_static and before.rank in (3, 4) and before.shape[-1] == x.shape[-1]:
             return before
     return x
+
+
+def _before_transposing(x: Value) -> tuple[Value, list[int]]:
+    """The input before its leading dimensions were transposed, and their permutation; empty if they were not."""
+    maker = x.ssa.owner
+    if x.rank > 2 and isinstance(maker, Operation) and maker.name == "coreai.transpose":
+        order = constant_integers(maker.operands[1])
+        if order is not None and order[-1] == x.rank - 1:
+            return Value(maker.operands[0]), list(order)
+    return x, []
 
 
 def _after_flattening(product: Operation, shape: tuple[int, ...]) -> tuple[Operation, Value, Operation] | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch.export import ExportedProgram
 
-from patcomp.emit.signature import Fixed, ModelCall
+from patcomp.emit.signature import Fixed, ModelCall, entry_signature
 from patcomp.errors import EvaluationError, Problem, UnsupportedError
 from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.evaluate import prepare_input
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.types import TensorType
+from patcomp.ir.xdsl import Operation
 from patcomp.narrowing.widths import Widths
 
 
@@ -55,3 +59,9 @@ def initial_state(signature: Signature, names: Names, widths: Widths) -> dict[st
     if problems:
         raise UnsupportedError("the buffers that the model writes to cannot be converted:", problems)
     return contents
+
+
+def in_types_of(graph: Operation, contents: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The contents of buffers in the types of the states of a converted graph, which a target may have changed."""
+    types = {state.name: state.element_type for state in entry_signature(graph).states}
+    return {name: held.to(TORCH_DTYPES[types[name]]) for name, held in contents.items()}

@@ -23,7 +23,8 @@ from patcomp.pytorch import pytree
 
 
 def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> Tensor:
-    """An input or state in the dtype that the program takes: 64-bit values become 32-bit when none is lost.
+    """An input or state in the dtype that the program takes: 64-bit values become 32-bit when none is lost, and float32
+    becomes float16, which a target may compute in, when none overflows.
 
     Args:
         value: a tensor, array or number.
@@ -35,7 +36,7 @@ def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input")
     """
     tensor = _as_tensor(value, f"{what} {name!r}")
     wanted = TORCH_DTYPES[element_name(type_.element_type)]
-    if tensor.dtype == torch.float64 and wanted == torch.float32:
+    if (tensor.dtype, wanted) in ((torch.float64, torch.float32), (torch.float32, torch.float16)):
         narrow = tensor.to(wanted)
         if bool((narrow.isinf() & ~tensor.isinf()).any()):
             raise EvaluationError(f"{what} {name!r} has values that do not fit {wanted}")
@@ -70,6 +71,9 @@ equal. Floats of less than 32 bits are compared with a float32 twin of the model
 _ROUNDING_STEPS = 4
 """How many rounding steps, at the largest magnitude of an output, a float of less than 32 bits may differ."""
 
+_OF_HALF = 0.02
+"""How much of its largest magnitude an output of a float32 model may differ in a program that a target made float16."""
+
 _TIMES_EAGER = 3
 """How many times farther from the float32 twin than eager PyTorch's own output a program's output may be."""
 
@@ -101,6 +105,8 @@ def compare(
     reference, reference_name = expected, "eager"
     if tolerance is None and given.is_floating_point() and element not in TOLERANCES:
         tolerance = _ROUNDING_STEPS * torch.finfo(given.dtype).eps * _scale(expected)
+        if expected.dtype == torch.float32:
+            tolerance = _OF_HALF * _scale(expected)
         if twin is not None and twin.shape == expected.shape:
             own = _difference(twin, expected)
             if bool(own.isfinite().all()):  # where eager overflows, the twin says nothing about the program

@@ -56,6 +56,7 @@ def retarget(
         merge_equal_ops(graph)
         statistics.add(run(graph, chosen.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
         fold_constants(graph, module)
+        remove_dead_ops(graph)
     for name in target.steps:
         if budget is not None and budget.exhausted:
             break
