@@ -84,6 +84,7 @@ NEURAL_ENGINE = Target(
         "pixel_shuffle of five dimensions",
         "attention with heads apart",
         "gather of runs as slices",
+        "pad as concat",
         "linear as convolution",
         "gelu by sigmoid",
         "tanh by sigmoid",

@@ -175,6 +175,17 @@ def _slice(op: CoreaiOp, frames: Sequence[Frame | None]) -> Carried | None:
     return Carried(tuple(made), frame)
 
 
+@_row("pad")
+def _pad(op: CoreaiOp, frames: Sequence[Frame | None]) -> Carried | None:
+    """The amounts before and after each axis; dimensions that the frame adds get none."""
+    frame, amounts = frames[0], constant_integers(op.operands[1])
+    shape = _shape(op.results[0])
+    if frame is None or amounts is None or any(axis not in frame for axis, size in enumerate(shape) if size != 1):
+        return None
+    moved = [n for axis in frame for n in ((0, 0) if axis is None else amounts[2 * axis : 2 * axis + 2])]
+    return Carried((frame, _like(op.operands[1], moved), None), frame)
+
+
 @_row("split")
 def _split(op: CoreaiOp, frames: Sequence[Frame | None]) -> Carried | None:
     frame, axes = frames[0], _axes(op.operands[2], len(_shape(op.operands[0])))
