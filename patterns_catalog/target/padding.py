@@ -22,6 +22,7 @@ def pad_as_concat(op: OpView, c: Coreai) -> Value:
     mode = op["padding_mode"]
     op.expect(mode is None or mode.data == "constant", "it repeats the tensor's own values")
     op.expect(amounts is not None and x.is_static, "it has dynamic sizes")
+    assert amounts is not None
     users = [use.operation.name for use in op.operation.results[0].uses]
     op.expect(not _WINDOWS.issuperset(users), "a convolution or pooling reads it")
     for axis in range(x.rank):
