@@ -80,6 +80,7 @@ NEURAL_ENGINE = Target(
         "instance_norm divided first",
         "group_norm divided first",
         "batch_norm as scale and shift",
+        "vector norm divided first",
         "rope as plain ops",
         "pixel_shuffle of five dimensions",
         "attention with heads apart",
@@ -88,6 +89,7 @@ NEURAL_ENGINE = Target(
         "linear as convolution",
         "gelu by sigmoid",
         "tanh by sigmoid",
+        "softplus without overflow",
     ),
     steps=("carry transposes", "store prepared weights", "half precision"),
     wants=Wants(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from patcomp.authoring import Coreai
+from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget
+from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import Capture, OpView, Rewrite, example, op_rule, rule
 
 
 @op_rule("target", "coreai.gelu", name="gelu by sigmoid", examples=[
@@ -30,3 +31,33 @@ def gelu_by_sigmoid(op: OpView, c: Coreai) -> Value:
 def tanh_by_sigmoid(op: OpView, c: Coreai) -> Value:
     "tanh(x) -> 2 sigmoid(2x) - 1, which is the same up to rounding"
     return c.broadcasting_sub(c.broadcasting_mul(c.sigmoid(c.broadcasting_mul(op.x, 2.0)), 2.0), 1.0)
+
+
+@op_rule("target", "coreai.silu", name="silu by sigmoid", examples=[
+    example("2x64xf32", program=lambda torch, x: torch.nn.functional.silu(x)),
+])  # fmt: skip
+def silu_by_sigmoid(op: OpView, c: Coreai) -> Value:
+    "silu(x) -> x * sigmoid(x), the same to the last bit"
+    return c.broadcasting_mul(op.input, c.sigmoid(op.input))
+
+
+@rule(
+    stage="target", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"},
+    name="softplus without overflow",
+    unspecified={"infinities and zeros": "log(1 + exp(inf)) was infinite"},
+)  # fmt: skip
+def softplus_without_overflow(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
+    """log(1 + exp(x)) -> max(x, 0) + log(1 + exp(-|x|)), which no x makes infinite
+
+    The pattern is `log1p` as it is lowered. In float16, exp(x) overflows from 11.1 on.
+    """
+    power = a.exp(x)
+    shifted = power + 1.0
+    back = a.broadcasting_maximum(shifted, 0.0) - 1.0
+    unchanged = a.broadcasting_equal(shifted, 1.0)
+    exact = a.broadcasting_or(a.broadcasting_equal(back, power), unchanged)
+    quotient = a.broadcasting_where(exact, 1.0, power) / a.broadcasting_where(exact, 1.0, back)
+    logarithm = a.broadcasting_where(unchanged, power, a.log(shifted) * quotient)
+    positive = c.broadcasting_maximum(x, 0.0)
+    remainder = c.log(c.broadcasting_add(c.exp(c.broadcasting_sub(0.0, c.abs_(x))), 1.0))
+    return Rewrite(logarithm, to=c.broadcasting_add(positive, remainder))
