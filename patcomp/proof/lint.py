@@ -17,6 +17,7 @@ from patcomp.proof.op_equivalence import op_drawings, source_of_op
 from patcomp.proof.selftest import variants
 from patcomp.proof.trials import WrongRuleError
 from patcomp.rewrites.pipeline import Options, run_pipeline
+from patcomp.targets import Target
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def fired_by_examples(catalog: RuleSet) -> set[str]:
     for rule in catalog:
         try:
             for source in _sources(rule, catalog):
-                fired |= _fired(source, catalog)
+                fired |= _fired(source, catalog, rule)
         except (StageError, WrongRuleError) as error:
             if _endless(error) is None:
                 raise
@@ -92,9 +93,11 @@ def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
                 yield source
 
 
-def _fired(source: IRModule, catalog: RuleSet) -> set[str]:
+def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:
+    """The rules that fire in a program; for one of the stage `target`, in a conversion for a target that has it."""
+    alone = Target(rule.name, (rule.name,)) if rule.stage is Stage.TARGET and rule.name in catalog else None
     try:
-        reports = run_pipeline(source.clone(), catalog, Options(strict=True)).reports
+        reports = run_pipeline(source.clone(), catalog, Options(strict=True, target=alone)).reports
     except PatcompError as error:
         if _endless(error) is not None:
             raise
@@ -129,10 +132,10 @@ def _hidden_op_rule(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
         and set(other.ops) & set(rule.ops)
     }
     for source in _sources(rule, catalog):
-        fired = _fired(source, catalog)
+        fired = _fired(source, catalog, rule)
         if rule.name not in fired:
             others = ", ".join(sorted(fired & rivals)) or "no rule of the same op"
             yield Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
-        elif rivals and (both := _fired(source, catalog.without(rule.name)) & rivals - fired):
+        elif rivals and (both := _fired(source, catalog.without(rule.name), rule) & rivals - fired):
             message = f"{rule.source}: its example would be taken by {', '.join(sorted(both))} as well"
             yield Finding("overlap", rule.name, message)

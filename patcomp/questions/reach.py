@@ -12,6 +12,9 @@ _SEES = dict.fromkeys((Stage.NORMALIZE, Stage.RECOVER, Stage.LOWER), "aten")
 _SEES |= dict.fromkeys((Stage.TARGET, Stage.OPTIMIZE), "coreai")
 """The dialect whose ops the rules of a stage rewrite."""
 
+_OF_CALLS = (Stage.RECOVER, Stage.TARGET)
+"""The stages in which recovered composites are calls that rules can start from."""
+
 
 def check_reach(rule: Rule) -> None:
     """Check that a conversion can fire a rule.
@@ -30,6 +33,8 @@ def _problem(rule: Rule) -> str:
         return f"PyTorch has no op {unknown[0]}" + (f"; there are {', '.join(near)}" if near else "")
     if rule.stage is Stage.IMPORT:
         return ""
+    if rule.composite is not None:
+        return "" if rule.stage in _OF_CALLS else f"composites are calls in the stages {' and '.join(_OF_CALLS)} only"
     seen = _SEES[rule.stage]
     dialects = ["coreai" if _is_coreai(op) else "aten" for op in rule.ops]
     if seen in dialects:
