@@ -107,7 +107,8 @@ class Conversion:
         def replay(after_stage: Callable[[str, IRModule], object]) -> Compilation:
             return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
 
-        return html_page(program, replay, self.rules, places=self.places, **options)
+        with collector_paused():
+            return html_page(program, replay, self.rules, places=self.places, **options)
 
     def module_before(self, stage: str) -> IRModule:
         """The program before a stage; runs the conversion again."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.resources import files
+from inspect import cleandoc
 from typing import Any
 
 from patcomp.errors import Problem
@@ -49,7 +50,9 @@ def html_page(
         "LICENSE": _file("dagre.LICENSE.txt").replace("--", "- -"),
         "DAGRE": _file("dagre.min.js").rpartition("//# sourceMappingURL")[0],
         "TREE": _file("tree.js"),
+        "LAYOUT": _file("layout.js"),
         "DRAWING": _file("drawing.js"),
+        "PANES": _file("panes.js"),
         "PANELS": _file("panels.js"),
         "DATA": embedded,
     }
@@ -91,7 +94,7 @@ def _data(
         "stages": stages,
         "rules": {
             rule.name: {
-                "stage": str(rule.stage), "doc": rule.doc, "source": rule.source, "declarative": rule.is_declarative
+                "stage": str(rule.stage), "doc": cleandoc(rule.doc), "source": rule.source
             }
             for rule in rules
         },

@@ -1,8 +1,7 @@
 // The stages, lists, search and details around the drawing.
 
-const at = (id) => document.getElementById(id);
 const SHOWN = 200; // entries of a list; more are counted
-const state = { stage: DATA.stages.length - 1, graph: 0, tab: "rules", trees: new Map() };
+const state = { tab: "rules" };
 
 function link(label, act, title) {
   return element("button", { class: "link", onclick: act, title }, [label]);
@@ -16,31 +15,19 @@ function capped(entries, make) {
   return [listed(entries.slice(0, SHOWN).map(make)), rest > 0 ? `${rest} more are not listed; search for them.` : ""];
 }
 
-/** The graph of a stage that is shown first: an entry point. */
-const entryOf = (stage) => Math.max(0, DATA.stages[stage].graphs.findIndex((each) => DATA.entrypoints.some(({ name }) => name === each.name)));
-
-function goTo(stage, graph = entryOf(stage)) {
-  state.stage = stage;
-  state.graph = graph;
-  const key = `${stage}/${graph}`;
-  if (!state.trees.has(key)) state.trees.set(key, treeOf(stage, graph));
+main.onChange = () => {
   stageTabs();
-  at("graph").replaceChildren(...DATA.stages[stage].graphs.map((each, index) =>
-    element("option", { value: index }, [`@${each.name} (${each.ops.name.length} ops)`])));
-  at("graph").value = graph;
-  show(state.trees.get(key));
-  if (state.tab === "rules") panel();
-}
+  at("stage").textContent = DATA.stages[main.stage].name;
+  if (state.tab === "rules" && !at("search").value) panel();
+};
 
+/** Show an op: in the other pane if that has its stage, else in the main one. */
 function goToOp(op) {
-  if (op.stage !== state.stage || op.graph !== state.graph) goTo(op.stage, op.graph);
-  const node = view.root.leaves.get(op.number);
-  if (node) {
-    reveal(node);
-    select(node);
-  } else {
-    select({ op });
-  }
+  const pane = isComparing() && op.stage === other.stage && op.stage !== main.stage ? other : main;
+  if (op.stage !== pane.stage || op.graph !== pane.graph) pane.goTo(op.stage, op.graph);
+  const node = pane.drawing.root.leaves.get(op.number);
+  if (node) pane.drawing.reveal([node]);
+  select(node || { op }, pane);
 }
 
 const opLink = (op) => link(shorten(op.label, 70), () => goToOp(op), op.text);
@@ -52,16 +39,17 @@ function stageTabs() {
     const notes = [index ? `${delta > 0 ? "+" : ""}${delta}` : "", rewrites ? `${rewrites} rewrites` : ""];
     if (stage.seconds !== null) notes.push(`${stage.seconds.toFixed(2)} s`);
     return element("button", {
-      role: "tab", "aria-selected": index === state.stage, onclick: () => goTo(index), title: `Key ${index + 1}`,
+      role: "tab", "aria-selected": index === main.stage, onclick: () => main.goTo(index), title: `Key ${index + 1}`,
     }, [element("b", {}, [stage.name]), element("span", {}, [`${stage.count} ops`]), element("small", {}, [notes.filter(Boolean).join(", ")])]);
   }));
 }
 
 // ---- details ---------------------------------------------------------------------------------------
 
-function select(node) {
-  view.selected = node;
-  mark();
+function select(node, pane) {
+  pane.drawing.selected = node;
+  if (isComparing() && node.op) markCounterparts(node.op, pane);
+  else pane.drawing.mark();
   at("details").replaceChildren(...(node.op ? opDetails(node.op) : groupDetails(node)));
 }
 
@@ -100,7 +88,7 @@ function opDetails(op) {
   return [
     element("h2", {}, [op.label]),
     element("pre", { class: "ir" }, [op.text.trim()]),
-    ...(called >= 0 ? [link(`Open @${op.calls}`, () => goTo(op.stage, called))] : []),
+    ...(called >= 0 ? [link(`Open @${op.calls}`, () => main.goTo(op.stage, called))] : []),
     ...section("Made by", rules.length ? rules.slice(0, 1).flatMap(ruleDetails) : ["The import; no rule made this op."]),
     ...section("Earlier rules", rules.length > 1 ? [listed(rules.slice(1).map((name) => [link(name, () => showRule(name))]))] : []),
     ...section(op.stage ? `Before, in ${DATA.stages[op.stage - 1].name}` : "", before.length ? capped(before, (each) => [opLink(each)]) : []),
@@ -118,6 +106,23 @@ function moduleCheck(path) {
     found.map(({ node, error }) => [`%${node}`, digits(error.max_abs), digits(error.tolerance), passed(error)]))] : []);
 }
 
+/** Show a module: in the graph that is shown if it has ops there, else in the first stage. */
+function showModule(path) {
+  const isInside = (each) => each.path === path || each.path.startsWith(`${path}.`);
+  const find = (node) => {
+    for (const item of node.items) {
+      const found = isInside(item) ? item : find(item);
+      if (found) return found;
+    }
+    return null;
+  };
+  if (!find(main.drawing.root)) main.goTo(0);
+  const node = find(main.drawing.root);
+  if (!node) return;
+  main.drawing.reveal([node]);
+  select(node, main);
+}
+
 // ---- what a rule did -------------------------------------------------------------------------------
 
 /** The rewrites of a rule whose results are in a stage: ops by place. */
@@ -125,28 +130,35 @@ function rewritesOf(stage, name) {
   return [...opsByPlace(stage)].filter(([place]) => textOf(DATA.places[place][0] ?? -1) === name && DATA.places[place][0] !== null);
 }
 
-function showRule(name, stage = state.stage) {
+/** Show what a rewrite consumed and produced, each in its stage. */
+function showRewrite(stage, before, after) {
+  compareWith(stage - 1);
+  if (main.stage !== stage) main.goTo(stage);
+  main.drawing.selected = null;
+  other.mark(before);
+  main.mark(after);
+}
+
+function showRule(name, stage = main.stage) {
   const fired = DATA.stages.findIndex((each) => each.rules.some((rule) => rule[0] === name));
   const shownAt = fired > 0 ? fired : Math.max(stage, 1);
   const rewrites = rewritesOf(shownAt, name);
+  const beforeOf = (place) => [...new Set(consumed(place).flatMap((part) => sourcesIn(shownAt - 1, part)))];
+  if (rewrites.length) showRewrite(shownAt, beforeOf(rewrites[0][0]), rewrites[0][1]);
   const body = rewrites.slice(0, 50).map(([place, after], index) => {
-    const parts = new Set(consumed(place).flatMap((part) => sourcesIn(shownAt - 1, part)));
+    const before = beforeOf(place);
     const side = (title, ops) => element("div", {}, [element("h4", {}, [title]), listed([...ops].map((op) => [
       opLink(op), element("pre", { class: "ir" }, [op.text.trim()])]))]);
     const where = summary(place).origins[0];
     return element("details", index ? {} : { open: "" }, [
       element("summary", {}, [where ? `%${where.node} ${where.path}` : `rewrite ${index + 1}`]),
-      element("div", { class: "sides" }, [side(`${DATA.stages[shownAt - 1].name}: consumed`, parts), side(`${DATA.stages[shownAt].name}: produced`, after)]),
-      link("Show in the graph", () => {
-        view.marked = new Set(after);
-        goToOp(after[0]);
-        mark();
-      }),
+      element("div", { class: "sides" }, [side(`${DATA.stages[shownAt - 1].name}: consumed`, before), side(`${DATA.stages[shownAt].name}: produced`, after)]),
+      link("Show in both stages", () => showRewrite(shownAt, before, after)),
     ]);
   });
   at("details").replaceChildren(
     element("h2", {}, [`Rule ${name}`]), ...ruleDetails(name),
-    element("p", {}, [rewrites.length ? `${rewrites.length} rewrites have results after ${DATA.stages[shownAt].name}.`
+    element("p", {}, [rewrites.length ? `${rewrites.length} ${rewrites.length > 1 ? "rewrites have" : "rewrite has"} results after ${DATA.stages[shownAt].name}.`
       : `No op after ${DATA.stages[shownAt].name} is a result of this rule; later rewrites replaced them.`]),
     ...body, rewrites.length > 50 ? `${rewrites.length - 50} more are not listed.` : "",
   );
@@ -172,10 +184,10 @@ const size = (bytes) => (bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : bytes
 
 const TABS = {
   rules: () => {
-    const stage = DATA.stages[state.stage];
+    const stage = DATA.stages[main.stage];
     const timed = stage.rules.some((rule) => rule[3] !== null);
     const rows = stage.rules.map(([name, tries, rewrites, seconds]) =>
-      [link(name, () => showRule(name, state.stage)), rewrites, tries, ...(timed ? [`${(1000 * seconds).toFixed(1)} ms`] : [])]);
+      [link(name, () => showRule(name, main.stage)), rewrites, tries, ...(timed ? [`${(1000 * seconds).toFixed(1)} ms`] : [])]);
     rows.sort((a, b) => b[1] - a[1]);
     return [element("h3", {}, [`Rules of ${stage.name}`]), rows.length
       ? table(["rule", "rewrites", "tries", ...(timed ? ["time"] : [])], rows)
@@ -216,7 +228,7 @@ const TABS = {
       table(["output", "backend", ...columns], check.errors.map((error) => [error.name, error.backend, ...row(error)])),
       ...(check.departure ? [element("h3", {}, ["Where the numbers depart"]), table(["", ""], Object.entries(check.departure).filter(([, value]) => value))] : []),
       ...(check.modules.length ? [element("h3", {}, ["By module"]), table(["module", "value", ...columns],
-        check.modules.map((each) => [each.module || "(the model)", `%${each.node}`, ...row(each.error)]))] : [])];
+        check.modules.map((each) => [each.module ? link(each.module, () => showModule(each.module)) : "(the model)", `%${each.node}`, ...row(each.error)]))] : [])];
   },
 };
 
@@ -240,20 +252,14 @@ function search(wanted) {
     }
     return known.get(place);
   };
-  const ops = DATA.stages[state.stage].graphs.flatMap((_, graph) =>
-    opsOf(state.stage, graph).filter((op) => op.label.toLowerCase().includes(low) || matchesPlace(op.place)));
+  const ops = DATA.stages[main.stage].graphs.flatMap((_, graph) =>
+    opsOf(main.stage, graph).filter((op) => op.label.toLowerCase().includes(low) || matchesPlace(op.place)));
   at("panel").replaceChildren(
-    ...section(`${ops.length} ops of ${DATA.stages[state.stage].name}`, capped(ops, (op) => [opLink(op)])),
+    ...section(`${ops.length} ops of ${DATA.stages[main.stage].name}`, capped(ops, (op) => [opLink(op)])),
     ...section(`${rules.length} rules`, rules.length ? capped(rules, (name) => [link(name, () => showRule(name))]) : []));
 }
 
 at("search").addEventListener("input", (event) => search(event.target.value.trim()));
-at("graph").addEventListener("change", (event) => goTo(state.stage, Number(event.target.value)));
-at("fit").addEventListener("click", fit);
-at("collapse").addEventListener("click", () => {
-  state.trees.delete(`${state.stage}/${state.graph}`);
-  goTo(state.stage, state.graph);
-});
 document.addEventListener("keydown", (event) => {
   if (/INPUT|SELECT/.test(event.target.tagName)) {
     if (event.key === "Escape") event.target.blur();
@@ -263,16 +269,16 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/") {
     event.preventDefault();
     at("search").focus();
-  } else if (/^[1-9]$/.test(event.key) && Number(event.key) <= DATA.stages.length) goTo(Number(event.key) - 1);
-  else if (event.key === "0") fit();
+  } else if (/^[1-9]$/.test(event.key) && Number(event.key) <= DATA.stages.length) main.goTo(Number(event.key) - 1);
+  else if (event.key === "0") main.drawing.fit();
+  else if (event.key === "c") toggleComparing();
 });
-window.addEventListener("resize", fit);
+window.addEventListener("resize", () => [main, ...(isComparing() ? [other] : [])].forEach((pane) => pane.drawing.fit()));
 
-panel();
 at("details").append(
   element("h2", {}, ["The program"]),
   ...DATA.entrypoints.map(({ name, signature }) => element("pre", {}, [`@${name}\n${signature}`])),
   element("p", {}, ["Click an op for its IR, the rule that made it, the ops before and its line of the model. Click + or press Enter to expand a module or composite."]),
 );
-goTo(state.stage);
+main.goTo(DATA.stages.length - 1);
 document.body.dataset.ready = performance.now().toFixed(0);

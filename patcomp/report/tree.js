@@ -4,6 +4,9 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const textOf = (number) => DATA.texts[number];
 const LIMIT = 60; // more entries on one level are put into groups of consecutive ones
 
+/** The modules whose numbers differ from PyTorch's. */
+const failedModules = new Set((DATA.verification?.modules || []).filter(({ error }) => !error.passed).map(({ module }) => module));
+
 const summaries = new Map();
 
 /** The rules, last one first, and the first places in the model that a place leads back to. */
@@ -99,6 +102,24 @@ function sourcesIn(stage, place) {
   };
   visit(place);
   return [...found];
+}
+
+const resultsOf = new Map();
+
+/** For each op of a stage, the ops of a later stage that come from it. */
+function resultsIn(later, stage) {
+  const key = `${later}/${stage}`;
+  if (!resultsOf.has(key)) {
+    const found = new Map();
+    for (const [place, ops] of opsByPlace(later)) {
+      for (const source of sourcesIn(stage, place)) {
+        if (!found.has(source)) found.set(source, []);
+        found.get(source).push(...ops);
+      }
+    }
+    resultsOf.set(key, found);
+  }
+  return resultsOf.get(key);
 }
 
 /** A node of the tree: a module, a composite, a run of consecutive ops, or an op. */

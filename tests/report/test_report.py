@@ -188,6 +188,72 @@ def test_rule_shows_what_it_consumed_and_produced(page: Any) -> None:
     assert "patcomp.region" in produced
 
 
+def test_two_stages_side_by_side(page: Any) -> None:
+    page.locator("#stages button", has_text="recover").click()
+    page.get_by_role("button", name="rms_norm", exact=True).first.click()
+    assert page.locator("#other-stage option:checked").inner_text().startswith("normalize ")
+    assert page.inner_text("#stage") == "recover"
+    assert "aten.pow" in page.locator("#other-drawing .node.op.marked").first.text_content()
+    assert "rms_norm" in page.locator("#drawing .node.op.marked").first.text_content()
+    page.select_option("#other-stage", "3")  # lower, which the selected op has a counterpart in
+    page.locator("#drawing .node.op.marked").first.click()
+    assert page.locator("#other-drawing .node.op.marked").count() >= 1
+    page.locator("#other-drawing .node.op.marked").first.click()
+    assert "Before, in recover" in page.inner_text("#details")
+    assert page.locator("#drawing .node.op.marked").count() == 1
+    page.keyboard.press("c")
+    assert page.locator("#other-drawing").is_hidden()
+    assert page.locator("#drawing .node.marked").count() == 0
+    assert page.problems == []
+
+
+def test_only_what_is_in_sight_is_drawn(page: Any) -> None:
+    page.locator("#stages button", has_text="import").click()
+    every = (
+        """(node) => node.items.flatMap((item) => [item, ...(item.isGroup ? (item.expanded = true, all(item)) : [])])"""
+    )
+    count = page.evaluate(f"() => {{ const all = {every}; return all(main.drawing.root).length; }}")
+    page.evaluate(
+        "() => { forget(main.drawing.root); main.drawing.toggle(main.drawing.root.items.find((i) => i.isGroup)); }"
+    )
+    page.evaluate("() => { main.drawing.scale = 4; main.drawing.x = main.drawing.y = 0; main.drawing.draw(); }")
+    few = page.locator("#drawing .node").count()
+    assert 0 < few < count
+    page.locator("#drawing").press("0")
+    assert page.locator("#drawing .node").count() > few
+
+
+def test_tab_moves_the_drawing_to_the_focus(page: Any) -> None:
+    page.locator("#stages button", has_text="import").click()
+    page.click("#collapse")
+    page.evaluate("() => { main.drawing.scale = 4; main.drawing.draw(); }")
+    last = page.locator("#drawing .node").last
+    last.evaluate("(node) => node.focus()")
+    page.wait_for_function("() => main.drawing.pending === false")
+    box, view = page.locator("#drawing .node:focus").bounding_box(), page.locator("#drawing").bounding_box()
+    assert view["x"] <= box["x"] + box["width"] / 2 <= view["x"] + view["width"]
+    assert view["y"] <= box["y"] + box["height"] / 2 <= view["y"] + view["height"]
+    page.click("#fit")
+
+
+def test_modules_with_other_numbers(page: Any, program: AIProgram, tmp_path: Path) -> None:
+    check = program.verify_against(Model().eval(), (torch.ones(2, 8),), backends=["evaluator"], by="module")
+    *others, last = check.modules
+    check = replace(check, modules=(*others, replace(last, error=replace(last.error, max_abs=1.0))))
+    path = program.html(tmp_path / "failed.html", verification=check)
+    opened = page.context.browser.new_page()
+    opened.set_default_timeout(5000)
+    opened.goto(path.as_uri())
+    opened.locator("#stages button", has_text="import").click()
+    assert "last" in opened.locator("#drawing .node.module.failed").first.text_content()
+    opened.get_by_role("tab", name="Check", exact=True).click()
+    opened.locator("#panel").get_by_role("button", name="last", exact=True).click()
+    assert opened.inner_text("#details h2") == "last"
+    assert "FAILED" in opened.inner_text("#details")
+    assert "last" in opened.locator("#drawing .node.selected").text_content()
+    opened.close()
+
+
 def test_lists(page: Any) -> None:
     for tab, wanted in {
         "Weights": "2.0 kB",
