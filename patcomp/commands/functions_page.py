@@ -14,14 +14,18 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.rows import Row, Slot
 from patcomp.ir.types import FAMILIES
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Block
+from patcomp.ir.xdsl import Attribute, Block
 from patcomp.patterns.example_types import parse_type
 
+_SPARSE = "#coreai.sparse_tensor_encoding<bitmask, numNonZero = 2, posWidth = 1, crdWidth = 1>"
 _VALUES = {
     "x": "2x3xf32", "y": "2x3xf32", "row": "3xf32", "n": "2x3xsi32", "m": "2x3xsi32", "p": "2x3xi1", "q": "2x3xi1",
     "flag": "i1", "z": "2x3xcomplex<f32>", "batch": "4x2x3xf32", "right": "3x5xf32", "stack": "4x3x5xf32",
     "image": "1x4x8x8xf32", "kernel": "6x4x3x3xf32", "volume": "1x4x6x8x8xf32", "kernel3d": "6x4x3x3x3xf32",
-    "small": "2x3xsi8", "zero": "si8", "picked": "2x1xsi32", "new": "4x3xf32",
+    "small": "2x3xsi8", "zero": "si8", "picked": "2x1xsi32", "new": "4x3xf32", "bits": "2x3xui1", "pixels": "4x6x3xui8",
+    "sparse": f"tensor<2x3xf32, {_SPARSE}>", "sparse_bits": f"tensor<2x3xui1, {_SPARSE}>",
+    "laid_out": "tensor<2x3xf32, #coreaix.hw_constraints<MTLBuffer, alignments: [1x1], interleave: [1]>>",
+    "state": "!coreai.handle<tensor<2x3xf32>>", "picture": "!coreai.image<<k24RGB> x 4 : i64 x 6 : i64>",
 }  # fmt: skip
 """The values of the examples, and their types."""
 
@@ -30,11 +34,14 @@ _EXAMPLES = {
     "any_": "c.any_(p, [-1])",
     "argmax": "c.argmax(x, 1)",
     "argsort": "c.argsort(x, 1, False, True)",
+    "asymmetric_quant_stats": "c.asymmetric_quant_stats(x, [-128.0, 127.0], 0)",
     "batch_matmul": "c.batch_matmul(batch, stack)",
+    "blockwise_shift_scale": "c.blockwise_shift_scale(small, [[0.1], [0.2]], [[0], [0]], [[0.0], [0.0]])",
     "broadcast_in_dims": "c.broadcast_in_dims(c.reshape(row, [1, 3]), [2], [0])",
     "broadcast_shapes": "c.broadcast_shapes([2, 1], [3])",
     "broadcast_to": "c.broadcast_to(row, [2, 3])",
     "broadcasting_batch_matmul": "c.broadcasting_batch_matmul(batch, right)",
+    "build_sparse_with_bitmask": "c.build_sparse_with_bitmask([1.0, 2.0], bits, result_type=sparse.type)",
     "cast": 'c.cast(x, "f16")',
     "concat": "c.concat(0, [x, y])",
     "constant": 'c.constant([1, 2, 3], "f32")',
@@ -44,21 +51,36 @@ _EXAMPLES = {
     "c.transpose(kernel, [1, 0, 2, 3]), [2, 2], [1, 1], [1, 1], [0, 0], 1)",
     "conv_transpose3d": "c.conv_transpose3d(volume, c.transpose(kernel3d, [1, 0, 2, 3, 4]), [1, 1, 1], [0, 0, 0], "
     "[1, 1, 1], [0, 0, 0], 1)",
+    "copy_discarding_constraints": "c.copy_discarding_constraints(laid_out, result_type=x.type)",
+    "copy_with_constraints": "c.copy_with_constraints(x, result_type=laid_out.type)",
+    "coreaix_cast": "c.coreaix_cast(laid_out, result_type=laid_out.type)",
     "create_complex": "c.create_complex(x, y)",
+    "create_token": "c.create_token()",
     "expand_dims": "c.expand_dims(row, [0])",
     "gather_along_axis": "c.gather_along_axis(x, picked, 1)",
     "gather_nd": "c.gather_nd(x, [[1], [0]])",
     "gelu": 'c.gelu(x, approximate="tanh")',
+    "graph": 'c.graph(lambda x: c.sin(x), provided_name="sine")(x)',
     "if_": "c.if_(flag, lambda: x, lambda: y)",
+    "image_to_tensor": "c.image_to_tensor(picture)",
     "interpolate": "c.interpolate(image, [1, 4, 16, 16], [1.0, 1.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0], "
     'interpolation_mode="linear")',
     "interpolate_coordinates": 'c.interpolate_coordinates(x, [[0.5, 1.5]], interpolation_mode="linear")',
+    "invoke": 'c.invoke("sine", [x], [x.type])',
+    "join_token": "c.join_token(c.create_token(), [c.create_token()])",
+    "lut_to_dense": "c.lut_to_dense(bits, [[[[0.5], [1.0]]]], 0)",
+    "lut_to_sparse_with_bitmask": "c.lut_to_sparse_with_bitmask(sparse_bits, [[[[0.5], [1.0]]]], 0, "
+    "result_type=sparse.type)",
     "maxpool2d": "c.maxpool2d(image, [2, 2], [2, 2], [1, 1], False)",
     "maxpool3d": "c.maxpool3d(volume, [2, 2, 2], [2, 2, 2], [1, 1, 1], False)",
+    "metal4_kernel": 'c.metal4_kernel([x], [6, 1, 1], [1, 1, 1], [[2, 3]], kernel_source="...", kernel_name="twice", '
+    "result_type=x.type)",
+    "output": "c.output(x)",
     "pad": 'c.pad(x, [0, 0, 1, 1], 0.0, padding_mode="constant")',
     "quantize": "c.quantize(x, 0.1, zero, 0.0, 0)",
     "dequantize": "c.dequantize(small, 0.1, zero, 0.0, 0)",
     "range_": "c.range_(0, 6, 2)",
+    "read_handle": "c.read_handle(state, c.create_token())",
     "reshape": "c.reshape(x, [3, -1])",
     "reverse": "c.reverse(x, [1])",
     "scan": 'c.scan(x, 1, False, scan_op="sum")',
@@ -69,14 +91,20 @@ _EXAMPLES = {
     "slice_update": "c.slice_update(x, [0, 0], [1, 3], [1, 1], c.reshape(row, [1, 3]))",
     "softmax": "c.softmax(x, -1)",
     "sort": "c.sort(x, 1, False, True)",
+    "sparse_with_bitmask_to_dense": "c.sparse_with_bitmask_to_dense(sparse)",
     "split": "c.split(x, [1, 2], 1)",
     "sumpool2d": "c.sumpool2d(image, [2, 2], [2, 2], [1, 1])",
     "sumpool3d": "c.sumpool3d(volume, [2, 2, 2], [2, 2, 2], [1, 1, 1])",
+    "symmetric_quant_stats": "c.symmetric_quant_stats(x, [-127.0, 127.0], 0)",
+    "tensor_to_image": "c.tensor_to_image(pixels, result_type=picture.type)",
     "tile": "c.tile(x, [1, 2])",
     "transpose": "c.transpose(x, [1, 0])",
+    "view": "c.view(laid_out, result_type=laid_out.type)",
     "where": "c.where(p, x, y)",
     "while_": "c.while_([x], lambda x: c.broadcasting_greater(c.reshape(c.reduce_max(x, [0, 1]), []), 1.0), "
     "lambda x: c.broadcasting_mul(x, 0.5))",
+    "write_handle": "c.write_handle(state, x, c.create_token())",
+    "yield_": "c.yield_(x)",
 }
 """An example of each function whose operands are not like those of many others."""
 
@@ -113,9 +141,10 @@ def functions_page() -> str:
         lines += [f"* {text}" for text in _broadcasting(row)]
         lines += [f"* other names: {', '.join(f'`c.{alias}`' for alias in aliases)}"] if aliases else []
         if call := example_of(name, row):
-            lines += [f"* example: `{call}` has the type {result_of(call)}"]
+            types = result_of(call)
+            lines += [f"* example: `{call}` has {f'the type {types}' if types else 'no result'}"]
         else:
-            lines += ["* no example: the op is for graphs, state, images, kernels or compressed weights"]
+            lines += ["* no example: the op describes a module, and no rule builds it"]
     return "\n".join(lines)
 
 
@@ -163,10 +192,7 @@ def _broadcasting(row: Row) -> Iterator[str]:
 
 
 def example_of(name: str, row: Row) -> str:
-    """A call of a function with the values of `_VALUES`.
-
-    It is empty for ops of graphs, state, images, kernels and compressed weights.
-    """
+    """A call of a function with the values of `_VALUES`; empty for an op that no rule builds."""
     if name in _EXAMPLES:
         return _EXAMPLES[name]
     arguments: list[str] = []
@@ -183,11 +209,20 @@ def example_of(name: str, row: Row) -> str:
 
 
 def result_of(call: str) -> str:
-    """The types of a call's results; the call is built in a graph of its own."""
+    """The types of a call's results, empty if it has none; the call is built in a graph of its own."""
     module, block = IRModule(), Block()
     values: Mapping[str, Any] = {
-        name: Value(block.insert_arg(parse_type(type_), len(block.args))) for name, type_ in _VALUES.items()
+        name: Value(block.insert_arg(_parsed(type_), len(block.args))) for name, type_ in _VALUES.items()
     }
     with Builder(block, blobs=module.blobs):
         made = eval(call, {"c": coreai, **values})
-    return ", ".join(f"`{value.type}`" for value in (made if isinstance(made, list) else [made]))
+    results = [] if made is None else made if isinstance(made, list | tuple) else [made]
+    return ", ".join(f"`{value.type}`" for value in results)
+
+
+def _parsed(text: str) -> Attribute:
+    """The type that `_VALUES` writes, as examples of rules do or in full."""
+    if not text.startswith(("tensor<", "!")):
+        return parse_type(text)
+    module = IRModule.parse(f"module {{ coreai.graph @f(%value: {text}) {{ coreai.output }} }}")
+    return module.graph("f").regions[0].block.args[0].type

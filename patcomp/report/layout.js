@@ -11,7 +11,7 @@ function lines(node) {
     return [shorten(name, 34), shorten(second.filter(Boolean).join("  "), 40)];
   }
   if (node.kind === "argument") return [shorten(node.label, 34), shorten(node.type, 40)];
-  return [shorten(node.label, 40), `${node.count} ops`];
+  return [shorten(node.label, 40), `${node.count} ${node.count === 1 ? "op" : "ops"}`];
 }
 
 /** The size of the box of a node that is not expanded. */
