@@ -27,6 +27,7 @@ MODELS = ("llama-32", "resnet50", "llama-128")
 REPORTS, IMAGES = Path("out/report_page"), Path("docs/images")
 WINDOW: Any = {"width": 1400, "height": 800}
 FOURTH_CONVOLUTION = """() => {
+  at('search').value = 'conv';
   search('conv');
   goToOp(opsOf(main.stage, main.graph).filter((op) => op.name.includes('conv2d'))[3]);
 }"""
