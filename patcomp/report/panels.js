@@ -139,9 +139,17 @@ function showRewrite(stage, before, after) {
   main.mark(after);
 }
 
+/** Why a rule rewrote nothing. */
+function whyNot(name) {
+  const miss = DATA.nearMisses.find(([rule]) => rule === name);
+  return section("It rewrote nothing", [miss ? element("pre", {}, [miss[1]])
+    : element("p", {}, [`program.why_not(${JSON.stringify(name)}) and patcomp why-not say where it came closest.`])]);
+}
+
 function showRule(name, stage = main.stage) {
   const fired = DATA.stages.findIndex((each) => each.rules.some((rule) => rule[0] === name));
-  const shownAt = fired > 0 ? fired : Math.max(stage, 1);
+  if (fired < 0) return at("details").replaceChildren(element("h2", {}, [`Rule ${name}`]), ...ruleDetails(name), ...whyNot(name));
+  const shownAt = Math.max(DATA.stages[stage].rules.some((rule) => rule[0] === name) ? stage : fired, 1);
   const rewrites = rewritesOf(shownAt, name);
   const beforeOf = (place) => [...new Set(consumed(place).flatMap((part) => sourcesIn(shownAt - 1, part)))];
   if (rewrites.length) showRewrite(shownAt, beforeOf(rewrites[0][0]), rewrites[0][1]);

@@ -188,6 +188,16 @@ def test_rule_shows_what_it_consumed_and_produced(page: Any) -> None:
     assert "patcomp.region" in produced
 
 
+@pytest.mark.parametrize(("rule", "reason"), [("gelu of tanh", "not 0.044715"), ("layer_norm", "program.why_not")])
+def test_rule_that_rewrote_nothing_says_why(page: Any, rule: str, reason: str) -> None:
+    page.fill("#search", rule)
+    page.locator("#panel").get_by_role("button", name=rule, exact=True).click()
+    page.fill("#search", "")
+    details = page.inner_text("#details")
+    assert "It rewrote nothing" in details
+    assert reason in details
+
+
 def test_two_stages_side_by_side(page: Any) -> None:
     page.locator("#stages button", has_text="recover").click()
     page.get_by_role("button", name="rms_norm", exact=True).first.click()
