@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from patcomp import __version__
-from patcomp.commands import assets, catalog, comparison, conversion, convert, lint, opt, rule
+from patcomp.commands import assets, catalog, comparison, conversion, convert, language, lint, opt, rule
 from patcomp.commands.common import UsageError, say
 from patcomp.errors import ConversionWarning, PatcompError
 
@@ -47,6 +47,8 @@ rule_app = typer.Typer(help="Write and test new rules.", no_args_is_help=True, r
 app.add_typer(rule_app, name="rule")
 
 app.command()(convert.convert)
+app.command("convert-lm")(language.convert_lm)
+app.command()(language.generate)
 app.command()(assets.inspect)
 app.command()(assets.run)
 app.command()(comparison.verify)

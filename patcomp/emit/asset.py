@@ -176,6 +176,14 @@ class Asset:
                     np.copyto(as_array(old), new)
         return outputs
 
+    def described(self, entrypoint: str = "main") -> Any:
+        """The runtime's description of an entry point: names, shapes and types of inputs, states and outputs.
+
+        Raises:
+            UnknownNameError: there is no such entry point; it is a `KeyError`.
+        """
+        return self._loaded.function(entrypoint).desc
+
     def close(self) -> None:
         """Release the compiled model, as deleting the asset does; a later `run` compiles it again."""
         if (loaded := vars(self).pop("_loaded", None)) is not None:

@@ -1,0 +1,46 @@
+"""`patcomp convert-lm` and `patcomp generate`: language models from a folder, and a look at what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from patcomp.commands.common import say
+
+
+def convert_lm(
+    folder: Annotated[Path, typer.Argument(help="The folder of a checkpoint of transformers.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the bundle, which must not exist.")],
+    max_context: Annotated[int | None, typer.Option(help="The most tokens; by default the model's own.")] = None,
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32"], typer.Option(help="The type of the weights and the cache.")
+    ] = "float16",
+    trust_remote_code: Annotated[bool, typer.Option(help="Run Python code of the folder.")] = False,
+) -> None:
+    """Convert a causal language model to a bundle that Apple's Swift package loads."""
+    from patcomp.commands.torchvision import declare_operators
+
+    declare_operators()  # transformers imports torchvision
+    from patcomp.language import check_bundle, convert_language_model
+
+    bundle = convert_language_model(
+        folder, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code
+    )
+    say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
+    for problem in check_bundle(bundle.path):
+        say(f"warning: {problem}")
+
+
+def generate(
+    bundle: Annotated[Path, typer.Argument(help="The folder of a bundle.")],
+    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate.")] = 16,
+) -> None:
+    """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
+    from patcomp.language import Bundle, LanguageModelError
+
+    if not (bundle / "metadata.json").is_file():
+        raise LanguageModelError(f"{str(bundle)!r} is not a bundle: it has no metadata.json")
+    print(Bundle(bundle).text(prompt, max_new_tokens))

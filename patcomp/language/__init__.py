@@ -1,0 +1,15 @@
+"""Language models: from a checkpoint folder to a bundle that Apple's Swift package loads.
+
+    bundle = patcomp.language.convert_language_model("Qwen3-0.6B", out="bundles/qwen3")
+    print(bundle.text("The capital of France is", max_new_tokens=8))
+
+It needs transformers: `pip install "patcomp[models]"`. `docs/language-models.md` is the guide.
+"""
+
+from patcomp.language.architectures import ARCHITECTURES
+from patcomp.language.bundle import Bundle
+from patcomp.language.contract import check_bundle
+from patcomp.language.conversion import convert_language_model
+from patcomp.language.errors import LanguageModelError
+
+__all__ = ["ARCHITECTURES", "Bundle", "LanguageModelError", "check_bundle", "convert_language_model"]

@@ -1,0 +1,208 @@
+"""Bundles: an asset, a tokenizer and `metadata.json` in a folder, as Apple's Swift package loads them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patcomp import AIProgram
+from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, STATES, TOKENS, VERSION
+from patcomp.language.errors import LanguageModelError
+
+Call = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
+"""Runs the function `main` on inputs and states by name; the states are updated in place."""
+
+_PIECE = 512
+"""The most tokens of a prompt in one call."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A language model on disk."""
+
+    path: Path
+    """The folder."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The content of `metadata.json`."""
+        found: dict[str, Any] = json.loads((self.path / "metadata.json").read_text())
+        return found
+
+    @property
+    def asset(self) -> Path:
+        """The `.aimodel` folder."""
+        return self.path / str(self.metadata["assets"]["main"])
+
+    def generate(self, prompt: Sequence[int] | str, max_new_tokens: int = 16) -> list[int]:
+        """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
+
+        Args:
+            prompt: token ids; or a text, which the bundle's tokenizer splits.
+            max_new_tokens: how many tokens to generate.
+
+        Raises:
+            LanguageModelError: the prompt is empty or too long, or the bundle has no tokenizer for a text.
+            MissingToolchainError: coreai-core is not installed.
+        """
+        from patcomp.emit.asset import load
+
+        tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
+        limit = int(self.metadata["language"]["max_context_length"])
+        if not tokens or len(tokens) + max_new_tokens > limit:
+            raise LanguageModelError(
+                f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
+            )
+        asset = load(self.asset)
+        try:
+            described = asset.described().state_descriptor(STATES[0])
+            shape = [0 if size is None or size < 0 else size for size in described.shape]
+            empty = np.zeros(shape, described.dtype.lower())
+            return greedy(asset.run, tokens, max_new_tokens, empty, limit)
+        finally:
+            asset.close()
+
+    def text(self, prompt: str, max_new_tokens: int = 16) -> str:
+        """The text that continues a prompt.
+
+        Raises: as `generate`.
+        """
+        return str(self._tokenizer().decode(self.generate(prompt, max_new_tokens)))
+
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        file = self.path / "tokenizer" / "tokenizer.json"
+        if not file.is_file():
+            raise LanguageModelError(f"the bundle {str(self.path)!r} has no tokenizer; give token ids")
+        return Tokenizer.from_file(str(file))
+
+
+def greedy(call: Call, prompt: Sequence[int], new_tokens: int, empty: np.ndarray, limit: int) -> list[int]:
+    """The most probable next tokens.
+
+    Args:
+        call: runs `main`.
+        prompt: token ids.
+        new_tokens: how many to generate.
+        empty: a cache of capacity 0.
+        limit: the largest capacity.
+    """
+    capacity = min(CAPACITY, limit)
+    states = {name: _grown(empty, capacity) for name in STATES}
+    made: list[int] = []
+    done, waiting = 0, list(prompt)
+    while len(made) < new_tokens:
+        piece, waiting = waiting[:_PIECE], waiting[_PIECE:]
+        done += len(piece)
+        while capacity < done:
+            capacity = min(2 * capacity, limit)
+            states = {name: _grown(cache, capacity) for name, cache in states.items()}
+        inputs = {TOKENS: np.array([piece], np.int32), POSITIONS: np.arange(done, dtype=np.int32)[None]}
+        logits = np.asarray(call(inputs, states)[LOGITS], np.float32)
+        if not waiting:
+            made.append(int(logits[0, -1].argmax()))
+            waiting = made[-1:]
+    return made
+
+
+def _grown(cache: Any, capacity: int) -> np.ndarray:
+    """A cache of a larger capacity with the same content."""
+    held = np.asarray(cache)
+    made = np.zeros((*held.shape[:3], capacity, held.shape[4]), held.dtype)
+    made[:, :, :, : held.shape[3]] = held
+    return made
+
+
+# ---- writing ----------------------------------------------------------------------------------------
+
+
+def write_bundle(
+    program: AIProgram, place: Path, model: Any, context: int, *, source: Path | None, name: str, tokenizer: Any
+) -> Bundle:
+    """Write a bundle; if it fails or is interrupted, nothing is at its place.
+
+    Args:
+        program: the converted decoder.
+        place: the folder of the bundle.
+        model: the model of transformers.
+        context: the most tokens.
+        source: the checkpoint's folder.
+        name: of the bundle.
+        tokenizer: a tokenizer of transformers; None for that of the folder.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    working = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        has_tokenizer = _write_tokenizer(working, source, tokenizer)
+        program.save_asset(working / f"{name}.aimodel", metadata=_card(source))
+        metadata = _metadata(model, context, name, str(source or name), has_tokenizer)
+        (working / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
+        os.chmod(working, 0o755)
+        working.rename(place)
+    except BaseException:
+        shutil.rmtree(working, ignore_errors=True)
+        raise
+    return Bundle(place)
+
+
+def _write_tokenizer(working: Path, source: Path | None, tokenizer: Any) -> bool:
+    if tokenizer is None and source is not None:
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise LanguageModelError(f"transformers cannot load the tokenizer of {str(source)!r}: {first}") from error
+    if tokenizer is None:
+        return False
+    tokenizer.save_pretrained(working / "tokenizer")
+    if not (working / "tokenizer" / "tokenizer.json").is_file():
+        raise LanguageModelError(
+            f"{type(tokenizer).__name__} writes no tokenizer.json, which the Swift package needs; use a fast tokenizer"
+        )
+    return True
+
+
+def _card(source: Path | None) -> dict[str, str]:
+    """Author and licence of a checkpoint, from its model card."""
+    card = source / "README.md" if source is not None else None
+    if card is None or not card.is_file():
+        return {}
+    from huggingface_hub import ModelCard
+
+    data = ModelCard.load(card).data.to_dict()
+    found = {"author": data.get("author"), "license": data.get("license_name") or data.get("license")}
+    return {key: str(value) for key, value in found.items() if value}
+
+
+def _metadata(model: Any, context: int, name: str, identifier: str, has_tokenizer: bool) -> dict[str, Any]:
+    seconds = os.environ.get("SOURCE_DATE_EPOCH")
+    utc = datetime.UTC
+    now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
+    return {
+        "metadata_version": VERSION,
+        "kind": "llm",
+        "name": name,
+        "assets": {"main": f"{name}.aimodel"},
+        "language": {
+            "tokenizer": identifier,
+            "vocab_size": model.config.vocab_size,
+            "max_context_length": context,
+            "embedded_tokenizer": has_tokenizer,
+            "function_map": {"main": ["main"]},
+        },
+        "source": {"model_definition": "torch", "hf_model_id": identifier},
+        "compression": None,
+        "compilation": {"date": now.isoformat(), "targets": []},
+    }

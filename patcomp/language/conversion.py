@@ -1,0 +1,154 @@
+"""From a checkpoint folder, or a model of transformers, to a bundle."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram, export
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.errors import ConversionWarning
+from patcomp.language.architectures import ARCHITECTURES, Architecture
+from patcomp.language.bundle import Bundle, write_bundle
+from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
+from patcomp.language.decoder import CacheShape, Decoder
+from patcomp.language.errors import LanguageModelError
+from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
+
+_NEW, _TOTAL = 16, 24
+"""The new tokens, and all tokens, of the example that is exported; both sizes are open."""
+
+_CHECKED = 4
+"""The tokens on which the converted program is compared with the model."""
+
+
+def convert_language_model(
+    folder_or_model: str | Path | nn.Module,
+    target: Literal["gpu"] = "gpu",
+    *,
+    out: str | Path,
+    max_context: int | None = None,
+    dtype: Literal["float16", "bfloat16", "float32"] = "float16",
+    name: str | None = None,
+    tokenizer: Any = None,
+    trust_remote_code: bool = False,
+    check: bool = True,
+) -> Bundle:
+    """Convert a causal language model to a bundle: prefill, decode, and the cache as state.
+
+    Args:
+        folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer), or a model of
+            transformers, which is not changed.
+        target: the device; `"gpu"` is the form of macOS, one function with open sizes.
+        out: the folder of the bundle, which must not exist.
+        max_context: the most tokens, those of the prompt included; by default the model's own.
+        dtype: the type of the weights and the cache. The Swift package takes float16 logits, which both half types
+            give; float32 is for checks.
+        name: of the bundle; by default that of the folder.
+        tokenizer: for a model that is given, its tokenizer; without one, the bundle generates from token ids only.
+        trust_remote_code: whether to run code of the checkpoint's folder.
+        check: whether the converted program is compared with the model on a few tokens.
+
+    Raises:
+        LanguageModelError: the checkpoint is incomplete, is no causal language model, or an argument does not fit it.
+        UnsupportedError: the model has ops that cannot be converted; the message lists all of them.
+    """
+    if target != "gpu":
+        raise LanguageModelError(f"the target {target!r} has no form of language models yet; there is 'gpu'")
+    if dtype not in DTYPES:
+        raise LanguageModelError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    place = Path(out)
+    if place.exists():
+        raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
+    if isinstance(folder_or_model, nn.Module):
+        source, model = None, in_dtype(folder_or_model, dtype)
+    else:
+        source = Path(folder_or_model)
+        checked_folder(source, trust_remote_code=trust_remote_code)
+        model = load_model(source, dtype, trust_remote_code=trust_remote_code)
+    architecture = _architecture(model)
+    context = _context(model, max_context)
+    with implementations(model, architecture.attention, architecture.experts):
+        decoder = Decoder(model)
+        program = _converted(decoder, context, DTYPES[dtype])
+        if check:
+            _check(program, decoder, context, DTYPES[dtype])
+    name = name or _name(source, model)
+    return write_bundle(program, place, model, context, source=source, name=name, tokenizer=tokenizer)
+
+
+def _context(model: Any, wanted: int | None) -> int:
+    """The most tokens of a bundle."""
+    own = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    if wanted is not None and (wanted < _TOTAL or (own is not None and wanted > own)):
+        raise LanguageModelError(
+            f"max_context is {wanted}; the model takes {_TOTAL} to {own} tokens" if own else
+            f"max_context is {wanted}; it must be at least {_TOTAL}"
+        )  # fmt: skip
+    if wanted is None and own is None:
+        raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
+    return wanted or int(own or 0)
+
+
+def _architecture(model: Any) -> Architecture:
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    if kind is None or not hasattr(model, "set_attn_implementation"):
+        raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
+    if kind not in ARCHITECTURES:
+        warnings.warn(
+            f"the architecture {kind!r} is not tested; compare the bundle with the model on your own prompts",
+            ConversionWarning,
+            stacklevel=3,
+        )
+    return ARCHITECTURES.get(kind, Architecture())
+
+
+def _name(source: Path | None, model: Any) -> str:
+    return source.resolve().name if source is not None else str(model.config.model_type)
+
+
+def _arguments(decoder: Decoder, new: int, total: int, capacity: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Example arguments of a decoder, with empty caches."""
+    shape = CacheShape.of(decoder.model.config)
+    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
+    return tokens, torch.arange(total)[None], shape.zeros(capacity, dtype), shape.zeros(capacity, dtype)
+
+
+def _exported(decoder: Decoder, context: int, dtype: torch.dtype) -> ExportedProgram:
+    """The decoder with open sizes of new tokens, all tokens, and the capacity of the caches."""
+    capacity = min(2048, max(context, _TOTAL + 8))
+    new, total = Dim("new", min=1, max=context), Dim("total", min=1, max=context)
+    keys, values = Dim("key_capacity", min=1, max=2 * context), Dim("value_capacity", min=1, max=2 * context)
+    sizes = ({1: new}, {1: total}, {3: keys}, {3: values})
+    with torch.no_grad():
+        return export(decoder, _arguments(decoder, _NEW, _TOTAL, capacity, dtype), dynamic_shapes=sizes, strict=False)
+
+
+def _converted(decoder: Decoder, context: int, dtype: torch.dtype) -> AIProgram:
+    exported = _exported(decoder, context, dtype)
+    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+    with warnings.catch_warnings():
+        # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
+        warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+        converter.add_exported_program(
+            exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=list(STATES)
+        )
+        return converter.to_coreai(target="gpu")
+
+
+def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtype) -> None:
+    """Compare the logits of a few tokens with the model's.
+
+    Raises:
+        LanguageModelError: they differ by more than the rounding of the model's own type explains.
+    """
+    arguments = _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype)
+    verification = program.verify_against(decoder, tuple(each.clone() for each in arguments), backends=["evaluator"])
+    if not verification.passed:
+        raise LanguageModelError(
+            f"the converted program does not compute what the model does; please report this:\n{verification}"
+        )

@@ -1,0 +1,77 @@
+"""Every tested architecture: the tokens of the model's own generation, on the evaluator and on the runtime."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from patcomp.language import ARCHITECTURES, check_bundle, conversion, convert_language_model
+from patcomp.language import bundle as bundles
+from patcomp.language.contract import LOGITS
+from patcomp.language.decoder import CacheShape, Decoder
+from patcomp.language.loading import implementations
+from tests.language.checkpoints import CONTEXT, SETTINGS, checkpoint, generated
+
+PROMPT = [int(token) for token in torch.randint(3, 96, (12,), generator=torch.Generator().manual_seed(1))]
+SECOND = [5, 80, 7, 33, 9]
+STEPS = 16
+
+IN_CI = ("llama", "gpt_oss")
+each_architecture = pytest.mark.parametrize(
+    "kind", [kind if kind in IN_CI else pytest.param(kind, marks=pytest.mark.slow) for kind in SETTINGS]
+)
+
+
+def test_every_architecture_is_tested() -> None:
+    assert SETTINGS.keys() == ARCHITECTURES.keys()
+
+
+@each_architecture
+def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
+    """A prompt, a second one after it, and one that makes the caches grow from 256 to 512 tokens."""
+    model = checkpoint(kind)
+    bundle = convert_language_model(model, out=tmp_path / "bundle")
+    assert check_bundle(bundle.path) == ()
+    half = copy.deepcopy(model).half()
+    for prompt in (PROMPT, SECOND, PROMPT * 21):
+        new = STEPS if prompt is PROMPT else 4 if prompt is SECOND else 6
+        made = bundle.generate(prompt, new)
+        if made != generated(half, prompt, new):
+            assert_best(half, prompt, made)  # two logits are equal but for the rounding of float16
+
+
+def assert_best(model: Any, prompt: list[int], made: list[int]) -> None:
+    """Check that each token is the model's most probable one, up to the rounding of float16."""
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + made])).logits[0, len(prompt) - 1 : -1].float()
+    chosen = logits.gather(1, torch.tensor(made)[:, None])
+    assert float((logits.max(1, keepdim=True).values - chosen).max()) < 5e-3
+
+
+@each_architecture
+def test_logits(kind: str) -> None:
+    """On the evaluator, in float32: prefill, and a decode step behind it."""
+    model: Any = checkpoint(kind)
+    architecture = ARCHITECTURES[kind]
+    with implementations(model, architecture.attention, architecture.experts):
+        decoder = Decoder(model)
+        program = conversion._converted(decoder, CONTEXT, torch.float32)
+        shape = CacheShape.of(model.config)
+        empty = shape.zeros(0, torch.float32).numpy()
+        seen: list[np.ndarray] = []
+
+        def call(inputs: Any, states: Any) -> Any:
+            made = program.run(inputs, state=states)
+            seen.append(np.asarray(made[LOGITS]))
+            return made
+
+        tokens = bundles.greedy(call, PROMPT, 4, empty, CONTEXT)
+    assert tokens == generated(model, PROMPT, 4)
+    with torch.no_grad():
+        wanted = model(torch.tensor([PROMPT + tokens[:-1]])).logits.numpy()
+    np.testing.assert_allclose(np.concatenate(seen, 1), wanted, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,190 @@
+"""Bundles: from a folder, what is refused, and the check that reads them as Apple's package does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from patcomp.errors import ConversionWarning
+from patcomp.language import Bundle, LanguageModelError, check_bundle, convert_language_model
+from tests.helpers.command import Command
+from tests.language.checkpoints import checkpoint, folder, generated
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder(tmp_path_factory.mktemp("checkpoint") / "small")
+
+
+@pytest.fixture(scope="module")
+def made(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return convert_language_model(source, out=tmp_path_factory.mktemp("bundles") / "small", max_context=512)
+
+
+def test_a_folder(source: Path, made: Bundle) -> None:
+    assert check_bundle(made.path) == ()
+    assert sorted(path.name for path in made.path.iterdir()) == ["metadata.json", "small.aimodel", "tokenizer"]
+    assert made.metadata["language"]["max_context_length"] == 512
+    from patcomp import load
+
+    assert load(made.asset).native.metadata.license == "apache-2.0"
+    tokens = made.generate("the capital of a country", 4)
+    assert made.generate(made._tokenizer().encode("the capital of a country").ids, 4) == tokens
+    assert isinstance(made.text("the capital", 2), str)
+
+
+def test_the_model_is_not_changed(tmp_path: Path) -> None:
+    model = checkpoint("llama")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    attention = model.config._attn_implementation
+    convert_language_model(model, out=tmp_path / "bundle", check=False)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.config._attn_implementation == attention
+    assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def edit(path: Path) -> None:
+        file = path / "metadata.json"
+        metadata = json.loads(file.read_text())
+        change(metadata)
+        file.write_text(json.dumps(metadata))
+
+    return edit
+
+
+DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no metadata": (lambda path: (path / "metadata.json").unlink(), "there is no metadata.json"),
+    "no JSON": (lambda path: (path / "metadata.json").write_text("{"), "metadata.json is not JSON"),
+    "a list": (lambda path: (path / "metadata.json").write_text("[]"), "metadata.json is not an object"),
+    "another version": (edited(lambda it: it.update(metadata_version="0.1")), "metadata_version is '0.1'"),
+    "no version": (edited(lambda it: it.pop("metadata_version")), "metadata_version is None"),
+    "another kind": (edited(lambda it: it.update(kind="diffusion")), "kind is 'diffusion'"),
+    "no name": (edited(lambda it: it.pop("name")), "name is missing"),
+    "no asset": (edited(lambda it: it["assets"].pop("main")), "assets.main is missing"),
+    "no language": (edited(lambda it: it.pop("language")), "language is missing"),
+    "no tokenizer's name": (edited(lambda it: it["language"].pop("tokenizer")), "language.tokenizer is missing"),
+    "a vocabulary in words": (
+        edited(lambda it: it["language"].update(vocab_size="96")), "language.vocab_size is '96'",
+    ),
+    "another vocabulary": (edited(lambda it: it["language"].update(vocab_size=95)), "their last size must be"),
+    "no context": (edited(lambda it: it["language"].pop("max_context_length")), "max_context_length is None"),
+    "no tokenizer": (lambda path: shutil.rmtree(path / "tokenizer"), "there is no tokenizer/tokenizer.json"),
+    "another asset's name": (edited(lambda it: it["assets"].update(main="big.aimodel")), "there is no asset"),
+    "a damaged asset": (lambda path: (path / "small.aimodel/main.mlirb").write_bytes(b"?"), "is damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEPARTURES)
+def test_departures_are_found(name: str, made: Bundle, tmp_path: Path) -> None:
+    depart, message = DEPARTURES[name]
+    shutil.copytree(made.path, tmp_path / "bundle")
+    depart(tmp_path / "bundle")
+    assert any(message in problem.message for problem in check_bundle(tmp_path / "bundle"))
+
+
+def test_float32_logits_are_found(tmp_path: Path) -> None:
+    bundle = convert_language_model(checkpoint("llama"), out=tmp_path / "bundle", dtype="float32", check=False)
+    assert [problem.message for problem in check_bundle(bundle.path)] == ["logits are float32, and must be float16"]
+
+
+# ---- bad input --------------------------------------------------------------------------------------
+
+
+def without_config(path: Path) -> None:
+    (path / "config.json").unlink()
+
+
+def without_weights(path: Path) -> None:
+    (path / "model.safetensors").unlink()
+
+
+def with_code(path: Path) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModelForCausalLM": "model.Model"}}))
+
+
+def no_language_model(path: Path) -> None:
+    (path / "config.json").write_text(json.dumps({"model_type": "vit", "architectures": ["ViTModel"]}))
+
+
+def no_json(path: Path) -> None:
+    (path / "config.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("break_", "options", "message"),
+    [
+        (shutil.rmtree, {}, "is not a folder; give the folder of a checkpoint"),
+        (without_config, {}, "has no config.json"),
+        (no_json, {}, "is not JSON"),
+        (without_weights, {}, "lacks 1 weight files: model.safetensors"),
+        (with_code, {}, "runs Python code of its folder; read it, then pass trust_remote_code=True"),
+        (no_language_model, {}, "transformers cannot load .* as a causal language model"),
+        (None, {"max_context": 4096}, "max_context is 4096; the model takes 24 to 1024 tokens"),
+        (None, {"max_context": 8}, "max_context is 8; the model takes 24 to 1024 tokens"),
+        (None, {"dtype": "int8"}, "dtype is one of float16, bfloat16, float32, got 'int8'"),
+        (None, {"target": "neural_engine"}, "the target 'neural_engine' has no form of language models yet"),
+    ],
+)
+def test_bad_input(
+    break_: Callable[[Path], object] | None, options: dict[str, Any], message: str, source: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(source, tmp_path / "copy")
+    if break_ is not None:
+        break_(tmp_path / "copy")
+    with pytest.raises(LanguageModelError, match=message):
+        convert_language_model(tmp_path / "copy", out=tmp_path / "out/bundle", **options)
+    assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_exists_is_not_replaced(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(LanguageModelError, match="exists; choose another folder"):
+        convert_language_model(source, out=tmp_path)
+
+
+def test_no_model_of_transformers(tmp_path: Path) -> None:
+    with pytest.raises(LanguageModelError, match="Linear is not a causal language model of transformers"):
+        convert_language_model(nn.Linear(2, 2), out=tmp_path / "bundle")
+
+
+def test_an_interrupted_write_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("patcomp.emit.program.save_asset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        convert_language_model(source, out=tmp_path / "bundle", check=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("prompt", "message"), [([], "a prompt of 0 tokens"), ([1] * 600, "a prompt of 600 tokens")])
+def test_prompts_that_do_not_fit(prompt: list[int], message: str, made: Bundle) -> None:
+    with pytest.raises(LanguageModelError, match=message):
+        made.generate(prompt, 2)
+
+
+def test_an_untested_architecture_is_tried(tmp_path: Path) -> None:
+    model = checkpoint("llama")
+    model.config.model_type = "another"
+    with pytest.warns(ConversionWarning, match="the architecture 'another' is not tested"):
+        bundle = convert_language_model(model, out=tmp_path / "bundle", dtype="float32", check=False)
+    assert bundle.generate([5, 6, 7], 3) == generated(model, [5, 6, 7], 3)
+
+
+def test_the_commands(patcomp: Command, source: Path, tmp_path: Path) -> None:
+    done = patcomp("convert-lm", str(source), "-o", str(tmp_path / "bundle"), "--max-context", "256")
+    assert done.code == 0, done.err
+    done = patcomp("generate", str(tmp_path / "bundle"), "--prompt", "the capital", "--max-new-tokens", "3")
+    assert done.code == 0, done.err
+    assert done.out.strip()
+    assert patcomp("convert-lm", str(source), "-o", str(tmp_path / "bundle")).code == 1
+    assert patcomp("generate", str(tmp_path / "none"), "--prompt", "x").code == 1
