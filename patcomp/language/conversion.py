@@ -113,8 +113,8 @@ def _name(source: Path | None, model: Any) -> str:
 
 def _arguments(decoder: Decoder, new: int, total: int, capacity: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     """Example arguments of a decoder, with empty caches."""
-    shape = CacheShape.of(decoder.model.config)
-    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
+    config: Any = decoder.model.config
+    shape, tokens = CacheShape.of(config), torch.arange(new)[None] % config.vocab_size
     return tokens, torch.arange(total)[None], shape.zeros(capacity, dtype), shape.zeros(capacity, dtype)
 
 
