@@ -347,7 +347,10 @@ def is_constant(what: SSAValue | Operation | Block) -> bool:
 def constant_values(value: SSAValue, blobs: BlobStore | None = None) -> np.ndarray | None:
     """The elements of a `coreai.constant`'s value; None for other values, and for weights without their store."""
     owner = value.owner
-    return attribute_values(owner.properties["value"], blobs) if is_constant(owner) else None  # type: ignore[union-attr]
+    if not is_constant(owner):
+        return None
+    attribute = owner.properties.get("value")  # type: ignore[union-attr]  # a broken text may lack it
+    return None if attribute is None else attribute_values(attribute, blobs)
 
 
 def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:

@@ -24,6 +24,7 @@ from patcomp.ir.xdsl import (
     ModuleOp,
     NamingPrinter,
     Operation,
+    VerifyException,
     next_token,
     parse_error_message,
 )
@@ -168,7 +169,10 @@ def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:
     except RecursionError:
         line = text.count("\n", 0, parser.pos) + 1 if parser is not None else 1
         raise ParseError(f"{name}:{line}: brackets, types or regions are nested too deeply") from None
-    except (struct.error, ValueError, TypeError, OverflowError) as error:
+    except (VerifyException, struct.error, ValueError, TypeError, OverflowError) as error:
         raise ParseError(f"{name}: {error}") from error
     assert isinstance(module, ModuleOp)
+    for op in module.walk():
+        if any(len(region.blocks) > 1 for region in op.regions):
+            raise ParseError(f"{name}: a region of {op.name} has several blocks; this IR has regions of one block")
     return module

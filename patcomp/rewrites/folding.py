@@ -27,14 +27,18 @@ NOT_FOLDED = {
 }  # fmt: skip
 """Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay quantized."""
 
+_REPEATED_LIMIT = 2**24
+"""The elements of a folded result that repeats one element: it is stored once, but the evaluator makes all."""
+
 _REPEATS = ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile")
 
 
 def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) -> int:
     """Fold everything in a graph that is computed from constants, except from weights; return how many ops went.
 
-    Results of more elements than `limit` stay, unless they repeat one element. A weight is a constant whose elements
-    the text does not have: what is computed from it may be larger than it is, and a quantized one would lose its form.
+    Results of more elements than `limit` stay, unless they repeat one element, up to 2^24 times. A weight is a constant
+    whose elements the text does not have: what is computed from it may be larger than it is, and a quantized one would
+    lose its form.
     """
     known: dict[SSAValue, np.ndarray] = {}
     folded: list[Operation] = []
@@ -68,7 +72,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
     Args:
         op: the op.
         known: values that are computed already, besides constants.
-        limit: the number of elements that a result may have, unless it repeats one element.
+        limit: the number of elements that a result may have, unless it repeats one element up to 2^24 times.
     """
     if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
         return False
@@ -76,9 +80,8 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         return False
     if not all(map(can_be_stored, op.results)):
         return False
-    return all(_elements(result) <= limit for result in op.results) or (
-        op.name in _REPEATS and _elements(op.operands[0]) == 1
-    )
+    most = _REPEATED_LIMIT if op.name in _REPEATS and _elements(op.operands[0]) == 1 else limit
+    return all(_elements(result) <= most for result in op.results)
 
 
 def _evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:

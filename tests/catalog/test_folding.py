@@ -58,6 +58,12 @@ def test_a_value_that_is_repeated_costs_one_element() -> None:
     assert not module.blobs.blobs
 
 
+def test_a_value_that_is_repeated_without_end_is_computed_on_each_run() -> None:
+    """The evaluator would make all of its elements, here 4 TB."""
+    module = program({"x": "1xf32"}, lambda x: coreai.broadcast_to(coreai.constant(1.0), [2**20, 2**20]))
+    assert fold_constants(module.graph("main"), module) == 0
+
+
 @pytest.mark.parametrize("element", ["bf16", "f16", "i1", "si8"])
 def test_element_types_are_stored_as_they_are(element: str) -> None:
     def body(x: Value) -> Value:

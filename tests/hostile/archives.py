@@ -36,8 +36,14 @@ def run(data: bytes) -> None:
 
 def _packed(members: Members, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    write(buffer, members, **options)
+    # names that zipfile itself cannot write are no cases
+    options = {key: _writable(value) if key == "folder" else value for key, value in options.items()}
+    write(buffer, {_writable(place) or "x": data for place, data in members.items()}, **options)
     return buffer.getvalue()
+
+
+def _writable(place: str) -> str:
+    return place.encode(errors="replace").decode()
 
 
 def of_bytes(members: Members, random: Random) -> bytes:

@@ -133,7 +133,7 @@ def _reshape(op: InferredOp) -> list[Attribute]:
             require(known > 0 and count % known == 0, f"cannot reshape {shape_text(shape)} to {list(target)}")
             result[target.index(-1)] = count // known
     elif count is not None:
-        require(count == known, f"cannot reshape {shape_text(shape)} ({count} elements) to {list(target)} ({known})")
+        require(count == known, f"cannot reshape {shape_text(shape)} to {list(target)}, of another number of elements")
     return op.result(result)
 
 
