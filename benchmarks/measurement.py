@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from benchmarks.models import build, declare_torchvision_operators
+from benchmarks.running import run
 
 Seconds = dict[str, float]
 _OP = re.compile(r"^\s+(?:%[^=]* = )?[a-z]\w*(?:\.\w+)+ ", re.MULTILINE)
@@ -34,19 +35,26 @@ _OP = re.compile(r"^\s+(?:%[^=]* = )?[a-z]\w*(?:\.\w+)+ ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Job:
-    """What to measure; `form` is `exported` or `decomposed`, `folder` has the programs that are saved between jobs."""
+    """What to measure; `form` is `exported` or `decomposed`, `folder` has what is saved between jobs, `target` is
+    patcomp's argument."""
 
     task: str
     model: str
     compiler: str
     form: str
     folder: str
+    target: str = ""
 
     @property
     def path(self) -> Path:
         """The saved program. Each compiler has a decomposition table of its own."""
         form = self.form if self.form == "exported" else f"{self.form}-{self.compiler}"
         return Path(self.folder, f"{self.model}-{form}.pt2")
+
+    @property
+    def asset(self) -> Path:
+        """The program as `benchmarks.running` runs it."""
+        return Path(self.folder, f"{self.model}-{self.compiler}{self.target and '-'}{self.target}.aimodel")
 
 
 @contextmanager
@@ -81,6 +89,14 @@ def given_program(job: Job, compiler: ModuleType) -> torch.export.ExportedProgra
 def prepare(job: Job, compiler: ModuleType) -> dict[str, Any]:
     """Save the program, so that no measurement of a conversion has to export it."""
     torch.export.save(given_program(job, compiler), job.path)
+    return {}
+
+
+def save(job: Job, compiler: ModuleType) -> dict[str, Any]:
+    """Save an asset, to be run."""
+    converter = compiler.TorchConverter().add_exported_program(given_program(job, compiler))
+    options = {"target": job.target} if job.target else {}
+    converter.to_coreai(**options).save_asset(job.asset)
     return {}
 
 
@@ -143,7 +159,7 @@ def whole(job: Job, compiler: ModuleType) -> dict[str, Any]:
     return {"seconds": seconds | converting, "asset_bytes": size}
 
 
-TASKS = {function.__name__: function for function in (prepare, convert, whole)}
+TASKS = {function.__name__: function for function in (prepare, convert, whole, save, run)}
 
 
 def main() -> None:

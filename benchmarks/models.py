@@ -236,6 +236,7 @@ BUILDERS: dict[str, Callable[..., Made]] = {
     "resnet50": of_torchvision("resnet50"),
     "densenet121": of_torchvision("densenet121"),
     "efficientnet_b0": of_torchvision("efficientnet_b0"),
+    "mobilenet_v3_large": of_torchvision("mobilenet_v3_large"),
     "unet": unet,
     "t5": t5,
     "whisper": whisper,

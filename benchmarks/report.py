@@ -36,6 +36,15 @@ def spread(numbers: list[float]) -> str:
     return f"{median(numbers):.2f} ({min(numbers):.2f}-{max(numbers):.2f})" if numbers else "-"
 
 
+def programs_of(rounds: Iterable[Measurement]) -> dict[str, list[Measurement]]:
+    """What was measured of each program, by its name: `patcomp`, or `patcomp cpu` for a target."""
+    found: dict[str, list[Measurement]] = {}
+    for program in (program for measured in rounds for program in measured["programs"]):
+        name = f"{program['compiler']} {program['target']}".strip().replace("_", "-")
+        found.setdefault(name, []).append(program)
+    return found
+
+
 @dataclass(frozen=True)
 class Report:
     """The results of a run, to be shown."""
@@ -129,6 +138,33 @@ class Report:
             rows.append(row)
         return rows
 
+    def running(self) -> Rows:
+        """Ops, CPU milliseconds of a run and ratios to the first program, which is coreai-torch's if there is one."""
+        measured = {model: programs_of(self.of(model, "run", OURS, "exported")) for model in self.models}
+        names = list(dict.fromkeys(name for programs in measured.values() for name in programs))
+        first, *others = names or [""]
+        headings = ["model", *(f"{name}, ops" for name in names), f"{first}, ms"]
+        for name in others:
+            headings += [f"{name}, ms", "ratio"]
+        rows, ratios = [], {name: [] for name in others}  # type: tuple[Rows, dict[str, list[float]]]
+        for model, programs in measured.items():
+            if not programs:
+                continue
+            row = [model, *(middle((each["ops"] for each in programs.get(name, ())), 0) for name in names)]
+            for name in names:
+                found = programs.get(name, [])
+                row.append(middle((each["milliseconds"] for each in found), 2))
+                if name != first:
+                    row.append(spread([each["ratio"] for each in found]))
+                    ratios[name] += [median(each["ratio"] for each in found)] if found else []
+            rows.append([*row, f"{max(each['deviation'] for found in programs.values() for each in found):.0e}"])
+        for title, mean in (("median", median), ("largest", max)) if rows and any(ratios.values()) else ():
+            summary = [title, *([""] * len(names)), ""]
+            for name in others:
+                summary += ["", f"{mean(ratios[name]):.2f}" if ratios[name] else "-"]
+            rows.append([*summary, ""])
+        return [[*headings, "largest deviation"], *rows]
+
     def failures(self) -> Rows:
         """The measurements that failed."""
         headings = ["model", "task", "compiler", "form", "error"]
@@ -140,6 +176,7 @@ class Report:
         tables = {
             "First conversion in a process, and the way from module to asset": self.comparison(),
             "The second conversion by stage, and what it makes": self.details(),
+            "Programs: ops, and steady runs on the runtime": self.running(),
             "Failures": self.failures(),
         }
         yield from ((title, headings, rows) for title, (headings, *rows) in tables.items() if rows)

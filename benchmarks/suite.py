@@ -1,4 +1,4 @@
-"""Speed, memory and size of conversions, and how they compare with coreai-torch.
+"""Speed, memory and size of conversions and programs, and how they compare with coreai-torch.
 
     python -m benchmarks.suite [--quick] [--only NAME ...] [--rounds 3] [--other-python PYTHON]
     python -m benchmarks.suite --from out/benchmarks/results.json
@@ -29,12 +29,25 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from benchmarks.measurement import Job
 from benchmarks.plot import plot
 from benchmarks.report import OURS, PEER, Report, Results
+from benchmarks.running import PROGRAMS
 from patcomp.commands.tables import print_table
 
 ROOT = Path(__file__).parents[1]
 COMPARED = (
     *(f"llama-{layers}" for layers in (1, 4, 16, 32, 64)),
-    *("gpt2", "bert", "vit_b_16", "resnet50", "densenet121", "efficientnet_b0", "unet", "t5", "whisper", "mlp-512"),
+    *(
+        "gpt2",
+        "bert",
+        "vit_b_16",
+        "resnet50",
+        "densenet121",
+        "efficientnet_b0",
+        "mobilenet_v3_large",
+        "unet",
+        "t5",
+        "whisper",
+        "mlp-512",
+    ),
 )
 """The models that both compilers convert."""
 SCALED = (
@@ -43,6 +56,8 @@ SCALED = (
     *(f"rules-{count}" for count in (0, 10, 100, 1000)),
 )
 """Conversions by patcomp alone: so many ops, megabytes of weights, or rules that do not match a Llama of 16 layers."""
+TASKS = ("convert", "whole", "run")
+"""Measure conversions, the way from module to asset, and programs."""
 QUICK = ("llama-1", "whisper", "mlp-1", "chain-1000", "weights-10", "rules-10")
 
 
@@ -62,7 +77,20 @@ class Suite:
             yield PEER, "decomposed"
         yield OURS, "exported"
 
-    def preparations(self, model: str) -> list[Job]:
+    def preparations(self, model: str, tasks: Sequence[str]) -> list[Job]:
+        """The jobs that save what the tasks need."""
+        return (self.exports(model) if "convert" in tasks else []) + (self.assets(model) if "run" in tasks else [])
+
+    def assets(self, model: str) -> list[Job]:
+        """The jobs that save the assets to be run."""
+        compilers = (OURS, PEER) if self.other_python else (OURS,)
+        return [
+            Job("save", model, compiler, "exported" if compiler == OURS else "decomposed", self.folder, target)
+            for compiler, target in PROGRAMS
+            if compiler in compilers
+        ]
+
+    def exports(self, model: str) -> list[Job]:
         """The jobs that save the programs. Those of large weights are not saved: they export in no time."""
         if model.startswith(("mlp", "weights")):
             return []
@@ -74,7 +102,8 @@ class Suite:
         jobs = [Job("convert", model, compiler, form, self.folder) for compiler, form in self.forms(model)]
         ways = [(PEER, "decomposed"), (OURS, "exported")] if len(jobs) > 1 else []
         ways = [(compiler, form) for compiler, form in ways if compiler == OURS or self.other_python]
-        return jobs + [Job("whole", model, compiler, form, self.folder) for compiler, form in ways]
+        jobs += [Job("whole", model, compiler, form, self.folder) for compiler, form in ways]
+        return [*jobs, Job("run", model, OURS, "exported", self.folder)]
 
     def run(self, job: Job) -> dict[str, Any]:
         """Measure in a new process. If that fails, the result has the last line that it wrote, as `error`."""
@@ -112,7 +141,7 @@ def measure(models: Sequence[str], rounds: int, other_python: str | None, tasks:
             with tempfile.TemporaryDirectory() as folder:  # programs are large, so those of one model at a time
                 suite = Suite(other_python, folder)
                 jobs = [job for job in suite.measurements(model) if job.task in tasks]
-                preparations = suite.preparations(model) if "convert" in tasks else []
+                preparations = suite.preparations(model, tasks)
                 bar = progress.add_task(model, total=len(preparations) + rounds * len(jobs))
                 for job in preparations:
                     prepared = suite.run(job)
@@ -130,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"one round of {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(COMPARED + SCALED)}, or another size")
-    parser.add_argument("--tasks", nargs="+", choices=("convert", "whole"), default=("convert", "whole"))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--other-python", help="Python of an environment with coreai-torch and transformers")
     parser.add_argument("--output", type=Path, default=Path("out/benchmarks"), metavar="FOLDER")

@@ -38,7 +38,8 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
 
     Results of more elements than `limit` stay, unless they repeat one element, up to 2^24 times. A weight is a constant
     whose elements the text does not have: what is computed from it may be larger than it is, and a quantized one would
-    lose its form.
+    lose its form. Stored integers and booleans from which integers and booleans are computed, such as positions, are
+    no weights.
     """
     known: dict[SSAValue, np.ndarray] = {}
     folded: list[Operation] = []
@@ -76,9 +77,13 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
     """
     if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
         return False
-    if not all(operand in known or _is_in_the_text(operand, limit) for operand in op.operands):
-        return False
     if not all(map(can_be_stored, op.results)):
+        return False
+    indices = all(map(_has_indices, op.results))
+    if not all(
+        operand in known or _is_in_the_text(operand, limit) or (indices and _is_stored(operand, limit))
+        for operand in op.operands
+    ):
         return False
     most = _REPEATED_LIMIT if op.name in _REPEATS and _elements(op.operands[0]) == 1 else limit
     return all(_elements(result) <= most for result in op.results)
@@ -102,6 +107,17 @@ def _is_in_the_text(value: SSAValue, limit: int) -> bool:
     maker = value.owner
     assert isinstance(maker, Operation)
     return isinstance(maker.properties["value"], DenseIntOrFPElementsAttr)
+
+
+def _has_indices(value: SSAValue) -> bool:
+    """Whether a tensor has integers of 32 or more bits, or booleans. Those of fewer bits may be a compressed weight."""
+    assert isinstance(value.type, TensorType)
+    return element_name(value.type.element_type) in ("i1", "si32", "ui32", "si64", "ui64")
+
+
+def _is_stored(value: SSAValue, limit: int) -> bool:
+    """Whether a value is a stored table of indices, such as positions or a mask in a buffer."""
+    return is_constant(value) and _elements(value) <= limit and _has_indices(value)
 
 
 def _elements(value: SSAValue) -> int:

@@ -170,6 +170,26 @@ def gelu_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, s: Capture, ap
     return Rewrite(y, to=c.reshape(c.gelu(x, approximate=approximate), s, result_type=y.type))
 
 
+def _is_row(row: Shape, shape: Shape) -> bool:
+    """Whether a tensor is as long as the last dimension of a shape, or a scalar."""
+    return row == () or (len(row) == 1 and row[0] is not None and row == shape[-1:])
+
+
+def _op_of_reshape_and_row(op: str) -> Rule:
+    @algebra(name=f"{op}_of_reshape_and_row", example={"x": "2x3x4xf32", "row": "4xf32", "s": [6, 4]})
+    def reshape_last(a: CoreaiSource, c: CoreaiTarget, x: Capture, row: Capture, s: Capture) -> Rewrite:
+        "f(reshape(x, s), row) -> reshape(f(x, row), s) where the row is a scalar, or as long as the rows of both"
+        rows = a.reshape(x, s)
+        y = a.op(op, rows, row)
+        where = [call(_is_row, row.shape, x.shape), call(_is_row, row.shape, rows.shape)]
+        return Rewrite(y, to=c.reshape(c.op(op, x, row), s, result_type=y.type), where=where)
+
+    return reshape_last
+
+
+op_of_reshape_and_row = [_op_of_reshape_and_row(op) for op in ("broadcasting_add", "broadcasting_mul")]
+
+
 def _op_of_reshapes(op: str) -> Rule:
     @algebra(name=f"{op}_of_reshapes", example={"x": "2x3xf32", "y": "2x3xf32", "s": [3, 2], "t": [3, 2]})
     def reshape_last(a: CoreaiSource, c: CoreaiTarget, x: Capture, y: Capture, s: Capture, t: Capture) -> Rewrite:
@@ -212,6 +232,36 @@ def transpose_of_units(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const) -
     "transpose(x, p) -> reshape(x) where p only moves dimensions of size 1"
     y = a.transpose(x, p)
     return Rewrite(y, to=c.reshape(x, y.shape), where=[x.is_static, call(_moves_units, p.values, x.shape)])
+
+
+def _order_with_units(permutation: Sequence[int], shape: Shape, units: Shape) -> list[int]:
+    """The permutation of a shape, followed by dimensions of size 1, whose result has the shape `units`; empty if that
+    is not the permuted shape with dimensions of size 1 added."""
+    order, axes, added = [], list(permutation), len(shape)
+    for size in units:
+        if axes and shape[axes[0]] == size:
+            order.append(axes.pop(0))
+        elif size == 1:
+            order.append(added)
+            added += 1
+        else:
+            return []
+    return [] if axes else order
+
+
+def _and_units(shape: Shape, rank: int) -> Shape:
+    """A shape followed by dimensions of size 1."""
+    return (*shape, *([1] * (rank - len(shape))))
+
+
+@algebra(example={"x": "2x12xf32", "s": [2, 3, 4], "p": [1, 0, 2], "t": [1, 3, 2, 4]})
+def units_of_transpose(a: CoreaiSource, c: CoreaiTarget, x: Capture, s: Capture, p: Const, t: Capture) -> Rewrite:
+    "reshape(transpose(reshape(x, s), p), t) -> transpose(reshape(x), q) where t only adds dimensions of size 1"
+    middle = a.reshape(x, s)
+    y = a.reshape(a.transpose(middle, p), t)
+    order = call(_order_with_units, p.values, middle.shape, y.shape)
+    where = [y.is_static, middle.is_static, call(len, order) > 0]
+    return Rewrite(y, to=c.transpose(c.reshape(x, call(_and_units, middle.shape, y.rank)), order), where=where)
 
 
 @algebra(example={"x": "2x3x4xf32", "p": [1, 2, 0], "i": [1], "end": [2], "step": [1], "to": "si32"})

@@ -1,0 +1,66 @@
+"""Products of tensors by a matrix, without joining the leading dimensions before and splitting them after.
+
+PyTorch has products of matrices only, so that a linear layer of a tensor is reshape, product, addition of the bias,
+reshape. The rule is procedural because it must look ahead: without a reshape that follows there would not be fewer ops.
+"""
+
+from __future__ import annotations
+
+from patcomp.authoring import Coreai
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns import OpView, example, op_rule
+from patterns_catalog.optimize.bounds import producer
+
+_PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
+_BY_ROWS = frozenset({
+    _PRODUCT, "coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul",
+    "coreai.gelu", "coreai.relu", "coreai.sigmoid", "coreai.silu", "coreai.tanh",
+})  # fmt: skip
+"""The ops behind which a reshape of rows can come, by this rule and those of `algebra.py`."""
+
+
+@op_rule("optimize", _PRODUCT, size=2, examples=[
+    example("2x3x4xf32", program=lambda torch, x: (x.reshape(6, 4) @ torch.linspace(-1, 1, 20).reshape(4, 5)).tanh()
+        .reshape(2, 3, 5)),
+    example("2x3x4xf16", program=lambda torch, x: torch.nn.functional.linear(
+        x, torch.linspace(-1, 1, 20).half().reshape(5, 4), torch.linspace(0, 1, 5).half())),
+    example("2x3x2x2xf32", program=lambda torch, x: torch.nn.functional.linear(
+        x.flatten(2), torch.linspace(-1, 1, 20).reshape(5, 4), torch.linspace(0, 1, 5))),
+])  # fmt: skip
+def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
+    """reshape(f(reshape(x, [rows, n]) @ w)) -> reshape(f(x @ w)) where x has n columns and f works by rows
+
+    Where x has other columns, but the result has those of f, only the first reshape is left: it gives the rows of the
+    result.
+    """
+    rows, matrix = op.x, op.y
+    view = producer(rows, "coreai.reshape")
+    if view is None or matrix.rank != 2 or not matrix.is_static or 0 in matrix.shape or rows.rank < 2:
+        return None
+    x, end = Value(view.operands[0]), _reshaped_again(op.operation)
+    if end is None:
+        return None
+    if x.rank < 2 or x.shape[-1] != matrix.shape[0]:
+        before, after = Value(end.operands[0]).shape, Value(end.results[0]).shape
+        if None in after or len(after) < 2 or after[-1] != before[-1] or after[:-1] == rows.shape[:-1]:
+            return None
+        x = c.reshape(x, [*after[:-1], matrix.shape[0]])
+    if x.shape.count(None) > 1 or op.result.shape.count(None) > 1:
+        return None
+    shape = [-1 if size is None else size for size in op.result.shape]
+    return c.reshape(c.broadcasting_batch_matmul(x, matrix), shape, result_type=op.result.attribute)
+
+
+def _reshaped_again(op: Operation) -> Operation | None:
+    """The reshape to which the rows that an op computes go through ops that work by rows; None if there is none."""
+    while True:
+        uses = list(op.results[0].uses)
+        if len({use.operation for use in uses}) != 1:
+            return None
+        user = uses[0].operation
+        if user.name == "coreai.reshape":
+            return user
+        if user.name not in _BY_ROWS or (user.name == _PRODUCT and uses[0].index != 0):
+            return None
+        op = user
