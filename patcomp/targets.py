@@ -106,8 +106,9 @@ NEURAL_ENGINE = Target(
 GPU = Target("gpu")
 """The GPU: composites whole, masks and positions as their attributes, products of one input together."""
 
-CPU = Target("cpu", steps=("store prepared weights",))
-"""The CPU: it takes every program; weights are stored in the order in which products read them."""
+CPU = Target("cpu", rules=("batch_norm into convolution",), steps=("store prepared weights",))
+"""The CPU: it takes every program; weights are stored in the order in which products read them, with the factors of
+batch norms in those of convolutions."""
 
 TARGETS = {target.name: target for target in (CPU, GPU, NEURAL_ENGINE)}
 """The targets by name."""

@@ -24,7 +24,7 @@ def linear_as_convolution(op: OpView, c: Coreai) -> Value:
     "(B, S, I) @ (I, O) -> the convolution of (B, I, 1, S) with (O, I, 1, 1), which adds in another order"
     x, weight = op.x, op.y
     op.expect(weight.rank == 2 and x.rank >= 2, "no product by one matrix")
-    op.expect(_is_weight(weight), "the matrix is not computed from weights alone")
+    op.expect(is_weight(weight), "the matrix is not computed from weights alone")
     op.expect(weight.is_static and weight.static_shape[1] < _VOCABULARY, "the head over a vocabulary stays a product")
     x, leading = _before_transposing(_before_flattening(x))
     op.expect(x.is_static and 2 <= x.rank <= 4, "the input has dynamic sizes, or no form (B, C, H, W)")
@@ -47,12 +47,12 @@ def linear_as_convolution(op: OpView, c: Coreai) -> Value:
     return c.reshape(result, list(op.result.static_shape))
 
 
-def _is_weight(value: Value) -> bool:
+def is_weight(value: Value) -> bool:
     """Whether a value is computed from constants alone."""
     maker = value.ssa.owner
     if not isinstance(maker, Operation) or maker.regions:
         return False
-    return is_constant(maker) or (bool(maker.operands) and all(_is_weight(Value(each)) for each in maker.operands))
+    return is_constant(maker) or (bool(maker.operands) and all(is_weight(Value(each)) for each in maker.operands))
 
 
 def _transposed(c: Coreai, weight: Value) -> Value:

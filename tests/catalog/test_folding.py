@@ -111,3 +111,39 @@ def test_weights_stay_and_tables_are_stored(native: Native) -> None:
     (name,) = program.input_names()
     (found,) = native.run(program.module, {name: x}).values()
     assert torch.allclose(torch.as_tensor(found), model(x), atol=1e-5)
+
+
+def test_stored_indices_are_folded_and_stored_weights_are_not() -> None:
+    """Positions in a buffer are no weights; integers of few bits may be a compressed weight, and floats are weights."""
+
+    def body(x: Value) -> Value:
+        positions, table, bytes_ = (
+            coreai.constant(np.arange(600).reshape(1, 600).astype(dtype)) for dtype in (np.int32, np.float32, np.int8)
+        )
+        for stored in (positions, table, bytes_):
+            x = coreai.broadcasting_add(x, coreai.cast(coreai.transpose(stored, [1, 0]), "f32"))
+        return x
+
+    module = program({"x": "600x2xf32"}, body)
+    x = torch.randn(600, 2)
+    before = evaluate(module, {"x": x})["y0"]
+    assert fold_constants(module.graph("main"), module) == 2, "the positions: transpose and cast"
+    verify(module, runtime=True)
+    assert left(module).count("transpose") == 2
+    assert torch.equal(evaluate(module, {"x": x})["y0"], before)
+
+
+def test_indices_without_values_stay() -> None:
+    """A program that is read from text has no values of buffers."""
+    text = """
+        coreai.graph @main(%x: tensor<2x600xsi32> {coreai.name = "x"}) -> (tensor<2x600xsi32> {coreai.name = "y"}) {
+          %positions = coreai.constant dense_resource<positions> : tensor<600x1xsi32>
+          %s = coreai.constant dense<[1, 600]> : tensor<2xsi32>
+          %row = coreai.reshape %positions, %s : (tensor<600x1xsi32>, tensor<2xsi32>) -> tensor<1x600xsi32>
+          %y = coreai.decomposable.broadcasting_add %x, %row
+              : (tensor<2x600xsi32>, tensor<1x600xsi32>) -> tensor<2x600xsi32>
+          coreai.output %y : tensor<2x600xsi32>
+        }"""
+    module = IRModule.parse(text)
+    assert fold_constants(module.graph("main"), module) == 0
+    assert left(module) == ["reshape", "decomposable.broadcasting_add"]

@@ -88,6 +88,17 @@ FIRES: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
             : (tensor<3xsi32>, tensor<1xsi32>, tensor<1xsi32>, tensor<1xsi32>) -> tensor<1xsi32>
         """, ["get_shape", "cast", "slice"],
     ),
+    "dimensions of 1 around a transpose": (
+        "units_of_transpose", {"x": "2x12xf32", "y": "1x3x1x2x4xf32"},
+        """
+        %s = coreai.constant dense<[2, 3, 4]> : tensor<3xsi32>
+        %v = coreai.reshape %x, %s : (tensor<2x12xf32>, tensor<3xsi32>) -> tensor<2x3x4xf32>
+        %p = coreai.constant dense<[1, 0, 2]> : tensor<3xui32>
+        %t = coreai.transpose %v, %p : (tensor<2x3x4xf32>, tensor<3xui32>) -> tensor<3x2x4xf32>
+        %u = coreai.constant dense<[1, 3, 1, 2, 4]> : tensor<5xsi32>
+        %y = coreai.reshape %t, %u : (tensor<3x2x4xf32>, tensor<5xsi32>) -> tensor<1x3x1x2x4xf32>
+        """, ["reshape", "transpose"],
+    ),
     "a transpose of a dimension of 1": (
         "transpose_of_units", {"x": "2x1x3xf32", "y": "1x2x3xf32"},
         """
@@ -149,6 +160,17 @@ STAYS: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
         %s = coreai.constant dense<[3, 2]> : tensor<2xsi32>
         %y = coreai.reshape %x, %s : (tensor<2x3xf32>, tensor<2xsi32>) -> tensor<3x2xf32>
         """, ["reshape"],
+    ),
+    "a reshape of a transpose that also joins dimensions": (
+        "units_of_transpose", {"x": "2x12xf32", "y": "1x3x8xf32"},
+        """
+        %s = coreai.constant dense<[2, 3, 4]> : tensor<3xsi32>
+        %v = coreai.reshape %x, %s : (tensor<2x12xf32>, tensor<3xsi32>) -> tensor<2x3x4xf32>
+        %p = coreai.constant dense<[1, 0, 2]> : tensor<3xui32>
+        %t = coreai.transpose %v, %p : (tensor<2x3x4xf32>, tensor<3xui32>) -> tensor<3x2x4xf32>
+        %u = coreai.constant dense<[1, 3, 8]> : tensor<3xsi32>
+        %y = coreai.reshape %t, %u : (tensor<3x2x4xf32>, tensor<3xsi32>) -> tensor<1x3x8xf32>
+        """, ["reshape", "transpose", "reshape"],
     ),
     "a transpose of a square, whose type stays": (
         "transpose_in_order", {"x": "3x3xf32", "y": "3x3xf32"},
