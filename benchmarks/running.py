@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 PROGRAMS = (("coreai_torch", ""), ("patcomp", ""), ("patcomp", "cpu"))
 """The compiler and the target of each program; the others are compared with the first that there is."""
 WARM_UP = 2
-LEAST = 7
+LEAST, MOST = 7, 500
 """How often each program runs, before and while it is measured."""
 SECONDS = 4.0
-"""How long programs that take less time run in turns."""
+"""How long programs run in turns if that is more often than the least and less often than the most."""
 
 Outputs = list[np.ndarray]
 
@@ -80,7 +80,7 @@ async def _turns(jobs: list[Job]) -> tuple[list[Outputs], list[list[float]]]:
                 results = await function(inputs)
             outputs.append([np.array(value.numpy()) for value in results.values()])
         order, end = list(range(len(calls))), time.process_time() + SECONDS
-        while len(seconds[0]) < LEAST or time.process_time() < end:
+        while len(seconds[0]) < LEAST or (len(seconds[0]) < MOST and time.process_time() < end):
             for index in order:
                 function, inputs = calls[index]
                 started = time.process_time()

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         is_conversion = "benchmarks.measurement" in command and json.loads(command[-1])["task"] == "convert"
         return warm.run(options["cwd"], *command[1:]) if is_conversion else run(command, **options)
 
-    tasks = ("convert", "whole") if find_spec("coreai") else ("convert",)
+    tasks = suite.TASKS if find_spec("coreai") else ("convert",)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "run", started)
         suite.main(["--quick", "--only", "mlp-1", "--tasks", *tasks, "--output", str(output)])
@@ -91,6 +91,28 @@ def test_ratios_compare_measurements_of_the_same_round(folder: Path, tmp_path: P
     assert "exit status -6: abort" in page, "failures are listed"
     plot = ET.fromstring((tmp_path / "ratios.svg").read_text())
     assert [each.text for each in plot.iter("{http://www.w3.org/2000/svg}text")].count("mlp-1") == 1
+
+
+@pytest.mark.skipif(not find_spec("coreai"), reason="needs the runtime")
+def test_programs_are_run_and_compared(folder: Path, tmp_path: Path) -> None:
+    """The results with those of a peer that takes twice as long as patcomp, and has an op more."""
+    results = results_of(folder)
+    (measured,) = [each for each in results["measurements"] if each["task"] == "run"]
+    programs = measured["programs"]
+    assert [(each["compiler"], each["target"]) for each in programs] == [("patcomp", ""), ("patcomp", "cpu")]
+    assert [each["ops"] for each in programs] == [16, 8], "eight products, with transposes of their weights or without"
+    assert all(each["milliseconds"] > 0 and each["deviation"] < 1e-5 for each in programs)
+
+    peer = programs[0] | {"compiler": PEER, "ops": programs[0]["ops"] + 1}
+    programs = [peer, *(each | {"ratio": ratio} for each, ratio in zip(programs, (0.5, 0.25), strict=True))]
+    saved = tmp_path / "other.json"
+    saved.write_text(json.dumps(results | {"measurements": [measured | {"programs": programs}]}))
+    suite.main(["--from", str(saved), "--output", str(tmp_path)])
+    page = (tmp_path / "report.md").read_text()
+    assert "| mlp-1 | 17 | 16 | 8 |" in page
+    assert "0.50 (0.50-0.50)" in page
+    (largest,) = [line for line in page.splitlines() if line.startswith("| largest")]
+    assert [cell.strip() for cell in largest.split("|") if cell.strip()] == ["largest", "0.50", "0.25"]
 
 
 def test_a_failed_measurement_says_why(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
         before, after = Value(end.operands[0]).shape, Value(end.results[0]).shape
         if None in after or len(after) < 2 or after[-1] != before[-1] or after[:-1] == rows.shape[:-1]:
             return None
-        x = c.reshape(x, [*after[:-1], matrix.shape[0]])
+        x = c.reshape(x, [*Value(end.results[0]).static_shape[:-1], *matrix.static_shape[:1]])
     if x.shape.count(None) > 1 or op.result.shape.count(None) > 1:
         return None
     shape = [-1 if size is None else size for size in op.result.shape]

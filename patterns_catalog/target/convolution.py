@@ -45,9 +45,11 @@ def batch_norm_into_convolution(op: OpView, c: Coreai) -> Value:
 
 def _convolution(value: Value) -> tuple[Operation | None, Value | None]:
     """The convolution that computes a value, and the bias that is added; None if other ops read what it computes."""
-    maker, bias = _only_read_once(value), None
+    bias: Value | None = None
+    maker = _only_read_once(value)
     if maker is not None and maker.name == "coreai.decomposable.broadcasting_add":
-        maker, bias = _only_read_once(Value(maker.operands[0])), Value(maker.operands[1])
+        bias = Value(maker.operands[1])
+        maker = _only_read_once(Value(maker.operands[0]))
         if bias.rank != value.rank or bias.shape != (1, value.shape[1], *([1] * (value.rank - 2))):
             return None, None
     named = maker is not None and maker.name in ("coreai.conv2d", "coreai.conv3d")
