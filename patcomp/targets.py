@@ -30,7 +30,7 @@ class Wants:
     max_size: int | None = None
     """The largest dimension of a tensor."""
     left_out: frozenset[str] = frozenset()
-    """The names of ops that the target does not compute, so that they run elsewhere."""
+    """The names of ops and composites (`composite gather_mm`) that the target does not compute: they run elsewhere."""
     max_asset_bytes: int | None = None
     """The size of the largest asset."""
 
@@ -98,6 +98,36 @@ NEURAL_ENGINE = Target(
         static_shapes=True,
         min_width=32,
         max_size=65536,
+        left_out=frozenset(
+            f"coreai.{name}"
+            for name in (
+                "argmax",
+                "argsort",
+                "conv3d",
+                "conv_transpose3d",
+                "create_complex",
+                "gather_along_axis",
+                "gather_nd",
+                "if",
+                "imaginary_part",
+                "interpolate",
+                "interpolate_coordinates",
+                "max_pool_3d",
+                "metal4_kernel",
+                "non_zero",
+                "pad",
+                "range",
+                "real_part",
+                "reverse",
+                "scan",
+                "scatter_along_axis",
+                "scatter_nd",
+                "sort",
+                "sum_pool_3d",
+                "while",
+            )
+        )
+        | {"composite gather_mm", "composite gated_delta_update"},
         max_asset_bytes=2 * 2**30,
     ),
 )

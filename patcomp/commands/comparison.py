@@ -21,6 +21,7 @@ from patcomp.errors import PatcompError
 if TYPE_CHECKING:
     from patcomp.emit.signature import EntrySignature, ModelCall
     from patcomp.ir.module import IRModule
+    from patcomp.targets import Target
 
 
 def verify(
@@ -145,7 +146,7 @@ def diff(
     """
     from patcomp.ir.difference import difference
 
-    (one, its_values), (other, other_values) = (_program(name, modules, catalog, trusted) for name in (first, second))
+    (one, its_values), (other, other_values) = (program_of(name, modules, catalog, trusted) for name in (first, second))
     found = difference(one, other, (its_values, other_values))
     if json:
         print_json({"same": not found, **asdict(found)})
@@ -163,7 +164,10 @@ def _hashed(module: IRModule) -> Hashed:
     return module, {key: hashlib.sha256(blob.data).hexdigest() for key, blob in module.blobs.blobs.items()}
 
 
-def _program(name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool) -> Hashed:
+def program_of(
+    name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool, *, target: Target | None = None
+) -> Hashed:
+    """The program of an asset, of a text, or of a model, which is converted."""
     from patcomp.emit.inspection import opened, read_asset
 
     path = Path(name)
@@ -174,4 +178,4 @@ def _program(name: str, modules: list[str] | None, catalogs: list[str] | None, t
         from patcomp.commands.opt import parse_file
 
         return parse_file(name), {}
-    return _hashed(convert_model(name, modules, catalogs, trusted=trusted).module)
+    return _hashed(convert_model(name, modules, catalogs, trusted=trusted, target=target).module)

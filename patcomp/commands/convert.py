@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from patcomp.commands.exporting import Source
     from patcomp.ir.evaluate import Verification
     from patcomp.narrowing.widths import Choice
+    from patcomp.targets import Target
 
 STANDARD_OUTPUT = Path("-")
 
@@ -81,6 +82,12 @@ def convert(
         list[str] | None,
         typer.Option(help='A fact that rules may rely on, "masked rows are not read"; may be given several times.'),
     ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu or neural_engine.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
+    ] = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     train: Train = False,
     trusted: Trusted = False,
@@ -109,6 +116,7 @@ def convert(
     if output is None and text is None:
         output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
     _check_outputs(output, text, html, dump_stages, force)
+    chosen = target_of(target, without)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         source = load_source(model, modules, options, trusted=trusted)
@@ -120,6 +128,7 @@ def convert(
             .to_coreai(
                 recover=recover if recover in ("all", "none") else names_in(recover),
                 assume=assume or (),
+                target=chosen,
                 dump_ir=dump_stages,
                 verbose=verbose,
             )
@@ -170,6 +179,21 @@ def _check_alone(context: typer.Context) -> None:
     ]  # fmt: skip
     if given:
         raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
+
+
+def target_of(name: str | None, without: list[str] | None) -> Target | None:
+    """The target of options.
+
+    Raises:
+        UsageError: --without has no target. ValueError: there is no such target, or it has no such rule or step.
+    """
+    from patcomp.targets import chosen_target
+
+    if (chosen := chosen_target(name)) is None:
+        if without:
+            raise UsageError("--without leaves rules of a target out; name it with --target")
+        return None
+    return chosen.without(*without or ())
 
 
 def names_in(text: str) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from patcomp import AIProgram
+    from patcomp.targets import Target
 
 _MODEL = typer.Argument(
     help="A program saved by torch.export.save, or FILE.py:FUNCTION, which gives an exported program, or a module "
@@ -106,13 +107,14 @@ def convert_model(
     *,
     train: bool = False,
     trusted: bool = False,
+    target: Target | None = None,
 ) -> AIProgram:
     """Convert the model that the command line names."""
     from patcomp import TorchConverter
 
     converter = TorchConverter(catalog=load_catalogs(catalogs))
     program = load_model(model, modules, train=train, trusted=trusted)
-    return converter.add_exported_program(program).to_coreai()
+    return converter.add_exported_program(program).to_coreai(target=target)
 
 
 def _load(path: Path, trusted: bool) -> ExportedProgram:

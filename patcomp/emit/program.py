@@ -26,10 +26,12 @@ from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownN
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.verify import verify
+from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
     from patcomp.ir.dialect import CoreaiOp
     from patcomp.ir.evaluate import Expectation, OutputError, Verification
+    from patcomp.questions.audit import Audit
 
 
 def _unexplained(what: Any, *others: Any, **options: Any) -> Any:
@@ -73,6 +75,7 @@ class AIProgram:
 
     _explain: Callable[[str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
+    _audit: Callable[[IRModule, Target], Any] = _unexplained
     _specialize: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
     """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
     _ops_that_need_elements: Callable[[IRModule], Sequence[str]] = lambda module: ()
@@ -157,6 +160,24 @@ class AIProgram:
         if not isinstance(what, str):
             raise TypeError(f"explain takes a value ('%linear'), an FX node or a line ('model.py:12'), got {what!r}")
         return self._explain(what)
+
+    def audit(self, target: str | Target) -> Audit:
+        """What a device would not like about the program: types, ranks, sizes and ops, with their places and the rules
+        that would mend them. The program need not be converted for that device.
+
+            print(program.audit("neural_engine"))
+
+        Args:
+            target: the name of a target, or a `patcomp.targets.Target`.
+
+        Raises:
+            LookupError: a converter did not make the program.
+            ValueError: there is no such target.
+        """
+        chosen = chosen_target(target)
+        assert chosen is not None
+        found: Audit = self._audit(self.module, chosen)
+        return found
 
     def why_not(self, rule: str) -> str:
         """Where a rule came closest to a match in the program, and what was missing there.

@@ -42,6 +42,7 @@ from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, versions_of
+from patcomp.questions.audit import audit
 from patcomp.questions.programs import explain, why_not
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
 from patcomp.rewrites.runtime.empty import ops_that_need_elements
@@ -457,6 +458,7 @@ class TorchConverter:
             seconds=time.perf_counter() - started,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
+            _audit=lambda module, target: audit(module, target, rules),
             _specialize=specialized,
             _ops_that_need_elements=ops_that_need_elements,
             _departure_search=partial(DepartureSearch, conversion),

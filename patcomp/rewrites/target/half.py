@@ -15,6 +15,7 @@ import numpy as np
 from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
 from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.half import LARGEST, beyond_half
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.types import TensorType, element_name, element_type, tensor
 from patcomp.ir.xdsl import (
@@ -27,12 +28,6 @@ from patcomp.ir.xdsl import (
     set_type,
 )
 from patcomp.rewrites.target.mapped import mapped
-
-LARGEST = 65504.0
-"""The largest number of float16."""
-
-_MASK = 2**24
-"""The most elements of a constant that may be a mask."""
 
 _WIDE = frozenset({"f32", "f64", "bf16"})
 
@@ -49,7 +44,7 @@ def use_half_precision(module: IRModule) -> int:
     constants = [
         op for op in ops_inside(module.op) if is_constant(op) and _is_wide(op.results[0]) and op.results[0] not in fixed
     ]
-    if any(beyond_half(op, module) is not None for op in constants):
+    if any(beyond_half(op, module.blobs) is not None for op in constants):
         return 0
     cast: dict[Attribute, Attribute] = {}
     for op in constants:
@@ -66,25 +61,6 @@ def use_half_precision(module: IRModule) -> int:
     for graph in module.graphs:
         graph.properties["function_type"] = function_type(graph.regions[0].block)
     return count
-
-
-def beyond_half(op: Operation, module: IRModule) -> float | None:
-    """The element of a constant that float16 cannot hold, other than infinity; None if there is none."""
-    values = attribute_values(op.properties["value"], module.blobs)
-    if values is None or not values.size or (values.size < _MASK and _is_mask(values)):
-        return None
-    for part in np.array_split(values.reshape(-1), max(1, values.size // 2**20)):
-        finite = part[np.isfinite(part)]
-        if finite.size and float(np.abs(finite).max()) > LARGEST:
-            return float(finite[np.abs(finite).argmax()])
-    return None
-
-
-def _is_mask(values: np.ndarray) -> bool:
-    """Whether every number of a constant that float16 cannot hold stands for minus infinity: it is below -1e30, or all
-    other numbers are 0."""
-    outside = np.abs(values) > LARGEST
-    return bool((values[outside] < -1e30).all() or ((values[outside] < 0).all() and not values[~outside].any()))
 
 
 def _fixed_operands(op: Operation) -> Iterator[SSAValue]:
