@@ -79,6 +79,7 @@ NEURAL_ENGINE = Target(
         "layer_norm divided first",
         "instance_norm divided first",
         "group_norm divided first",
+        "batch_norm into convolution",
         "batch_norm as scale and shift",
         "vector norm divided first",
         "rope as plain ops",

@@ -82,8 +82,7 @@ def audit(module: IRModule, target: Target, rules: RuleSet) -> Audit:
     for what, op, mended_by, advice in _problems(module, target, _by_op(rules)):
         found.setdefault((what, advice), ([], mended_by))[0].append(op)
     findings = [
-        Finding(what, len(ops), _places(ops), mended_by, advice)
-        for (what, advice), (ops, mended_by) in found.items()
+        Finding(what, len(ops), _places(ops), mended_by, advice) for (what, advice), (ops, mended_by) in found.items()
     ]
     size, most = sum(weight.bytes for weight in stored_weights(module)), target.wants.max_asset_bytes
     if most is not None and size > most:
