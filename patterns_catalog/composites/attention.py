@@ -31,9 +31,16 @@ def scaled_dot_product_attention(
     A bool mask takes part where it is true. A row whose scores are all minus infinity gives zero, as in PyTorch's op;
     where a model writes attention out (`written_out`), the row is NaN, as in the formula. A sink is the score of
     a further key whose value is zero, one for each head (Xiao et al. 2024, arXiv:2309.17453).
+
+    If the call is causal, the last query sees all keys and each query before it one fewer; of those that it sees it
+    attends to the last `window_size`, or to all if that is 0.
     """
     heads = query.shape[-3]
     assert heads is not None
+    if is_causal and mask is None:
+        mask = lower_right_mask(c, query, key, window_size)
+    elif is_causal or window_size:
+        raise Rejected("attention with a mask and is_causal, or with a window that is not causal")
     keys, values = (repeat_heads(c, x, heads) for x in (key, value))
     return attend(c, query, keys, values, mask, scale, sinks=sinks, written_out=written_out)
 
@@ -105,6 +112,28 @@ def causal_mask(c: Coreai, query: Value, key: Value) -> Value:
         return c.constant(np.tri(length, keys, dtype=np.bool_))
     rows, columns = (c.range(c.constant(0), c.cast(size, "si32"), c.constant(1)) for size in (length, keys))
     return c.not_(c.broadcasting_greater(c.expand_dims(columns, [0]), c.expand_dims(rows, [1])))
+
+
+def lower_right_mask(c: Coreai, query: Value, key: Value, window: int) -> Value:
+    """Where a query may attend to a key: not to later ones, both counted from the last, nor to those before a window.
+
+    Dynamic sizes of queries and keys are equal.
+    """
+    length, keys = size_of(c, query, -2), size_of(c, key, -2)
+    if isinstance(length, int) and isinstance(keys, int):
+        return c.constant(lower_right(length, keys, window))
+    rows, columns = (c.range(c.constant(0), c.cast(size, "si32"), c.constant(1)) for size in (length, keys))
+    rows, columns = c.expand_dims(rows, [1]), c.expand_dims(columns, [0])
+    mask = c.not_(c.broadcasting_greater(columns, rows))
+    if not window:
+        return mask
+    return c.broadcasting_and(mask, c.broadcasting_greater(columns, c.broadcasting_sub(rows, c.constant(window))))
+
+
+def lower_right(queries: int, keys: int, window: int) -> np.ndarray:
+    """The mask of `lower_right_mask` for static sizes; a window of 0 is none."""
+    causal = np.tri(queries, keys, keys - queries, dtype=np.bool_)
+    return causal & ~np.tri(queries, keys, keys - queries - window, dtype=np.bool_) if window else causal
 
 
 def own_heads(heads: int | None, key: tuple[Value, int], value: tuple[Value, int]) -> list[Value]:

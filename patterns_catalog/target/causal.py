@@ -1,0 +1,113 @@
+"""Causal masks and sliding windows as attributes of attention, which a GPU's kernel does not have to read."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from patcomp.authoring import Coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values, is_constant
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import DenseResourceAttr, Operation
+from patcomp.patterns import OpView, example, op_rule
+from patterns_catalog.composites.attention import lower_right, scaled_dot_product_attention
+from patterns_catalog.target.positions import band_of
+
+_HIDDEN = {"f16": -65504.0}
+"""A score plus at most this number has the weight 0; for other types it is -1e9."""
+
+
+@op_rule("target", scaled_dot_product_attention, name="causal attention", examples=[
+    example("1x2x5x8xf32", "1x2x5x8xf32", "1x2x5x8xf32", program=lambda torch, q, k, v: (
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))),
+    example("2x4x3x8xf32", "2x2x7x8xf32", "2x2x7x4xf32", program=lambda torch, q, k, v: (
+        torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, torch.ones(3, 7, dtype=torch.bool).tril(4), enable_gqa=True))),
+    example("1x2x6x8xf32", "1x2x6x8xf32", "1x2x6x8xf32", program=lambda torch, q, k, v: (
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, torch.full((6, 6), -1e30).triu(1)))),
+    example("1x2x3x8xf32", "1x2x6x8xf32", "1x2x6x8xf32", program=lambda torch, q, k, v: (
+        torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, torch.ones(1, 1, 3, 6, dtype=torch.bool).tril(3).triu(2)))),
+    example("1x2x40x8xf32", "1x2x40x8xf32", "1x2x40x8xf32", program=lambda torch, q, k, v: (
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))),
+])  # fmt: skip
+def causal_attention(op: OpView, c: Coreai) -> Value:
+    """a mask that hides later keys, and keys before a window -> `is_causal` and `window_size`
+
+    The last query sees the last key. A mask of numbers must be 0 or so negative that the weight is 0.
+    """
+    op.expect(op.attn_mask is not None, "it has no mask")
+    op.expect(not op.is_causal and not op.window_size, "it is causal already")
+    query, key = op.query, op.key
+    op.expect(query.rank == key.rank == 4, "the rank is not 4")
+    window = _window(op, op.attn_mask, query.shape[-2], key.shape[-2])
+    made = scaled_dot_product_attention(
+        query, key, op.value, None, op.sinks, scale=op.scale, is_causal=True, window_size=window,
+        written_out=op.written_out,
+    )  # fmt: skip
+    assert isinstance(made, Value)
+    return made
+
+
+def _window(op: OpView, mask: Value, queries: int | None, keys: int | None) -> int:
+    """The window of a causal mask, 0 for none; it is refused if the mask is not provably causal."""
+    values = _values(mask)
+    if values is None:
+        return _window_of_positions(op, mask, queries, keys)
+    op.expect(queries is not None and keys is not None, "the mask is constant, but a length is dynamic")
+    assert queries is not None
+    assert keys is not None
+    op.expect(0 < queries <= keys, "there are fewer keys than queries, so that rows would have no key")
+    op.expect(mask.rank >= 2 and mask.static_shape[-2:] == (queries, keys), "the mask broadcasts its rows or columns")
+    if mask.dtype != "i1":
+        hidden = values <= _HIDDEN.get(mask.dtype, -1e9)
+        op.expect(bool((hidden | (values == 0)).all()), "the mask adds numbers that are neither 0 nor hide a key")
+        values = ~hidden
+    first = values.reshape(-1, queries, keys)[0].astype(np.bool_)
+    op.expect(bool((values == first).all()), "the mask differs between heads or examples")
+    window = int(first[-1].sum())
+    for size in (0, window):
+        if np.array_equal(first, lower_right(queries, keys, size)):
+            return size
+    op.reject("the mask is neither causal nor a causal window")
+
+
+def _values(mask: Value) -> np.ndarray | None:
+    """The values of a constant mask of any size; None for other masks."""
+    blobs, maker = Builder.current().blobs, mask.ssa.owner
+    if mask.dtype == "i1" and is_constant(maker) and isinstance(maker, Operation) and blobs is not None:
+        attribute = maker.properties["value"]
+        if isinstance(attribute, DenseResourceAttr):  # `constant_values` reads no stored bools
+            blob = blobs.blobs.get(attribute.resource_handle.data)
+            return None if blob is None else blob.array()
+    return constant_values(mask.ssa, blobs)
+
+
+def _window_of_positions(op: OpView, mask: Value, queries: int | None, keys: int | None) -> int:
+    if mask.dtype != "i1":
+        mask = _condition(op, mask)
+    band = band_of(mask)
+    if band is None:
+        op.reject("the mask is not provably a comparison of consecutive positions")
+    op.expect(band.least == 0 <= band.most, "the mask is not causal")
+    op.expect(queries == keys, "the queries may be fewer than the keys")
+    op.expect(-2 in band.lengths and band.lengths[-2] == band.lengths.get(-1), "the lengths are not provably equal")
+    return 0 if band.most == math.inf else int(band.most) + 1
+
+
+def _condition(op: OpView, mask: Value) -> Value:
+    """The bools of a mask of numbers: 0 where they are true, else a number that hides a key."""
+    maker = mask.ssa.owner
+    while isinstance(maker, Operation) and maker.name == "coreai.cast":
+        maker = maker.operands[0].owner
+    where = isinstance(maker, Operation) and maker.name == "coreai.decomposable.broadcasting_where"
+    op.expect(where, "the mask is not chosen by a condition")
+    assert isinstance(maker, Operation)
+    condition, shown, hidden = (Value(each) for each in maker.operands)
+    numbers = shown.constant, hidden.constant
+    op.expect(numbers[0] is not None and numbers[1] is not None, "the mask does not choose between constants")
+    op.expect(bool((numbers[0] == 0).all()), "the mask adds numbers to scores")
+    op.expect(bool((numbers[1] <= _HIDDEN.get(mask.dtype, -1e9)).all()), "the mask does not hide keys")
+    return condition
