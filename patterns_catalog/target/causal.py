@@ -106,8 +106,9 @@ def _condition(op: OpView, mask: Value) -> Value:
     op.expect(where, "the mask is not chosen by a condition")
     assert isinstance(maker, Operation)
     condition, shown, hidden = (Value(each) for each in maker.operands)
-    numbers = shown.constant, hidden.constant
-    op.expect(numbers[0] is not None and numbers[1] is not None, "the mask does not choose between constants")
-    op.expect(bool((numbers[0] == 0).all()), "the mask adds numbers to scores")
-    op.expect(bool((numbers[1] <= _HIDDEN.get(mask.dtype, -1e9)).all()), "the mask does not hide keys")
+    zero, low = shown.constant, hidden.constant
+    if zero is None or low is None:
+        op.reject("the mask does not choose between constants")
+    op.expect(bool(np.all(zero == 0)), "the mask adds numbers to scores")
+    op.expect(bool(np.all(low <= _HIDDEN.get(mask.dtype, -1e9))), "the mask does not hide keys")
     return condition

@@ -103,14 +103,15 @@ def _computed(name: str, op: Operation, operands: list[Value]) -> Positions:
     known = [positions_of(operand) for operand in operands[:2]]
     if name == "cast":
         return known[0]
-    if name == "not" and known[0] is not None:
-        band = _as_band(known[0])
+    first = known[0] if known else None
+    if name == "not" and first is not None:
+        band = _as_band(first)
         return band and band.inverted()
     if name == "scan":  # sums, products and extremes of zeros are zeros
         return known[0] if isinstance(known[0], Affine) and not known[0].factors and not known[0].offset else None
-    if len(known) != 2 or known[0] is None or known[1] is None:
+    left, right = known if len(known) == 2 else (None, None)
+    if left is None or right is None:
         return None
-    left, right = known
     if name in ("and", "or"):
         bands = _as_band(left), _as_band(right)
         if bands[0] is None or bands[1] is None:
