@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from patcomp import AIProgram, EvaluationError, TorchConverter
+from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
 from patcomp.emit.signature import Fixed
 from patcomp.ir import IRModule
@@ -200,3 +200,21 @@ def test_nothing_that_was_given_is_changed() -> None:
     assert program.run(given).equal(X * 2 + 1)
     assert program.run({"x": given})["add"].equal(X * 2 + 1)
     assert given.equal(X)
+
+
+def test_a_buffer_that_does_not_fit_into_memory_is_refused() -> None:
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            return x + self.count
+
+    exported = torch.export.export(Written(), (torch.ones(1),))
+    exported.state_dict["count"] = torch.zeros(1).expand(2**40)  # 4 bytes, which other tools may have left so
+    with pytest.raises(
+        UnsupportedError, match=r"the buffer 'count' of 1099511627776 elements does not fit into memory"
+    ):
+        TorchConverter().add_exported_program(exported).to_coreai()

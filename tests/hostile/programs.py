@@ -233,7 +233,9 @@ class Named(nn.Module):
 
     def __init__(self, random: Random) -> None:
         super().__init__()
-        self.names = [name(random).replace(".", "_") or "_" for _ in range(3)]
+        # PyTorch refuses names of attributes that every module has
+        drawn = (name(random).replace(".", "_") or "_" for _ in range(3))
+        self.names = [f"{each}_" if hasattr(self, each) else each for each in drawn]
         self.add_module(self.names[0], nn.Linear(4, 4))
         self.register_buffer(self.names[1] + "_", torch.ones(4))
 

@@ -41,14 +41,26 @@ def initial_state(signature: Signature, names: Names, widths: Widths) -> dict[st
     """Copies of the current contents of the buffers, by the names of their states, in the program's types.
 
     Raises:
-        UnsupportedError: a 64-bit value does not fit 32 bits; all such buffers are listed.
+        UnsupportedError: a 64-bit value does not fit 32 bits, or a buffer does not fit into memory; all such buffers
+            are listed.
     """
     contents: dict[str, torch.Tensor] = {}
     problems: list[Problem] = []
     for state, name in zip(signature.states, names.states, strict=True):
         if state.initial is None:
             continue
-        held = state.initial.detach().cpu().clone(memory_format=torch.contiguous_format)
+        try:
+            held = state.initial.detach().cpu().clone(memory_format=torch.contiguous_format)
+        except RuntimeError:  # of PyTorch's allocator
+            sizes = " x ".join(map(str, state.initial.shape))
+            problems.append(
+                Problem(
+                    f"the buffer {state.target!r} of {sizes} elements does not fit into memory",
+                    node=state.placeholder,
+                    advice="an expanded buffer is written as a whole; register it in its own size",
+                )
+            )
+            continue
         type_ = widths.of(type_of(held))
         assert isinstance(type_, TensorType)
         try:
