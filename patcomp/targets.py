@@ -134,7 +134,9 @@ NEURAL_ENGINE = Target(
 )
 """Apple's Neural Engine: float16, static sizes, at most five dimensions, products as 1x1 convolutions."""
 
-GPU = Target("gpu", rules=("causal attention",), steps=("store prepared weights",))
+GPU = Target(
+    "gpu", rules=("causal attention", "query, key and value in one product"), steps=("store prepared weights",)
+)
 """The GPU: composites whole, masks and positions as their attributes, products of one input together."""
 
 CPU = Target("cpu", rules=("batch_norm into convolution",), steps=("store prepared weights",))
