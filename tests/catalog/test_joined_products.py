@@ -20,10 +20,8 @@ class Attention(nn.Module):
 
     def __init__(self, heads: int = 4, keys: int = 2, *, biases: str = "", turned: int = 0, gate: bool = False):
         super().__init__()
-        self.query, self.key, self.value = (
-            nn.Linear(16, 8 * count, bias=name in biases)
-            for name, count in zip("qkv", (heads, keys, keys), strict=True)
-        )
+        sizes = zip("qkv", (heads, keys, keys), strict=True)
+        self.query, self.key, self.value = (nn.Linear(16, 8 * count, bias=name in biases) for name, count in sizes)
         self.gate = nn.Linear(16, 8 * heads) if gate else None
         self.turned, self.grouped = turned, heads != keys
 

@@ -27,6 +27,9 @@ WINDOWS = {
 }
 """The window of each layer; 0 for a layer that attends to all keys before."""
 
+PRODUCTS = {"Mixtral": 3, "GptOss": 3}
+"""The products of each layer: of experts, only their choice is one outside composites."""
+
 LAYERS = ["sliding_attention", "full_attention"]
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -98,6 +101,12 @@ def attentions(program: AIProgram) -> list[tuple[int, bool, int]]:
 def test_no_attention_reads_a_mask(name: str, dynamic: bool) -> None:
     operands = 4 if name == "GptOss" else 3  # with sinks
     assert attentions(converted(name, dynamic)) == [(operands, True, window) for window in WINDOWS[name]]
+
+
+@each_decoder
+def test_query_key_and_value_are_one_product(name: str, dynamic: bool) -> None:
+    main = str(converted(name, dynamic)).split("coreai.graph @main")[1]
+    assert main.count("broadcasting_batch_matmul") == 2 * PRODUCTS.get(name, 5) + 1
 
 
 @each_decoder
