@@ -134,3 +134,12 @@ def test_a_cut_archive_is_refused(members: Members) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(PatcompError, match="it is a damaged zip archive"):
         load_model("model.pt2")
+
+
+def test_range_constraints_that_are_no_mapping_are_refused(members: Members) -> None:
+    write(
+        Path("model.pt2"),
+        payloads.changed_json(members, payloads.PROGRAM, lambda tree: tree.update(range_constraints=7)),
+    )
+    with pytest.raises(PatcompError):
+        load_model("model.pt2")
