@@ -57,9 +57,17 @@ class _OpenContext(Context):
 class TextPrinter(NamingPrinter):
     """xDSL's printer with the text of each attribute and type kept, three times as fast."""
 
-    def __init__(self, stream: io.StringIO, *, generic: bool = False, locations: bool = False, names: bool = True):
+    def __init__(
+        self,
+        stream: io.StringIO,
+        *,
+        generic: bool = False,
+        locations: bool = False,
+        names: bool = True,
+        known: dict[Attribute, str] | None = None,
+    ):
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations, names=names)
-        self._attribute_text: dict[Attribute, str] = {}
+        self._attribute_text = {} if known is None else known
 
     def print_attribute(self, attribute: Attribute) -> None:
         text = self._attribute_text.get(attribute)
@@ -94,7 +102,14 @@ class TextPrinter(NamingPrinter):
             super().print_op(op)
 
 
-def to_text(op: Operation, *, generic: bool = False, locations: bool = False, names: bool = True) -> str:
+def to_text(
+    op: Operation,
+    *,
+    generic: bool = False,
+    locations: bool = False,
+    names: bool = True,
+    known: dict[Attribute, str] | None = None,
+) -> str:
     """The MLIR text of an op and what is inside it.
 
     Args:
@@ -102,9 +117,10 @@ def to_text(op: Operation, *, generic: bool = False, locations: bool = False, na
         generic: MLIR's generic form (`"coreai.add"(%a, %b) : ...`) instead of the pretty one.
         locations: append `loc(...)` to every op.
         names: name values after the model's; otherwise number them, so that equal ops print equally.
+        known: the texts of attributes, which several calls in the same form may share; new ones are added.
     """
     stream = io.StringIO()
-    TextPrinter(stream, generic=generic, locations=locations, names=names).print_op(op)
+    TextPrinter(stream, generic=generic, locations=locations, names=names, known=known).print_op(op)
     return stream.getvalue()
 
 

@@ -170,6 +170,12 @@ class NamingPrinter(Printer):
         super().__init__(*args, **options)
         self._names = names
 
+    def print_string(self, text: str, *, indent: int | None = None) -> None:
+        if "\n" in text:
+            super().print_string(text, indent=indent)
+        else:  # without the count of columns, for which xDSL has diagnostics
+            self.stream.write(text)
+
     def print_ssa_value(self, value: SSAValue) -> str:
         name = self._ssa_values.get(value)
         if name is None:

@@ -83,6 +83,8 @@ class Expression(Operators):
     precedence = 9
     is_shape = False
     """Whether the value is a shape. None in a shape is a dynamic dimension."""
+    is_local = False
+    """Whether the value depends only on the types and the constants that the match bound, not on ops around them."""
 
     def evaluate(self, match: Bindings) -> Any:
         """The value on a match.
@@ -167,6 +169,8 @@ class Expression(Operators):
 class Literal(Expression):
     """A Python value."""
 
+    is_local = True
+
     def __init__(self, value: Any):
         self.value = value
 
@@ -196,6 +200,10 @@ class _Compound(Expression):
     """Base of expressions with parts."""
 
     parts: tuple[Expression, ...]
+
+    @property
+    def is_local(self) -> bool:  # type: ignore[override]
+        return all(part.is_local for part in self.parts)
 
     def leaves(self) -> Iterator[Expression]:
         for part in self.parts:
@@ -388,6 +396,8 @@ class FunctionCall(_Compound):
 
 class Property(Expression):
     """A property of a matched value, such as `x.rank` or `eps.value`."""
+
+    is_local = True
 
     def __init__(self, node: Any, name: str, read: Callable[[Any], Any]):
         self.node, self.name, self.read = node, name, read

@@ -12,6 +12,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from patcomp.ir.constants import constant_equals, constant_values, is_constant
@@ -19,7 +20,7 @@ from patcomp.ir.namespaces import DialectInterface
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
 from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
-from patcomp.patterns.match import orders, same_literal
+from patcomp.patterns.match import Matcher, orders, same_literal
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 
@@ -104,13 +105,18 @@ class _OpTest:
     arguments: tuple[tuple[str, _Test], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _State:
     """The tests that hold at an op, and the rules to try there."""
 
     number: int
     tests: frozenset[int]
     rules: tuple[Rule, ...]
+
+    @cached_property
+    def has_local(self) -> bool:
+        """Whether types, properties and constants alone refute some of the rules."""
+        return any(rule.is_declarative and rule.graph.is_local for rule in self.rules)
 
 
 @dataclass
@@ -148,6 +154,7 @@ class Index:
         self._states: dict[tuple[frozenset[int], str], _State] = {}
         self._none = _State(0, frozenset(), ())
         self._by_key: dict[Any, _State] = {}
+        self._by_facts: dict[Any, tuple[Rule, ...]] = {}
         self._by_constant: dict[Attribute, _State] = {}
         self._property_numbers: dict[Attribute, int] = {}
 
@@ -280,6 +287,16 @@ def _result_index(value: Value) -> int:
     return value.ssa.index if isinstance(value.ssa, OpResult) else -1
 
 
+def _refutes(rule: Rule, op: Operation) -> bool:
+    """Whether an op has types, properties or constants that prevent every match of a rule."""
+    if not (rule.is_declarative and rule.graph.is_local):
+        return False
+    try:
+        return Matcher(rule.graph, op).run() is None
+    except Exception:  # its condition is broken; this is reported where the rule is tried
+        return False
+
+
 class Sweep:
     """The states of the ops of one module while it is being rewritten."""
 
@@ -337,7 +354,24 @@ class Sweep:
         if found is None:
             found = index._by_key[remembered] = index._compute(op, plan, self)
         states[id(op)] = found
-        return found.rules
+        return self._unrefuted(op, found) if found.has_local else found.rules
+
+    def _unrefuted(self, op: Operation, state: _State) -> tuple[Rule, ...]:
+        """The rules of a state without the local ones that do not match the op. All ops with the same types, properties
+        and constant operands share the answer."""
+        values = {operand: position for position, operand in enumerate(op.operands)}
+        key: list[Any] = [state.number]
+        for value in (*values, *op.results):
+            key.append(self._number(value.type))
+            key.append(self._number(value.op.properties["value"]) if is_constant(value) else -1)
+        key += map(values.__getitem__, op.operands)
+        for name, attribute in op.properties.items():
+            key += (name, self._number(attribute))
+        remembered = tuple(key)
+        rules = self._index._by_facts.get(remembered)
+        if rules is None:
+            rules = self._index._by_facts[remembered] = tuple(rule for rule in state.rules if not _refutes(rule, op))
+        return rules
 
     def _constant(self, op: Operation) -> _State:
         attribute = op.properties["value"]

@@ -68,6 +68,18 @@ class Pattern:
         """The names of the ops that a match can start from."""
         return tuple(dict.fromkeys(node.spec.op_name for node in op_nodes(self.root)))
 
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether types, properties and constant operands of an op decide about a match at it: each alternative is a
+        single op, and the conditions read nothing else."""
+        roots = self.root.alternatives if isinstance(self.root, AnyOf) else (self.root,)
+        inner = [node for root in roots if isinstance(root, OpNode) for node in pattern_nodes([*children(root)])]
+        return (
+            all(isinstance(root, OpNode) for root in roots)
+            and not any(isinstance(node, OpNode | ResultNode) for node in inner)
+            and all(condition.is_local for condition in self.conditions)
+        )
+
     def check_expression(self, expression: Expression, place: str | None = None) -> None:
         """Check that an expression reads only values and attributes of the pattern.
 

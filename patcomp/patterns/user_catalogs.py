@@ -3,6 +3,8 @@ patcomp's own rules."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -55,7 +57,7 @@ def installed_rules() -> RuleSet:
     Raises:
         RuleError: a catalog cannot be loaded, or two rules have one name; the message names the package.
     """
-    found = {(_package(point), point.name, point.value): point for point in entry_points(group=GROUP)}
+    found = {(_package(point), point.name, point.value): point for point in _entry_points()}
     return RuleSet(rule for key in sorted(found) for rule in _loaded(found[key]))
 
 
@@ -71,8 +73,27 @@ def versions_of(catalogs: Iterable[Catalog], installed: bool) -> dict[str, str]:
         if isinstance(catalog, ModuleType):
             name = catalog.__name__.partition(".")[0]
             found[name] = str(getattr(catalog, "__version__", "")) or _installed_version(name)
-    points = sorted(entry_points(group=GROUP), key=_package) if installed else []
+    points = sorted(_entry_points(), key=_package) if installed else []
     return found | {_package(point): point.dist.version for point in points if point.dist is not None}
+
+
+def _entry_points() -> tuple[EntryPoint, ...]:
+    """The entry points of the installed catalogs."""
+    return _entry_points_of(tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=1)  # to read the metadata of all packages takes as long as to convert 20 nodes
+def _entry_points_of(folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of the installed catalogs while the import path and its folders stay as they are."""
+    return tuple(entry_points(group=GROUP))
+
+
+def _changed(folder: str) -> int:
+    """When something was installed in a folder of the import path, in nanoseconds; 0 if there is no such folder."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _installed_version(package: str) -> str:

@@ -17,7 +17,7 @@ from patcomp.ir.region import RegionOp, inner_first
 from patcomp.ir.text import to_text
 from patcomp.ir.types import is_static
 from patcomp.ir.value import replace_op
-from patcomp.ir.xdsl import Block, Operation, StringAttr
+from patcomp.ir.xdsl import Attribute, Block, Operation, StringAttr
 from patcomp.patterns.statistics import Statistics
 
 
@@ -42,11 +42,12 @@ class Symbols:
         self._module = module
         self._known: dict[tuple[str, str], str] = {}
         self._of_shared: dict[str, str] = {}
+        self._attribute_text: dict[Attribute, str] = {}
 
     def place(self, graph: Operation, stem: str, caller: Operation, *, public: bool) -> str:
         """Place a graph before its caller under a new symbol, unless an equal one exists; return the symbol."""
         graph.properties["sym_name"] = StringAttr("")
-        content = to_text(graph, generic=True, names=False)
+        content = to_text(graph, generic=True, names=False, known=self._attribute_text)
         # the runtime can call a public graph by its name, so only calls of the same module share one
         key = (content, stem if public else "")
         symbol = self._known.get(key)

@@ -6,10 +6,14 @@ reshape. The rule is procedural because it must look ahead: without a reshape th
 
 from __future__ import annotations
 
-from patcomp.authoring import Coreai
+from functools import partial
+from typing import Any
+
+from patcomp.authoring import Coreai, CoreaiSource
+from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import ANY, OpView, example, fragment, op_rule
 from patterns_catalog.optimize.bounds import producer
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
@@ -20,7 +24,12 @@ _BY_ROWS = frozenset({
 """The ops behind which a reshape of rows can come, by this rule and those of `algebra.py`."""
 
 
-@op_rule("optimize", _PRODUCT, size=2, examples=[
+@partial(fragment, source=coreai_namespace)
+def _product_of_reshape(a: CoreaiSource) -> Any:
+    return a.broadcasting_batch_matmul(a.reshape(ANY, ANY), ANY), []
+
+
+@op_rule("optimize", _PRODUCT, size=2, pattern=_product_of_reshape, examples=[
     example("2x3x4xf32", program=lambda torch, x: (x.reshape(6, 4) @ torch.linspace(-1, 1, 20).reshape(4, 5)).tanh()
         .reshape(2, 3, 5)),
     example("2x3x4xf16", program=lambda torch, x: torch.nn.functional.linear(

@@ -11,14 +11,18 @@ between two of them. `bounds.py` computes with them.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from patcomp.authoring import Coreai
+from patcomp.authoring import Coreai, CoreaiSource
 from patcomp.ir.constants import constant_integers
+from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
 from patterns_catalog.optimize.bounds import (
     ALL,
     RESHAPES,
@@ -31,6 +35,40 @@ from patterns_catalog.optimize.bounds import (
 )
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
+
+_around = partial(fragment, source=coreai_namespace)
+
+
+def _update(a: CoreaiSource) -> Any:
+    return a.slice_update(ANY, ANY, ANY, ANY, ANY)
+
+
+@_around
+def _update_of_update(a: CoreaiSource) -> Any:
+    return a.slice_update(_update(a), ANY, ANY, ANY, ANY), []
+
+
+@_around
+def _slice_of_update(a: CoreaiSource) -> Any:
+    return a.slice(_update(a), ANY, ANY, ANY), []
+
+
+@_around
+def _slice_of_slice(a: CoreaiSource) -> Any:
+    x = a.slice(ANY, ANY, ANY, ANY)
+    view = any_of(x, a.reshape(x, ANY), a.expand_dims(x, ANY), a.shrink_dims(x, ANY))
+    return a.slice(view, ANY, ANY, ANY), []
+
+
+@_around
+def _reshape_of_update(a: CoreaiSource) -> Any:
+    x = _update(a)
+    return any_of(a.reshape(x, ANY), a.expand_dims(x, ANY), a.shrink_dims(x, ANY)), []
+
+
+@_around
+def _transpose_of_update(a: CoreaiSource) -> Any:
+    return a.transpose(_update(a), ANY), []
 
 
 @op_rule("optimize", "coreai.slice_update", size=2, examples=[
@@ -52,7 +90,7 @@ def merge_updates(op: OpView, c: Coreai) -> Value | None:
     return c.slice_update(x, *columns(both), value)
 
 
-@op_rule("optimize", "coreai.slice_update", size=2, examples=[
+@op_rule("optimize", "coreai.slice_update", size=2, pattern=_update_of_update, examples=[
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(-v, 0, 2, 4).slice_scatter(v, 0, 2, 4)),
 ])  # fmt: skip
 def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
@@ -63,7 +101,7 @@ def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
     return c.slice_update(Value(before.operands[0]), op.start_indices, op.end_indices, op.strides, op.update)
 
 
-@op_rule("optimize", "coreai.slice", size=2, examples=[
+@op_rule("optimize", "coreai.slice", size=2, pattern=_slice_of_update, examples=[
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(v, 0, 2, 4)[2:4]),
 ])  # fmt: skip
 def slice_of_update(op: OpView, c: Coreai) -> Value | None:
@@ -76,7 +114,7 @@ def slice_of_update(op: OpView, c: Coreai) -> Value | None:
     return value if value.type == op.result else None
 
 
-@op_rule("optimize", "coreai.slice", size=2, examples=[
+@op_rule("optimize", "coreai.slice", size=2, pattern=_slice_of_slice, examples=[
     example("4x6x5xf32", program=lambda _, x: x[1][2:4]), example("9x5xf32", program=lambda _, x: x[1:8:2][1:]),
 ])  # fmt: skip
 def merge_slices(op: OpView, c: Coreai) -> Value | None:
@@ -100,7 +138,7 @@ def merge_slices(op: OpView, c: Coreai) -> Value | None:
     return cut if view is None else _viewed(c, view, cut, op.result.shape)
 
 
-@op_rule("optimize", *RESHAPES, size=2, examples=[
+@op_rule("optimize", *RESHAPES, size=2, pattern=_reshape_of_update, examples=[
     example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
 ])  # fmt: skip
 def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
@@ -146,7 +184,7 @@ def _viewed(c: Coreai, view: Operation, x: Value, shape: Shape) -> Value | None:
     return c.reshape(x, [-1 if size is None else size for size in shape], result_type=tensor(shape, x.element_type))
 
 
-@op_rule("optimize", "coreai.transpose", size=2, examples=[
+@op_rule("optimize", "coreai.transpose", size=2, pattern=_transpose_of_update, examples=[
     example("6x5xf32", "6x2xf32", program=lambda _, x, v: x.t().slice_scatter(v.t(), 0, 1, 3).t()),
 ])  # fmt: skip
 def transpose_of_update(op: OpView, c: Coreai) -> Value | None:
