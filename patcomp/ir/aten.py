@@ -217,11 +217,10 @@ def encode(value: Any, operands: list[SSAValue]) -> Attribute:
     """
     if value is None:
         return NONE
-    if isinstance(value, Value | SSAValue):
-        operands.append(value.ssa if isinstance(value, Value) else value)
+    if isinstance(value, Value):
+        operands.append(value.ssa)
         return VALUE
-    if isinstance(value, Attribute):
-        return value
+    # xDSL's abstract classes come last, because `isinstance` on them takes several calls
     if isinstance(value, bool):
         return _integer(int(value), _I1)
     if isinstance(value, int):
@@ -234,6 +233,11 @@ def encode(value: Any, operands: list[SSAValue]) -> Attribute:
         return StringAttr(value)
     if isinstance(value, list | tuple):
         return ArrayAttr([encode(item, operands) for item in value])
+    if isinstance(value, SSAValue):
+        operands.append(value)
+        return VALUE
+    if isinstance(value, Attribute):
+        return value
     raise TypeError(f"{value!r} of type {type(value).__name__} cannot be an operator argument")
 
 
@@ -430,15 +434,13 @@ def create(name: str, arguments: Mapping[str, Any], result_types: Sequence[Attri
             properties[argument.name] = defaults[argument.name]
         else:
             raise TypeError(f"{name} needs {argument.name}=")
-    op = cls.create(operands=operands, result_types=result_types, properties=properties)
-    assert isinstance(op, AtenOp)
-    return op
+    return cls.create(operands=operands, result_types=result_types, properties=properties)
 
 
 def build(name: str, result_types: Attribute | ValueType | Sequence[Attribute | ValueType], **arguments: Any) -> Any:
     """Add an op at the active insertion point; return its `Value`, or the list of `Value`s of several results."""
-    several = not isinstance(result_types, Attribute | ValueType)
-    listed = [result_types] if isinstance(result_types, Attribute | ValueType) else result_types
+    several = isinstance(result_types, Sequence)
+    listed = result_types if isinstance(result_types, Sequence) else [result_types]
     types = [item.attribute if isinstance(item, ValueType) else item for item in listed]
     results = [Value(result) for result in Builder.current().insert(create(name, arguments, types)).results]
     return results if several else results[0]

@@ -327,7 +327,7 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
     """The values of a constant's attribute as a read-only array (bf16 as float32); None if not readable."""
     if isinstance(attribute, DenseIntOrFPElementsAttr):
         return _dense_values(attribute)
-    if isinstance(attribute, DenseResourceAttr) and blobs is not None:
+    if blobs is not None and isinstance(attribute, DenseResourceAttr):
         blob = blobs.blobs.get(attribute.resource_handle.data)
         if blob is not None and BIT_WIDTHS.get(element_name(blob.type.element_type), 0) >= 8:
             if element_name(blob.type.element_type) == "bf16":

@@ -172,7 +172,9 @@ def _partner_element(row: Row, slot: Slot, arguments: dict[str, Any]) -> Attribu
 def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[str, Any]) -> SSAValue:
     if isinstance(given, Value | SSAValue):
         return _index(given) if slot.types[0] in ("IDX", "UIDX") else _ssa(given)
-    if isinstance(given, list | tuple) and [item for item in given if isinstance(item, Value | SSAValue)]:
+    if isinstance(given, list | tuple) and any(
+        type(item) is not int and isinstance(item, Value | SSAValue) for item in given
+    ):
         return _joined(builder, given, "ui32" if slot.types[0] in ("UIDX", "ui32") else "si32")
     families = set(slot.types)
     element: Attribute | None = None

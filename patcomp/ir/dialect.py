@@ -60,7 +60,7 @@ class CoreaiOp(IRDLOperation):
     def operand_segments(self) -> tuple[int, ...] | None:
         """The number of operands of each slot, as the op stores it; None if at most one slot is variadic."""
         sizes = self.properties.get("operandSegmentSizes")
-        return tuple(sizes.get_values()) if isinstance(sizes, DenseArrayBase) else None
+        return tuple(sizes.get_values()) if type(sizes) is DenseArrayBase else None
 
     def operands_by_slot(self) -> list[list[SSAValue]]:
         """The operands of each of the row's slots; a slot that is not variadic has one."""

@@ -78,7 +78,7 @@ def fused(rule: str, ops: Iterable[Operation]) -> LocationAttr:
     A rule that works on its own results (folding a chain, step by step) is named once, so that locations
     do not nest deeper with each step.
     """
-    locations = [op.location for op in ops if not isinstance(op.location, UnknownLoc)]
+    locations = [op.location for op in ops if type(op.location) is not UnknownLoc]
     parts = tuple(part for location in locations for part in _without(location, rule))
     if len(locations) > 1:
         parts = tuple(dict.fromkeys(parts))
@@ -101,7 +101,7 @@ def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:
 
 def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
     """A location without the name of a rule; the locations that it was fused from take its place."""
-    if isinstance(location, NameLoc) and isinstance(location.location, FusedLoc):
+    if type(location) is NameLoc and type(location.location) is FusedLoc:
         children = [part for child in _parts(location.location) for part in _without(child, rule)]
         if location.desc.data == rule:
             yield from children

@@ -39,6 +39,7 @@ from patcomp.ir.xdsl import (
     SymbolRefAttr,
     UnitAttr,
     irdl_op_definition,
+    ops_inside,
     opt_prop_def,
     opt_region_def,
     prop_def,
@@ -110,7 +111,7 @@ class RegionOp(IRDLOperation):
 
 def inner_first(graph: Operation) -> list[RegionOp]:
     """The regions of a graph in order, those inside other ops before those around them."""
-    return sorted((op for op in graph.walk() if isinstance(op, RegionOp)), key=_depth, reverse=True)
+    return sorted((op for op in ops_inside(graph) if type(op) is RegionOp), key=_depth, reverse=True)
 
 
 def _depth(op: Operation) -> int:

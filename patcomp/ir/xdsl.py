@@ -128,8 +128,8 @@ def ops_inside(scope: Operation | Region | Block) -> list[Operation]:
 
 
 def _collect_ops(scope: Operation | Region | Block, found: list[Operation]) -> None:
-    if not isinstance(scope, Block):
-        for inner in scope.regions if isinstance(scope, Operation) else scope.blocks:
+    if type(scope) is not Block:
+        for inner in scope.blocks if isinstance(scope, Region) else scope.regions:
             _collect_ops(inner, found)
         return
     op = scope._first_op

@@ -75,7 +75,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         known: values that are computed already, besides constants.
         limit: the number of elements that a result may have, unless it repeats one element up to 2^24 times.
     """
-    if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
+    if not op.operands or op.name in NOT_FOLDED or op.regions or not isinstance(op, CoreaiOp) or not is_removable(op):
         return False
     if not all(map(can_be_stored, op.results)):
         return False

@@ -105,12 +105,12 @@ class _Lowering:
         return new
 
     def op(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
+        if is_constant(op):
+            return self.constant(op, builder)
         if isinstance(op, AtenOp):
             return self.aten(op, values, builder)
         if isinstance(op, CustomOp):
             return self.custom(op, values, builder)
-        if is_constant(op):
-            return self.constant(op, builder)
         regions = [Region([self.block(block, values) for block in region.blocks]) for region in op.regions]
         made = type(op).create(
             operands=[values[operand] for operand in op.operands],
@@ -274,7 +274,7 @@ def _refined(value: Value, wanted: Attribute) -> SSAValue:
 
 
 def _is_complex(type_: Attribute) -> bool:
-    return isinstance(type_, TensorType) and isinstance(type_.element_type, ComplexType)
+    return isinstance(type_, TensorType) and type(type_.element_type) is ComplexType
 
 
 def _complex_problem(op: Operation) -> str:

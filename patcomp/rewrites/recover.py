@@ -114,7 +114,7 @@ def _inline_regions(
 ) -> None:
     """Inline the calls of composites in a graph for which a condition holds."""
     for op in reversed(ops_inside(graph)):
-        if isinstance(op, RegionOp) and op.recover is None and condition(op):
+        if type(op) is RegionOp and op.recover is None and condition(op):
             _inline(op, module, bodies)
 
 

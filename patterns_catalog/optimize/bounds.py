@@ -10,7 +10,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import Operation, OpResult
 from patterns_catalog.sizes import END, Size
 
 RESHAPES = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
@@ -18,8 +18,7 @@ RESHAPES = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
 
 def producer(value: Value, *names: str) -> Operation | None:
     """The op that computes a value, if it has one of these names; otherwise None."""
-    owner = value.ssa.owner
-    return owner if isinstance(owner, Operation) and owner.name in names else None
+    return value.ssa.op if isinstance(value.ssa, OpResult) and value.ssa.op.name in names else None
 
 
 class Bounds(NamedTuple):

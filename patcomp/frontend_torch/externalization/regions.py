@@ -42,9 +42,9 @@ def _form_in(block: Block, problems: list[Problem]) -> None:
         for region in op.regions:
             for inner in region.blocks:
                 _form_in(inner, problems)
-        if isinstance(op, RegionBeginOp):
+        if type(op) is RegionBeginOp:
             open_calls.append(op)
-        elif isinstance(op, RegionEndOp):
+        elif type(op) is RegionEndOp:
             if not open_calls or open_calls[-1].symbol != op.symbol:
                 raise _unpaired(op)
             _form(open_calls.pop(), op, problems)

@@ -26,7 +26,7 @@ from patcomp.ir.xdsl import (
     DenseArrayBase,
     DenseResourceAttr,
     IntegerAttr,
-    Operation,
+    OpResult,
     SSAValue,
     StringAttr,
     TensorType,
@@ -88,12 +88,13 @@ def _facts(op: CoreaiOp) -> list[object]:
     facts += map(_known, operands)
     for name, attribute in op.properties.items():
         facts.append(name)
-        if isinstance(attribute, DenseResourceAttr):
-            facts += ("weight", attribute.type)  # programs have many, and the checks read only the type
-        elif isinstance(attribute, DenseArrayBase):
-            facts.append(tuple(attribute.get_values()))
-        elif isinstance(attribute, StringAttr):
-            facts.append(("text", attribute.data))
+        kind = type(attribute)
+        if kind is DenseResourceAttr:
+            facts += ("weight", attribute.type)  # type: ignore[attr-defined]  # programs have many, and the checks read only the type
+        elif kind is DenseArrayBase:
+            facts.append(tuple(attribute.get_values()))  # type: ignore[attr-defined]
+        elif kind is StringAttr:
+            facts.append(("text", attribute.data))  # type: ignore[attr-defined]
         else:
             facts.append(attribute)
     return facts
@@ -101,9 +102,9 @@ def _facts(op: CoreaiOp) -> list[object]:
 
 def _known(value: SSAValue) -> object:
     """What inference may know of an operand besides its type: its values, or some of the sizes that it consists of."""
-    owner = value.owner
-    if not isinstance(owner, Operation):
+    if type(value) is not OpResult:
         return None
+    owner = value.op
     if owner.name == "coreai.constant":
         values = owner.properties.get("value")
         return None if isinstance(values, DenseResourceAttr) else values

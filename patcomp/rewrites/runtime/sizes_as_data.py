@@ -14,13 +14,13 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import is_integer, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, set_name
+from patcomp.ir.xdsl import Operation, ops_inside, set_name
 
 
 def sizes_as_data(graph: Operation, module: IRModule) -> None:
     """Replace the numbers that regions compute from sizes and use as data by elements of ranges."""
-    for region in list(graph.walk()):
-        if not isinstance(region, RegionOp) or region.graph is not None:
+    for region in ops_inside(graph):
+        if type(region) is not RegionOp or region.graph is not None:
             continue
         numbers: set[Value] = set()
         for op in list(region.body.block.ops):

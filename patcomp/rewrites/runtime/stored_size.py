@@ -50,8 +50,7 @@ def _weights(module: IRModule) -> dict[str, list[Operation]]:
     """The constants of each weight by its name."""
     found: dict[str, list[Operation]] = {}
     for op in ops_inside(module.op):
-        value = op.properties["value"] if is_constant(op) else None
-        if isinstance(value, DenseResourceAttr):
+        if is_constant(op) and isinstance(value := op.properties["value"], DenseResourceAttr):
             found.setdefault(value.resource_handle.data, []).append(op)
     return found
 
