@@ -214,8 +214,11 @@ COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
 
 
 def has_complex(node: Node) -> bool:
-    recorded = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
-    return any_complex((recorded, node.args, node.kwargs))
+    """Whether a node takes or gives complex tensors or numbers."""
+    for source in (node, *node.all_input_nodes):
+        if any_complex(source.meta.get("val")):
+            return True
+    return any_complex(node.args) or any_complex(node.kwargs)
 
 
 def _resolved(value: Any) -> Any:
