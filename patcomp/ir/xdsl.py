@@ -129,7 +129,7 @@ def ops_inside(scope: Operation | Region | Block) -> list[Operation]:
 
 def _collect_ops(scope: Operation | Region | Block, found: list[Operation]) -> None:
     if type(scope) is not Block:
-        for inner in scope.blocks if isinstance(scope, Region) else scope.regions:
+        for inner in scope.blocks if isinstance(scope, Region) else scope.regions:  # type: ignore[union-attr]
             _collect_ops(inner, found)
         return
     op = scope._first_op
@@ -174,7 +174,7 @@ class NamingPrinter(Printer):
         if "\n" in text:
             super().print_string(text, indent=indent)
         else:  # without the count of columns, for which xDSL has diagnostics
-            self.stream.write(text)
+            print(text, end="", file=self.stream)
 
     def print_ssa_value(self, value: SSAValue) -> str:
         name = self._ssa_values.get(value)

@@ -4,6 +4,9 @@ The state of an op is the set of the pattern nodes, of all rules, whose op names
 depends only on the op's name, on the properties that some rule tests, on where operands stand inside other properties,
 and on the states of the operands. A table remembers it, so each op needs one lookup, however many rules there are. A
 state may contain nodes that do not match: the matcher checks equal captures, uses and conditions.
+
+Most tries in vain are of small patterns, such as `transpose(x, p)` where p keeps the order. Types, properties and
+constants of the op decide about these (`Pattern.is_local`), so a second table remembers which of them match.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,22 @@ from patcomp.ir.locations import origins, rules
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Block
-from patcomp.patterns import Attr, Const, Index, Rewrite, RuleSet, any_of, compute, op_rule, rule, run, tag
+from patcomp.ir.xdsl import Block, OpResult
+from patcomp.patterns import (
+    Attr,
+    Const,
+    Index,
+    Rewrite,
+    RuleSet,
+    any_of,
+    call,
+    check,
+    compute,
+    op_rule,
+    rule,
+    run,
+    tag,
+)
 from tests.patterns.failing_rules import _unpack, failing_condition, failing_function, unsigned
 from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare
 
@@ -276,6 +291,55 @@ def test_an_index_serves_several_runs():
         x, y = g.inputs
         g.use(g.mul(g.mul(x, g.sigmoid(x)), y))
         assert run(g.block, index).fired == {"swiglu": 1}
+
+
+def test_a_condition_on_types_and_constants_is_asked_once_for_all_ops_that_have_them():
+    asked: list[tuple[Any, float]] = []
+
+    def wanted(shape: Any, number: float) -> bool:
+        asked.append((shape, number))
+        return shape == (2, 8) and number == 3
+
+    @declare
+    def power(a, c, x, k: Const):
+        return Rewrite(a.pow(x, k), to=c.made(x), where=[call(wanted, x.shape, k.value)])
+
+    index, row = Index([power]), tensor((8,), "f32")
+    for _ in range(2):
+        g = Graph([MATRIX, MATRIX, row])
+        x, y, z = g.inputs
+        g.use(g.pow(x, 2.0), g.pow(y, 2.0), g.pow(x, 3.0), g.pow(z, 3.0, types=[row]))
+        assert run(g.block, index).fired == {"power": 1}
+    refused = [((2, 8), 2.0), ((8,), 3.0)]
+    assert [asked.count(facts) for facts in refused] == [1, 1]
+    assert set(asked) == {*refused, ((2, 8), 3.0)}
+
+
+def test_a_condition_on_other_ops_is_asked_at_each_op():
+    @declare
+    def of_sine(a, c, x):
+        return Rewrite(a.exp(x), to=c.made(x), where=[check("x is a sine", lambda m: made_by(m["x"], "aten.sin"))])
+
+    def made_by(value: Value, name: str) -> bool:
+        return isinstance(value.ssa, OpResult) and value.ssa.op.name == name
+
+    index = Index([of_sine])
+    for function, fired in (("cos", {}), ("sin", {"of_sine": 1})):
+        g = Graph()
+        g.use(g.exp(getattr(g, function)(g.inputs[0])))
+        assert run(g.block, index).fired == fired
+
+
+def test_equal_operands_are_told_from_different_ones_of_their_type():
+    @declare
+    def twice(a, c, x):
+        return Rewrite(x + x, to=c.made(x), where=[x.rank == 2])
+
+    index = Index([twice])
+    for position, fired in ((1, {}), (0, {"twice": 1}), (1, {})):
+        g = Graph()
+        g.use(g.add(g.inputs[0], g.inputs[position]))
+        assert run(g.block, index).fired == fired
 
 
 def test_constants_captured_by_the_rule():
