@@ -364,10 +364,12 @@ class Sweep:
         and constant operands share the answer."""
         values = {operand: position for position, operand in enumerate(op.operands)}
         key: list[Any] = [state.number]
-        for value in (*values, *op.results):
+        for value in values:
+            maker = value.op if isinstance(value, OpResult) and is_constant(value) else None
             key.append(self._number(value.type))
-            key.append(self._number(value.op.properties["value"]) if is_constant(value) else -1)
+            key.append(-1 if maker is None else self._number(maker.properties["value"]))
         key += map(values.__getitem__, op.operands)
+        key += [self._number(result.type) for result in op.results]
         for name, attribute in op.properties.items():
             key += (name, self._number(attribute))
         remembered = tuple(key)
