@@ -1,6 +1,6 @@
 # make demo   converts a small Llama and shows what happened, in ./out/demo
 # make check  checks style and types and runs the tests that changed files touch
-# make test   checks style and types and runs the tests
+# make test   checks style and types and runs the tests, those of the HTML report in Chromium, which root installs with apt
 # make docs   builds the site of the documentation, in ./site
 #
 # All need Python 3.11 to 3.13 with pip, and make their own environment in .venv first.
@@ -16,6 +16,7 @@ check: style
 	.venv/bin/pytest -n 2 --changed
 
 test: style
+	.ci/browser
 	.venv/bin/pytest -n 2
 
 docs: .venv/installed

@@ -102,6 +102,18 @@ def test_names_that_no_file_holds(which: str, name: str) -> None:
         converted(lambda x: x * 2, X, **{which: name if which == "entrypoint_name" else [name]})
 
 
+def test_a_lone_surrogate_in_the_name_of_a_node_is_escaped() -> None:
+    exported = export(Function(lambda x: x * 2), X)
+    placeholder = next(iter(exported.graph.nodes))
+    specification = exported.graph_signature.input_specs[0]
+    placeholder.name = placeholder.target = "a\ud800"  # as other tools may leave it
+    specification.arg.name = "a\ud800"
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert program.input_names() == (r"a\ud800",)
+    assert r"a\\ud800" in str(program)
+    assert program.run({r"a\ud800": X})["mul"].equal(X * 2)
+
+
 def test_the_signature_names_what_is_fixed() -> None:
     function, args = CASES["Python inputs"]
     call = converted(function, *args).signature().call

@@ -44,3 +44,12 @@ def test_sizes_of_thousands_of_digits() -> None:
     %r = coreai.reshape %h, %s : (tensor<{types}xf32>, tensor<2xsi32>) -> tensor<2x3xf32>"""
     with pytest.raises((ParseError, VerifyError)):
         verify(IRModule.parse(_GRAPH.format(body)))
+
+
+def test_an_error_about_thousands_of_axes_shows_the_first_ones() -> None:
+    zeros = ", ".join(["0"] * 5000)
+    body = f"""%a = coreai.constant dense<[{zeros}]> : tensor<5000xsi32>
+    %r = coreai.reduce_sum %x, %a : (tensor<2x3xf32>, tensor<5000xsi32>) -> tensor<1x3xf32>"""
+    with pytest.raises(VerifyError, match=r"axes \[0, 0, .*\.\.\.") as caught:
+        verify(IRModule.parse(_GRAPH.format(body)))
+    assert len(str(caught.value)) < 2000

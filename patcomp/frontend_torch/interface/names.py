@@ -75,7 +75,8 @@ def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wr
     if given is not None and not isinstance(given, list | tuple):
         raise TypeError(f"{what}_names must be a list of names, got {given!r}")
     if not given:
-        return tuple(defaults)
+        # a lone surrogate, which no text file can hold, becomes its escape; distinct names stay distinct
+        return tuple(name.encode(errors="backslashreplace").decode() for name in defaults)
     for name in given:
         if not isinstance(name, str):
             raise TypeError(f"{what}_names must hold strings, got {name!r}")
