@@ -89,10 +89,10 @@ def _product_of_reshape(a: CoreaiSource) -> Any:
 @op_rule("optimize", _PRODUCT, size=2, pattern=_product_of_reshape, examples=[
     example("2x3x4xf32", program=lambda torch, x: (x.reshape(6, 4) @ torch.linspace(-1, 1, 20).reshape(4, 5)).tanh()
         .reshape(2, 3, 5)),
-    example("2x3x4xf16", program=lambda torch, x: torch.nn.functional.linear(
-        x, torch.linspace(-1, 1, 20).half().reshape(5, 4), torch.linspace(0, 1, 5).half())),
-    example("2x3x2x2xf32", program=lambda torch, x: torch.nn.functional.linear(
-        x.flatten(2), torch.linspace(-1, 1, 20).reshape(5, 4), torch.linspace(0, 1, 5))),
+    example("2x3x4xf16", program=lambda torch, x: torch.relu(x.reshape(6, 4) @ torch.linspace(-1, 1, 20).half()
+        .reshape(4, 5) + torch.linspace(0, 1, 5).half()).reshape(2, 3, 5)),
+    example("2x3x2x2xf32", program=lambda torch, x: (x.reshape(6, 4) @ torch.linspace(-1, 1, 20).reshape(4, 5)).tanh()
+        .reshape(2, 3, 5)),
 ])  # fmt: skip
 def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
     """reshape(f(reshape(x, [rows, n]) @ w)) -> reshape(f(x @ w)) where x has n columns and f works by rows
