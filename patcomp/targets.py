@@ -135,7 +135,16 @@ NEURAL_ENGINE = Target(
 """Apple's Neural Engine: float16, static sizes, at most five dimensions, products as 1x1 convolutions."""
 
 GPU = Target(
-    "gpu", rules=("causal attention", "query, key and value in one product"), steps=("store prepared weights",)
+    "gpu",
+    rules=(
+        "causal attention",
+        "query, key and value in one product",
+        "transpose before rms_norm",
+        "transposes of slices together",
+        "rms_norm of query and key together",
+        "rope of query and key together",
+    ),
+    steps=("store prepared weights",),
 )
 """The GPU: composites whole, masks and positions as their attributes, products of one input together."""
 
