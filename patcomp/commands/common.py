@@ -170,13 +170,11 @@ def rules_with(names: Sequence[str] | None, *, decompositions: bool = True) -> R
         decompositions: whether the caller needs decompositions. If not, patcomp's own are left out unless another
             catalog may have rules of their names, because they import PyTorch.
     """
-    from patcomp.patterns import RuleSet
     from patcomp.patterns.user_catalogs import in_front, installed_rules, rules_of
-    from patterns_catalog import default_decompositions, default_rules
+    from patterns_catalog import all_rules, default_rules
 
     users = [*map(rules_of, load_catalogs(names)), installed_rules()]
-    own = default_decompositions() if decompositions or any(users) else RuleSet()
-    return in_front(own + default_rules(), users)
+    return in_front(all_rules() if decompositions or any(users) else default_rules(), users)
 
 
 def run_file(path: Path) -> ModuleType:

@@ -112,16 +112,15 @@ class TorchConverter:
         int64: Choice = "narrow",
         float64: Choice = "narrow",
     ):
-        from patterns_catalog import default_decompositions, default_rules
+        from patterns_catalog import all_rules
 
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
-        own = default_decompositions() + default_rules()
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
         self._versions = partial(_versions, given, installed_catalogs)
         self._without = frozenset(without)
-        self.rules: RuleSet = in_front(own, catalogs, without)
+        self.rules: RuleSet = in_front(all_rules(), catalogs, without)
         self.lowerings = Lowerings(self._is_built_in)
         self._staged: dict[str, Staged] = {}
         self._kernels: list[TorchMetalKernel] = []

@@ -371,18 +371,28 @@ def constant_equals(value: SSAValue, literal: Any) -> bool:
     values = constant_values(value)
     if values is None or not isinstance(value.type, TensorType):
         return False
-    element = value.type.element_type
+    # lists are not remembered, because (1,) and (1.0,) are one key
+    rounded = _known_rounded if isinstance(literal, bool | int | float) else _rounded
+    wanted = rounded(literal, value.type.element_type)
+    if wanted is None or not values.size or (wanted.ndim and wanted.shape != values.shape):
+        return False
+    if not wanted.ndim:
+        if values[(0,) * values.ndim] != wanted:
+            return False
+        if not any(values.strides):  # one number, repeated
+            return True
+    return bool((values == wanted).all())
+
+
+def _rounded(literal: Any, element: Attribute) -> np.ndarray | None:
+    """A literal as an array; None if the element type cannot hold it."""
     try:
-        wanted = literal_values(literal, element)
-    except (OverflowError, TypeError, ValueError):  # the element type cannot hold the literal
-        return False
-    if wanted is None or (wanted.ndim and wanted.shape != values.shape):
-        return False
-    if not wanted.ndim and values.size:
-        one = values[(0,) * values.ndim]
-        if not any(values.strides):
-            values = np.asarray(one)
-    return values.size > 0 and bool(np.array_equal(np.broadcast_to(wanted, values.shape), values, equal_nan=False))
+        return literal_values(literal, element)
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+_known_rounded = lru_cache(maxsize=1024, typed=True)(_rounded)
 
 
 def constant_integers(value: SSAValue) -> tuple[int, ...] | None:

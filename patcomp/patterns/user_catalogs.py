@@ -136,7 +136,8 @@ def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] =
     for rule in users:
         if rule.name in own:
             _check_replacement(rule, own[rule.name])
-    return _in_front(tuple(own), tuple(users), tuple(without))
+    names = tuple(without)
+    return _in_front(tuple(own), tuple(users), names) if users or names else own
 
 
 @lru_cache(maxsize=16)

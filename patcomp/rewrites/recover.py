@@ -88,6 +88,8 @@ def chosen_assumptions(assume: Iterable[str], rules: RuleSet) -> frozenset[str]:
     if isinstance(assume, str):
         raise TypeError(f"assume must be a list of assumptions, got the string {assume!r}")
     chosen = frozenset(assume)
+    if not chosen:
+        return chosen
     known = _known_assumptions(rules)
     if unknown := sorted(chosen.difference(known)):
         raise ValueError(
