@@ -27,6 +27,10 @@ from patcomp.patterns.match import Matcher, orders, same_literal
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 
+LIMIT = 50_000
+"""How many entries a table of an index may have between conversions. A process that converts many models would fill it
+without end."""
+
 
 class _Test(ABC):
     """What an argument of an op must be. Equal tests of two rules are one."""
@@ -222,6 +226,10 @@ class Index:
 
     def sweep(self) -> Sweep:
         """An empty table of the states of ops. It must not outlive the ops."""
+        tables: list[dict[Any, Any]] = [self._by_key, self._by_facts, self._by_constant, self._property_numbers]
+        if any(len(table) > LIMIT for table in tables):
+            for table in tables:
+                table.clear()
         return Sweep(self)
 
     def _state(self, tests: frozenset[int], name: str) -> _State:
@@ -388,7 +396,7 @@ class Sweep:
     def _number(self, attribute: Attribute) -> int:
         known = self._properties.get(id(attribute))
         if known is None:
-            number = self._index._property_numbers.setdefault(attribute, len(self._index._property_numbers))
+            number = self._index._property_numbers.setdefault(attribute, next(self._index._numbers))
             known = self._properties[id(attribute)] = (attribute, number)
         return known[1]
 

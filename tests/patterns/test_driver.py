@@ -293,6 +293,18 @@ def test_an_index_serves_several_runs():
         assert run(g.block, index).fired == {"swiglu": 1}
 
 
+def test_an_index_forgets_what_many_models_would_fill_it_with(monkeypatch):
+    monkeypatch.setattr("patcomp.patterns.index.LIMIT", 2)
+    index, sizes = Index([silu, swiglu]), []
+    for number in range(6):
+        g = Graph()
+        x, y = g.inputs
+        g.use(g.mul(g.mul(x, g.sigmoid(x)), y), g.pow(x, float(number)))
+        assert run(g.block, index).fired == {"swiglu": 1}
+        sizes.append(index.transitions)
+    assert len(set(sizes)) == 1
+
+
 def test_a_condition_on_types_and_constants_is_asked_once_for_all_ops_that_have_them():
     asked: list[tuple[Any, float]] = []
 
