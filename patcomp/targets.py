@@ -143,6 +143,7 @@ GPU = Target(
         "transposes of slices together",
         "rms_norm of query and key together",
         "rope of query and key together",
+        "rope by positions",
     ),
     steps=("store prepared weights",),
 )

@@ -12,30 +12,41 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, LAST, Attr, Capture, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Rejected, Rewrite, any_of, check, composites, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.normalize.repeats import pairs_conditions, twice_in_halves, twice_in_pairs
 
 
 @composites.define
-@composite("rope", inputs=("input", "cos", "sin"), attributes=("scale", "base", "dims", "interleaved"))
+@composite(
+    "rope",
+    inputs=("input", "cos", "sin", "position_ids", "freqs"),
+    attributes=("scale", "base", "dims", "interleaved"),
+)
 def rope(
-    c: Coreai, x: Value, cos: Value, sin: Value, *, scale: float, base: float, dims: int | None, interleaved: bool
-) -> Value:
+    c: Coreai, x: Value, cos: Value | None = None, sin: Value | None = None, positions: Value | None = None,
+    frequencies: Value | None = None, *, scale: float, base: float, dims: int | None, interleaved: bool,
+) -> Value:  # fmt: skip
     """y1 = cos x1 - sin x2, y2 = sin x1 + cos x2 for the pairs of the last axis.
 
-    `cos` and `sin` have a value for each pair. Core AI computes them from `scale` and `base` where they are missing;
-    this body only declares both.
+    `cos` and `sin` have a value for each pair. Where they are missing, they are those of positions, (batch, sequence),
+    times frequencies: the given ones, else 1 / base^(i / pairs), and times `scale`.
     """
     last = x.rank - 1
     width = x.shape[last]
     assert width is not None
     turned = width if dims is None else dims
     half = turned // 2
+    if cos is None or sin is None:
+        if positions is None:
+            raise Rejected("a rotation with neither tables nor positions")
+        cos, sin = _tables(c, x, positions, frequencies, half, scale, base)
     if interleaved:
         first, second = (slice_axis(c, x, last, start, turned, 2) for start in (0, 1))
     else:
@@ -50,6 +61,24 @@ def rope(
     if turned < width:
         parts.append(slice_axis(c, x, last, turned, width))
     return parts[0] if len(parts) == 1 else c.concat(last, parts)
+
+
+def _tables(
+    c: Coreai, x: Value, positions: Value, frequencies: Value | None, half: int, scale: float, base: float
+) -> tuple[Value, Value]:  # fmt: skip
+    """Cosine and sine of the angles of all pairs, (batch, 1, sequence, pairs), computed in float32."""
+    if frequencies is None:
+        frequencies = c.constant(powers(half, scale, base))
+    elif scale != 1.0:
+        frequencies = c.broadcasting_mul(frequencies, scale)
+    angles = c.broadcasting_mul(c.cast(c.expand_dims(positions, [1, 3]), "f32"), frequencies)
+    return c.cast(c.cos(angles), x.element_type), c.cast(c.sin(angles), x.element_type)
+
+
+def powers(half: int, scale: float, base: float) -> np.ndarray:
+    """scale / base^(i / half) for each pair, in float32."""
+    exponents = np.arange(half, dtype=np.float32) / np.float32(half)
+    return (1.0 / base ** exponents.astype(np.float64)).astype(np.float32) * np.float32(scale)
 
 
 def _rope(
@@ -169,5 +198,5 @@ def of_some_dimensions(
 ) -> Rewrite:
     "[rope(x[..., :dims]), x[..., dims:]] (GPT-NeoX, Phi, StableLM, Persimmon, GPT-J, GLM; Phi-3 with fewer)"
     first, kept, to_the_end = _cut(a, x, (dims, others), rest, "rest")
-    turned = a.rope(first, cos, sin, scale=1.0, base=10000.0, dims=None, interleaved=interleaved)
+    turned = a.rope(first, cos, sin, None, None, scale=1.0, base=10000.0, dims=None, interleaved=interleaved)
     return _rope(c, a.cat([turned, kept], dim=LAST), x, cos, sin, dims, interleaved, where=[to_the_end])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from patcomp.authoring import Coreai
+from patcomp.ir.cleanup import is_removable
 from patcomp.ir.composite import Composite
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.namespaces import composite_spec, coreai_namespace
@@ -159,7 +160,7 @@ def _calls(op: OpView, composite: Composite, alike: Sequence[str]) -> list[_Call
             if user.parent is not op.operation.parent or use.index != 0 or not composite.made(user):
                 continue
             given = dict(coreai_namespace.arguments_of(user, composite_spec(composite)))
-            if all(given[name] == value for name, value in mine.items()):
+            if all(_are_same(given[name], value) for name, value in mine.items()):
                 found.append(_Call(user, part, given))
     starts, ends = [each.part.start for each in found], [each.part.end for each in found]
     op.expect(len(found) > 1 and starts[1:] == ends[:-1], "there are no such calls on the heads beside them")
@@ -167,6 +168,21 @@ def _calls(op: OpView, composite: Composite, alike: Sequence[str]) -> list[_Call
     latest = max(found, key=lambda call: places[call.operation])
     op.expect(latest.operation is op.operation, "the last of the calls has all their inputs")
     return found
+
+
+def _are_same(left: Any, right: Any, depth: int = 3) -> bool:
+    """Whether two arguments are equal, or computed from the same values by equal ops, at most so many in a row."""
+    if left == right or not depth or not isinstance(left, Value) or not isinstance(right, Value):
+        return bool(left == right)
+    one, other = left.ssa.owner, right.ssa.owner
+    if not isinstance(one, Operation) or not isinstance(other, Operation) or not is_removable(one):
+        return False
+    alike = (one.name, one.properties, one.result_types) == (other.name, other.properties, other.result_types)
+    operands = zip(one.operands, other.operands, strict=False)
+    return (
+        alike and len(one.results) == 1 and len(one.operands) == len(other.operands) and not one.regions
+        and all(_are_same(Value(a), Value(b), depth - 1) for a, b in operands)
+    )  # fmt: skip
 
 
 def _together(op: OpView, c: Coreai, calls: Sequence[_Call]) -> Value:
@@ -223,9 +239,10 @@ def rope_together(op: OpView, c: Coreai) -> Value:
     keys.
     """
     options = {name: op[name] for name in ("scale", "base", "dims", "interleaved")}
-    calls = _calls(op, rope, ["cos", "sin", *options])
-    one = all(x.rank < 3 or x.shape[-3] == 1 for x in (op.cos, op.sin))
+    tables = [op[name] for name in ("cos", "sin", "position_ids", "freqs")]
+    calls = _calls(op, rope, ["cos", "sin", "position_ids", "freqs", *options])
+    one = all(x is None or x.rank < 3 or x.shape[-3] == 1 for x in tables)
     op.expect(one, "each head has a table of its own")
     heads = {call.part.end - call.part.start for call in calls}
     op.expect(options["dims"] is None or len(heads) == 1, "a part of each head is turned, and keys have fewer heads")
-    return _apart(op, c, calls, rope(_together(op, c, calls), op.cos, op.sin, **options))
+    return _apart(op, c, calls, rope(_together(op, c, calls), *tables, **options))

@@ -15,6 +15,6 @@ from patterns_catalog.composites.rope import rope
 def rope_as_plain_ops(op: OpView, c: Coreai) -> Value:
     "[x1 cos - x2 sin, x1 sin + x2 cos] with slices and a concat"
     options = {name: op[name] for name in ("scale", "base", "dims", "interleaved")}
-    made = rope.body(c, op.input, op.cos, op.sin, **options)
+    made = rope.body(c, op.input, op.cos, op.sin, op.position_ids, op.freqs, **options)
     assert isinstance(made, Value)
     return made
