@@ -152,8 +152,8 @@ def test_every_argument_is_mentioned() -> None:
 
 
 def test_attributes_are_keywords() -> None:
-    with pytest.raises(RuleError, match=r"composite\.rms_norm takes 2 inputs, got 3; its attributes are keywords"):
-        declare(lambda a, c, x, y, z: Rewrite(a.rms_norm(x, y, z), to=c.made(x)), name="positional")
+    with pytest.raises(RuleError, match=r"composite\.rope takes 5 inputs, got 6; its attributes are keywords"):
+        declare(lambda a, c, x, y, z: Rewrite(a.rope(x, y, z, y, z, 1.0), to=c.made(x)), name="positional")
 
 
 def test_an_op_of_the_same_name_comes_first() -> None:
