@@ -144,6 +144,8 @@ GPU = Target(
         "rms_norm of query and key together",
         "rope of query and key together",
         "rope by positions",
+        "softmax of the chosen",
+        "order of a softmax",
     ),
     steps=("store prepared weights",),
 )
