@@ -55,9 +55,9 @@ class StackedCacheLayer(CacheLayerMixin):
         return self._written(self.key_cache, key_states), self._written(self.value_cache, value_states)
 
     def _written(self, cache: Tensor, new: Tensor) -> Tensor:
-        rows = cache.narrow(0, self.layer, 1)
-        rows.narrow(3, self.offset, new.shape[2]).copy_(new.unsqueeze(0))
-        return rows.squeeze(0).narrow(2, 0, self.total)
+        cache.narrow(0, self.layer, 1).narrow(3, self.offset, new.shape[2]).copy_(new.unsqueeze(0))
+        # a new view: one of before the write would be written to as well
+        return cache.narrow(0, self.layer, 1).narrow(3, 0, self.total).squeeze(0)
 
     def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:
         return self.total, 0

@@ -13,7 +13,8 @@ becomes a handle that is read at the top, written where the new content is compu
     %add_stored, %last = coreai.read_handle %k_handle, %written
     coreai.output %last, ...
 
-A value that was read before a write keeps the old content, in the evaluator and in the runtime.
+A value that was read before a write keeps the old content, in the evaluator and in the runtime. If a program replaces
+one part of a state after the other, each of these contents is written and read again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType, shape_of
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, SSAValue, StringAttr, set_name
+from patcomp.ir.xdsl import ArrayAttr, DictionaryAttr, Operation, SSAValue, StringAttr, set_name
 from patcomp.patterns.statistics import Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
@@ -78,32 +79,54 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
     assert top is not None
     assert output is not None
     tokens: dict[int, Value] = {}
+    contents_read: dict[int, SSAValue] = {}
     with Builder(block, before=top, location=fused("state", [output])):
         root = coreai.create_token()
         for index in marked:
             content = block.args[index]
             handle = block.insert_arg(HandleType(content.type), index)
             read, tokens[index] = coreai.read_handle(Value(handle), root)
+            contents_read[index] = read.ssa
             set_name(read.ssa, content.name_hint)
             set_name(handle, f"{content.name_hint}_handle")
             content.replace_all_uses_with(read.ssa)
             block.erase_arg(content)
     for index, result in marked.items():
-        written = _write(block, Value(block.args[index]), output.operands[result], tokens[index], output)
-        output.operands[result] = written.ssa
+        first = contents_read[index]
+        contents = _contents(output.operands[result], first)
+        in_parts = not (None in shape_of(first.type) and any(map(_asks_for_sizes, (first, *contents))))
+        for new in contents if in_parts else contents[-1:]:
+            tokens[index] = _write(Value(block.args[index]), new, tokens[index], output, read_again=in_parts)
+        output.operands[result] = tokens[index].ssa
     graph.properties["function_type"] = function_type(block)
 
 
-def _write(block: Block, handle: Value, content: SSAValue, token: Value, output: Operation) -> Value:
-    """Write the new content of a state where it is computed, read it again for later uses; return the last token."""
+def _contents(last: SSAValue, first: SSAValue) -> list[SSAValue]:
+    """The contents of a state after the first one, up to the last one.
+
+    If each is the one before with a part of it replaced, such as the layers of a cache, they are those that something
+    else uses too. The runtime copies less if each of them is written.
+    """
+    found, content = [last], last
+    while isinstance(content.owner, Operation) and content.owner.name == "coreai.slice_update":
+        content = content.owner.operands[0]
+        if content is first:
+            return found[::-1]
+        if not content.has_one_use():
+            found.append(content)
+    return [last]
+
+
+def _write(handle: Value, content: SSAValue, token: Value, output: Operation, *, read_again: bool) -> Value:
+    """Write a new content of a state where it is computed, read it again for later uses; return the last token."""
     maker = content.owner
     made_here = isinstance(maker, Operation) and maker.name not in ("coreai.constant", "coreai.read_handle")
     source: Operation = maker if made_here else output  # type: ignore[assignment]
     type_ = handle.ssa.type.tensor_type  # type: ignore[attr-defined]
-    read_again = made_here and content.type == type_ and not content.has_one_use()
-    if read_again and None in shape_of(type_):
-        read_again = not _asks_for_sizes(token)
+    read_again = read_again and made_here and content.type == type_ and not content.has_one_use()
     before = source.next_op if made_here else output
+    block = output.parent_block()
+    assert block is not None
     with Builder(block, before=before, location=fused("state", [source])) as builder:
         stored = Value(content)
         if content.type != type_:  # the content has a static size where the handle has a dynamic one
@@ -117,16 +140,14 @@ def _write(block: Block, handle: Value, content: SSAValue, token: Value, output:
         return last
 
 
-def _asks_for_sizes(token: Value) -> bool:
-    """Whether sizes are taken of a view of the first reading. The runtime dies or fails at the same view of a second
-    one, if the state has an open size."""
-    read = token.ssa.owner
-    assert isinstance(read, Operation)
-    waiting, views = [read.results[0]], {read.results[0]}
+def _asks_for_sizes(content: SSAValue) -> bool:
+    """Whether sizes are taken of a view of a content. The runtime dies or fails at the same view of a second reading,
+    if the state has an open size."""
+    waiting, views = [content], {content}
     while waiting:
         view = waiting.pop()
         for use in view.uses:
-            if use.operation.name == "coreai.get_shape" and view is not read.results[0]:
+            if use.operation.name == "coreai.get_shape" and view is not content:
                 return True
             if use.operation.name in _VIEWS and use.index == 0:
                 made = [result for result in use.operation.results if result not in views]

@@ -105,6 +105,15 @@ def written_twice(m: Buffers, x: torch.Tensor) -> torch.Tensor:
     return y + m.a
 
 
+def part_by_part(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a[:, 1:3] = x[:, :2] * 2
+    old, kept = m.a * 3, m.a
+    m.a[:, 2:] = x[:, 2:] + old[:, :2]
+    first = kept[:, :2] + old[:, 1:3]
+    m.a[:, :1] = m.a[:, 1:2] + 1
+    return torch.cat([old, first, m.a], 1)
+
+
 def assigned(m: Buffers, x: torch.Tensor) -> torch.Tensor:
     m.a = m.a + x
     return m.a * m.b
@@ -137,7 +146,7 @@ def in_a_loop(m: Buffers, x: torch.Tensor) -> torch.Tensor:
 
 UPDATES = [
     add_and_return, return_old, swap, one_from_the_others_old_value, one_from_the_others_new_value, through_a_view,
-    written_by_a_constant, written_by_an_input, written_only, written_twice, assigned, by_a_condition,
+    written_by_a_constant, written_by_an_input, written_only, written_twice, part_by_part, assigned, by_a_condition,
     by_one_branch, by_one_of_nested_branches, in_a_loop,
 ]  # fmt: skip
 
