@@ -117,17 +117,19 @@ def causal_mask(c: Coreai, query: Value, key: Value) -> Value:
 def lower_right_mask(c: Coreai, query: Value, key: Value, window: int) -> Value:
     """Where a query may attend to a key: not to later ones, both counted from the last, nor to those before a window.
 
-    Dynamic sizes of queries and keys are equal.
+    The runtime fails at sums of dynamic sizes in a graph that is called twice, so that the ranges are reversed instead.
     """
     length, keys = size_of(c, query, -2), size_of(c, key, -2)
     if isinstance(length, int) and isinstance(keys, int):
         return c.constant(lower_right(length, keys, window))
-    rows, columns = (c.range(c.constant(0), c.cast(size, "si32"), c.constant(1)) for size in (length, keys))
+    rows, columns = (
+        c.reverse(c.range(c.constant(0), c.cast(size, "si32"), c.constant(1)), [0]) for size in (length, keys)
+    )
     rows, columns = c.expand_dims(rows, [1]), c.expand_dims(columns, [0])
-    mask = c.not_(c.broadcasting_greater(columns, rows))
+    mask = c.not_(c.broadcasting_greater(rows, columns))
     if not window:
         return mask
-    return c.broadcasting_and(mask, c.broadcasting_greater(columns, c.broadcasting_sub(rows, c.constant(window))))
+    return c.broadcasting_and(mask, c.broadcasting_greater(c.broadcasting_add(rows, c.constant(window)), columns))
 
 
 def lower_right(queries: int, keys: int, window: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, is_constant
+from patcomp.ir.extents import Extent, Unknown
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import DenseResourceAttr, Operation
 from patcomp.patterns import OpView, example, op_rule
@@ -55,7 +56,7 @@ def _window(op: OpView, mask: Value, queries: int | None, keys: int | None) -> i
     """The window of a causal mask, 0 for none; it is refused if the mask is not provably causal."""
     values = _values(mask)
     if values is None:
-        return _window_of_positions(op, mask, queries, keys)
+        return _window_of_positions(op, mask)
     op.expect(queries is not None and keys is not None, "the mask is constant, but a length is dynamic")
     assert queries is not None
     assert keys is not None
@@ -85,15 +86,18 @@ def _values(mask: Value) -> np.ndarray | None:
     return constant_values(mask.ssa, blobs)
 
 
-def _window_of_positions(op: OpView, mask: Value, queries: int | None, keys: int | None) -> int:
+def _window_of_positions(op: OpView, mask: Value) -> int:
     if mask.dtype != "i1":
         mask = _condition(op, mask)
     band = band_of(mask)
     if band is None:
         op.reject("the mask is not provably a comparison of consecutive positions")
     op.expect(band.least == 0 <= band.most, "the mask is not causal")
-    op.expect(queries == keys, "the queries may be fewer than the keys")
-    op.expect(-2 in band.lengths and band.lengths[-2] == band.lengths.get(-1), "the lengths are not provably equal")
+    rows, columns = band.lengths.get(-2), band.lengths.get(-1)
+    missing: Extent | None = 0 if rows == columns is not None else None  # the keys that are before the first query
+    if isinstance(rows, int | Unknown) and isinstance(columns, int | Unknown):
+        missing = columns + -1 * rows
+    op.expect(missing is not None and band.shift == missing, "the last query is not provably at the last key")
     return 0 if band.most == math.inf else int(band.most) + 1
 
 

@@ -35,14 +35,16 @@ def check(make: Make, queries: int, keys: int, dynamic: bool) -> bool:
     torch.manual_seed(0)
     model, inputs = Attention(make), (torch.randn(1, 2, queries, 8), torch.randn(1, 2, keys, 8))
     if dynamic:
-        length = torch.export.Dim("length", min=2, max=64)
+        length = torch.export.Dim("length", min=1, max=64)
         other = length if queries == keys else torch.export.Dim("keys", min=2, max=64)
         exported = torch.export.export(model, inputs, dynamic_shapes={"q": {2: length}, "k": {2: other}})
     else:
         exported = torch.export.export(model, inputs)
     program = TorchConverter().add_exported_program(exported).to_coreai(target=ONLY)
-    (made,) = program.run(dict(zip(("q", "k"), inputs, strict=True))).values()
-    torch.testing.assert_close(torch.as_tensor(made), model(*inputs), atol=1e-5, rtol=1e-5)
+    for shape in ((queries, keys), (9, 9), (1, 12) if queries != keys else (12, 12)) if dynamic else ((queries, keys),):
+        inputs = (torch.randn(1, 2, shape[0], 8), torch.randn(1, 2, shape[1], 8))
+        (made,) = program.run(dict(zip(("q", "k"), inputs, strict=True))).values()
+        torch.testing.assert_close(torch.as_tensor(made), model(*inputs), atol=1e-5, rtol=1e-5)
     return "is_causal = true" in str(program)
 
 
@@ -78,8 +80,34 @@ def test_queries_are_counted_from_the_last() -> None:
     assert not check(lambda row, column: column <= row, 3, 7, False)
 
 
-def test_different_dynamic_lengths_keep_the_mask() -> None:
-    assert not check(lambda row, column: column <= row, 3, 7, True)
+def cached(make: Make, shift: Callable[[Any, Any], Any] = lambda queries, keys: keys - queries) -> Make:
+    """A mask whose queries come after keys of earlier calls."""
+    return lambda row, column: make(row + shift(row.shape[0], column.shape[1]), column)
+
+
+@pytest.mark.parametrize("name", [*DROPPED, *KEPT])
+def test_different_dynamic_lengths(name: str) -> None:
+    assert check(cached({**DROPPED, **KEPT}[name]), 3, 7, True) == (name in DROPPED)
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        lambda queries, keys: 0,
+        lambda queries, keys: keys - queries - 1,
+        lambda queries, keys: keys - 1,
+        lambda queries, keys: queries + 1,
+        lambda queries, keys: 2 * (keys - queries),
+    ],
+)
+def test_the_last_query_is_at_another_key(shift: Callable[[Any, Any], Any]) -> None:
+    assert not check(cached(lambda row, column: column <= row, shift), 3, 7, True)
+
+
+def test_masks_with_two_shifts() -> None:
+    make = cached(lambda row, column: column <= row)
+    assert not check(lambda row, column: make(row, column) & (column > row - 3), 3, 7, True)
+    assert not check(lambda row, column: make(row, column) | (column <= row), 3, 7, True)
 
 
 @pytest.mark.parametrize(("queries", "keys", "window"), [(5, 5, 0), (3, 7, 0), (3, 7, 2), (5, 5, 5)])

@@ -31,7 +31,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mixtral": _EXPERTS,
     "phi3": {"partial_rotary_factor": 0.5},
     "gemma2": {"head_dim": 8, **_SLIDING, "query_pre_attn_scalar": 8},
-    "gemma3_text": {"head_dim": 8, **_SLIDING, "query_pre_attn_scalar": 8},
+    "gemma3_text": {
+        "head_dim": 8,
+        **_SLIDING,
+        "query_pre_attn_scalar": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
     "gpt_oss": {**_EXPERTS, "head_dim": 8, "sliding_window": 8},
     "olmo2": {},
     "granite": {"embedding_multiplier": 2.0, "logits_scaling": 2.0, "residual_multiplier": 0.5},
