@@ -33,6 +33,22 @@ class Wants:
     """The names of ops and composites (`composite gather_mm`) that the target does not compute: they run elsewhere."""
     max_asset_bytes: int | None = None
     """The size of the largest asset."""
+    row_bytes: int = 1
+    """Rows of inputs and outputs, along the last dimension, are multiples of so many bytes."""
+    stride_factors: frozenset[int] = frozenset()
+    """The primes of which strides of convolutions and windows are products; empty for any."""
+    max_palettized_stride: int | None = None
+    """The largest stride of a convolution whose weights are looked up in a table."""
+
+    @property
+    def only_half(self) -> bool:
+        """Whether the target computes float16 and no wider float."""
+        return "f16" in self.element_types and not self.element_types & {"f32", "bf16"}
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a part of a program may have to run elsewhere."""
+        return bool(self.left_out or self.element_types)
 
 
 @dataclass(frozen=True)
@@ -130,6 +146,9 @@ NEURAL_ENGINE = Target(
         )
         | {"composite gather_mm", "composite gated_delta_update"},
         max_asset_bytes=2 * 2**30,
+        row_bytes=64,
+        stride_factors=frozenset({2, 3}),
+        max_palettized_stride=2,
     ),
 )
 """Apple's Neural Engine: float16, static sizes, at most five dimensions, products as 1x1 convolutions."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, print_json
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json
 from patcomp.commands.comparison import program_of
 from patcomp.commands.convert import target_of
-from patcomp.commands.models import Trusted
+from patcomp.commands.models import Trusted, load_source
+
+if TYPE_CHECKING:
+    from patcomp.questions.audit import Audit
+    from patcomp.targets import Target
 
 
 def audit(
@@ -21,6 +26,10 @@ def audit(
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Run a model with its example inputs, and name the ops that overflow float16."),
+    ] = False,
     modules: Modules = None,
     catalog: Catalogs = None,
     trusted: Trusted = False,
@@ -35,11 +44,25 @@ def audit(
 
     chosen = target_of(target, without)
     assert chosen is not None
-    module, _ = program_of(program, modules, catalog, trusted, target=chosen)
-    found = audited(module, chosen, default_rules())
+    if run:
+        found = _run(program, modules, catalog, trusted, chosen)
+    else:
+        module, _ = program_of(program, modules, catalog, trusted, target=chosen)
+        found = audited(module, chosen, default_rules())
     if json:
         print_json(found.to_dict())
     else:
         print(found)
     if not found.clean:
         sys.exit(ANSWER_IS_NO)
+
+
+def _run(name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool, target: Target) -> Audit:
+    """The audit of a model that is converted for the target, and run."""
+    from patcomp import TorchConverter
+
+    if Path(name).is_dir() or name.endswith(".mlir"):
+        raise UsageError(f"--run takes a model, which has example inputs; {name} is a program")
+    source = load_source(name, modules, trusted=trusted)
+    converter = TorchConverter(catalog=load_catalogs(catalogs))
+    return converter.add_exported_program(source.exported).to_coreai(target=target).audit(target, source.inputs)

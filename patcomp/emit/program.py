@@ -30,7 +30,7 @@ from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
     from patcomp.ir.dialect import CoreaiOp
-    from patcomp.ir.evaluate import Expectation, OutputError, Verification
+    from patcomp.ir.evaluate import Expectation, Machine, OutputError, Overflow, Verification
     from patcomp.questions.audit import Audit
 
 
@@ -75,7 +75,7 @@ class AIProgram:
 
     _explain: Callable[[str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
-    _audit: Callable[[IRModule, Target], Any] = _unexplained
+    _audit: Callable[[IRModule, Target, Sequence[Overflow]], Any] = _unexplained
     _specialize: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
     """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
     _ops_that_need_elements: Callable[[IRModule], Sequence[str]] = lambda module: ()
@@ -161,22 +161,37 @@ class AIProgram:
             raise TypeError(f"explain takes a value ('%linear'), an FX node or a line ('model.py:12'), got {what!r}")
         return self._explain(what)
 
-    def audit(self, target: str | Target) -> Audit:
+    def audit(self, target: str | Target, inputs: Any = None, *, entrypoint: str = "main") -> Audit:
         """What a device would not like about the program: types, ranks, sizes and ops, with their places and the rules
         that would mend them. The program need not be converted for that device.
 
             print(program.audit("neural_engine"))
+            print(program.audit("neural_engine", (x,)))     # also the values that overflow
 
         Args:
             target: the name of a target, or a `patcomp.targets.Target`.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. The evaluator runs
+                the program with them, and each op is named that computes a value that float16 cannot hold from values
+                that it can; of programs that a device computes in float32, those of float16 alone.
+            entrypoint: the graph to run.
 
         Raises:
+            EvaluationError: the inputs are not those of the program.
+            KeyError: there is no such entry point.
             LookupError: a converter did not make the program.
             ValueError: there is no such target.
         """
         chosen = chosen_target(target)
         assert chosen is not None
-        found: Audit = self._audit(self.module, chosen)
+        overflows: Sequence[Overflow] = ()
+        if inputs is not None:
+            from patcomp.ir.evaluate import OverflowMachine, call_arguments, named_arguments
+
+            values = named_arguments(self.signature(entrypoint), *call_arguments(inputs))
+            machine = OverflowMachine(self.module, half=chosen.wants.only_half)
+            self._run(values, entrypoint, None, "evaluator", machine)
+            overflows = machine.overflows
+        found: Audit = self._audit(self.module, chosen, overflows)
         return found
 
     def why_not(self, rule: str) -> str:
@@ -359,7 +374,12 @@ class AIProgram:
         return replace(self, module=module)._run(expectation.given, entrypoint, dict(expectation.states), backend)
 
     def _run(
-        self, values: Mapping[str, Any], entrypoint: str, state: dict[str, Any] | None, backend: str
+        self,
+        values: Mapping[str, Any],
+        entrypoint: str,
+        state: dict[str, Any] | None,
+        backend: str,
+        machine: Machine | None = None,
     ) -> dict[str, Any]:
         from patcomp.ir.evaluate import evaluate, prepare_input
         from patcomp.ir.evaluate.calling import check_names
@@ -391,7 +411,7 @@ class AIProgram:
         self._check_sizes({**inputs, **contents}, entrypoint)
         self._check_limits({**inputs, **contents}, entrypoint)
         if backend == "evaluator":
-            outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents)
+            outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents, machine=machine)
         else:
             self._check_elements({**inputs, **contents}, types)
             with temporary_asset(HandOver.of(self.module)) as asset:

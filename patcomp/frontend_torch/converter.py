@@ -457,7 +457,7 @@ class TorchConverter:
             seconds=time.perf_counter() - started,
             _explain=lambda what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
-            _audit=lambda module, target: audit(module, target, rules),
+            _audit=lambda module, target, overflows: audit(module, target, rules, overflows),
             _specialize=specialized,
             _ops_that_need_elements=ops_that_need_elements,
             _departure_search=partial(DepartureSearch, conversion),

@@ -33,4 +33,6 @@ def _is_mask(values: np.ndarray) -> bool:
     """Whether every number of a constant that float16 cannot hold stands for minus infinity: it is below -1e30, or all
     other numbers are 0."""
     outside = np.abs(values) > LARGEST
-    return bool((values[outside] < -1e30).all() or ((values[outside] < 0).all() and not values[~outside].any()))
+    return bool(
+        (values[outside] < np.float64(-1e30)).all() or ((values[outside] < 0).all() and not values[~outside].any())
+    )

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from patcomp.ir.constants import is_constant
+from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.half import beyond_half
 from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.types import HandleType, TensorType, element_name, shape_of
+from patcomp.ir.types import BIT_WIDTHS, HandleType, TensorType, element_name, shape_of
 from patcomp.ir.weights import stored_weights
 from patcomp.ir.xdsl import Operation, SSAValue, ops_inside
 from patcomp.patterns import RuleSet
-from patcomp.targets import Target
+from patcomp.questions.regions import INDICES, Regions
+from patcomp.targets import TARGETS, Target
 
-_INDICES = frozenset({"si32", "ui32", "i1"})
-"""The element types of axes, sizes, indices and conditions, which every target takes."""
+if TYPE_CHECKING:
+    from patcomp.ir.evaluate import Overflow
 
 _WINDOWS = frozenset(f"coreai.{name}" for name in ("conv2d", "conv3d", "max_pool_2d", "max_pool_3d", "sum_pool_2d"))
 """The ops that read a padding themselves."""
+
+_STRIDED = _WINDOWS | {"coreai.conv_transpose2d", "coreai.conv_transpose3d"}
+"""The ops whose third operand has their strides."""
 
 _SHOWN = 3
 
@@ -70,27 +74,65 @@ class Audit:
         return "\n".join([head, *parts])
 
 
-def audit(module: IRModule, target: Target, rules: RuleSet) -> Audit:
+def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[Overflow] = ()) -> Audit:
     """Audit a converted program.
 
     Args:
         module: the program, in the `coreai` dialect.
         target: the target; it need not be the one of the conversion.
         rules: the rules of the conversion, of which findings name those that would help.
+        overflows: where values of a run are beyond float16.
     """
     found: dict[tuple[str, bool], tuple[list[Operation], tuple[str, ...]]] = {}
-    for what, op, mended_by, advice in _problems(module, target, _by_op(rules)):
+    mending, elsewhere = _by_op(rules, target), set[Operation]()
+    composites = _composites(module)
+    for what, op, mended_by, advice in _problems(module, target, mending, composites):
         found.setdefault((what, advice), ([], mended_by))[0].append(op)
+        if not advice:
+            elsewhere.add(op)
     findings = [
         Finding(what, len(ops), _places(ops), mended_by, advice) for (what, advice), (ops, mended_by) in found.items()
     ]
+    if overflows:
+        findings.append(_of_overflows(overflows, mending, composites))
+    if target.wants.leaves_out:
+        for graph in module.entry_graphs:
+            regions = Regions.of(graph, module, elsewhere)
+            if regions.count > 1:
+                places = _places(regions.borders)
+                findings.append(Finding("regions with other ops between them", regions.count, places, (), True))
     size, most = sum(weight.bytes for weight in stored_weights(module)), target.wants.max_asset_bytes
     if most is not None and size > most:
         findings.append(Finding(f"weights of {size:,} bytes, more than {most:,}", 1, ()))
     return Audit(target.name, tuple(sorted(findings, key=lambda each: each.is_advice)))
 
 
-def _places(ops: list[Operation]) -> tuple[str, ...]:
+def _of_overflows(
+    overflows: Sequence[Overflow], mending: Mapping[str, tuple[str, ...]], composites: Mapping[str, str]
+) -> Finding:
+    """The ops whose results float16 cannot hold, each with its number, and the composite that it is in."""
+    places, rules = [], []
+    for each in overflows:
+        called = None
+        if each.call is not None and each.call.name == "coreai.invoke":
+            called = composites.get(callee(each.call))
+        names = (each.operation.name, f"composite {called}")
+        rules += [rule for name in names for rule in mending.get(name, ())]
+        inside = f" in {called}" if called else ""
+        places.append(f"{each.value:g} of {each.operation.name}{inside}: {describe(each.call or each.operation)}")
+    return Finding("values beyond float16", len(overflows), tuple(places[:_SHOWN]), tuple(dict.fromkeys(rules)))
+
+
+def _composites(module: IRModule) -> dict[str, str]:
+    """The names of composites by the symbols of their graphs."""
+    return {
+        graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
+        for graph in module.graphs
+        if "composite_decl" in graph.properties
+    }
+
+
+def _places(ops: Collection[Operation]) -> tuple[str, ...]:
     """The first places in the model that ops come from."""
     known = (describe(op) for op in ops if origins(op.location))
     return tuple(dict.fromkeys(known))[:_SHOWN]
@@ -99,13 +141,11 @@ def _places(ops: list[Operation]) -> tuple[str, ...]:
 _Problem = tuple[str, Operation, tuple[str, ...], bool]
 
 
-def _problems(module: IRModule, target: Target, mending: Mapping[str, tuple[str, ...]]) -> Iterator[_Problem]:
+def _problems(
+    module: IRModule, target: Target, mending: Mapping[str, tuple[str, ...]], composites: Mapping[str, str]
+) -> Iterator[_Problem]:
     """Each problem: what it is, its op, the rules that rewrite such ops, and whether it is advice."""
-    composites = {
-        graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
-        for graph in module.graphs
-        if "composite_decl" in graph.properties
-    }
+    wants = target.wants
     for graph in module.graphs:
         for argument in graph.regions[0].block.args:
             for what, mended_by, advice in _of_value(argument, target):
@@ -113,13 +153,51 @@ def _problems(module: IRModule, target: Target, mending: Mapping[str, tuple[str,
         for op in ops_inside(graph):
             called = composites.get(callee(op)) if op.name == "coreai.invoke" else None
             name = op.name if called is None else f"composite {called}"
-            if name in target.wants.left_out and not _is_read_by_windows(op):
+            if name in wants.left_out and not _is_read_by_windows(op):
                 yield name, op, mending.get(name, ()), False
-            if target.wants.element_types and is_constant(op) and (number := beyond_half(op, module.blobs)) is not None:
+            if wants.element_types and is_constant(op) and (number := beyond_half(op, module.blobs)) is not None:
                 yield f"the number {number:g}, beyond float16", op, (), False
+            for what in _of_strides(op, target):
+                yield what, op, (), True
             for result in op.results:
                 for what, mended_by, advice in _of_value(result, target):
                     yield what, op, mended_by, advice
+    for graph in module.entry_graphs:
+        block = graph.regions[0].block
+        ends = [*block.args, *(block.last_op.operands if block.last_op is not None else ())]
+        for value in ends:
+            if (size := _row_bytes(value, wants.min_width)) % wants.row_bytes:
+                yield f"an input or output with rows of {size} bytes, not of {wants.row_bytes}", graph, (), True
+
+
+def _row_bytes(value: SSAValue, least: int) -> int:
+    """The bytes of a row along the last dimension; 0 if they are not known, or the row has fewer elements than that."""
+    if not isinstance(value.type, TensorType):
+        return 0
+    size = (shape_of(value.type) or (None,))[-1]
+    return 0 if size is None or size < least else size * BIT_WIDTHS[element_name(value.type.element_type)] // 8
+
+
+def _of_strides(op: Operation, target: Target) -> Iterator[str]:
+    """What a target does not like about the strides of a convolution or of windows."""
+    wants = target.wants
+    if op.name not in _STRIDED or not (wants.stride_factors or wants.max_palettized_stride):
+        return
+    strides = constant_integers(op.operands[2]) or ()
+    if wants.stride_factors and any(_without(stride, wants.stride_factors) != 1 for stride in strides):
+        yield f"strides of other factors than {', '.join(map(str, sorted(wants.stride_factors)))}"
+    maker = op.operands[1].owner
+    looked_up = isinstance(maker, Operation) and maker.name == "coreai.lut_to_dense"
+    if looked_up and wants.max_palettized_stride is not None and max(strides, default=1) > wants.max_palettized_stride:
+        yield f"strides over {wants.max_palettized_stride} with palettized weights"
+
+
+def _without(number: int, factors: Collection[int]) -> int:
+    """A number without some prime factors."""
+    for factor in factors:
+        while number > 1 and number % factor == 0:
+            number //= factor
+    return number
 
 
 def _of_value(value: SSAValue, target: Target) -> Iterator[tuple[str, tuple[str, ...], bool]]:
@@ -128,7 +206,7 @@ def _of_value(value: SSAValue, target: Target) -> Iterator[tuple[str, tuple[str,
     if not isinstance(type_, TensorType):
         return
     shape, element = shape_of(type_), element_name(type_.element_type)
-    if wants.element_types and element not in wants.element_types | _INDICES:
+    if wants.element_types and element not in wants.element_types | INDICES:
         yield f"{element} values", ("half precision",) if element in ("f32", "f64", "bf16") else (), False
     if wants.max_rank is not None and len(shape) > wants.max_rank:
         yield f"rank over {wants.max_rank}", ("pixel_shuffle of five dimensions", "carry transposes"), False
@@ -137,7 +215,7 @@ def _of_value(value: SSAValue, target: Target) -> Iterator[tuple[str, tuple[str,
     if wants.max_size is not None and any(size is not None and size > wants.max_size for size in shape):
         yield f"a dimension over {wants.max_size}", (), False
     last = shape[-1] if shape else None
-    is_computed = element not in _INDICES and not is_constant(value)
+    is_computed = element not in INDICES and not is_constant(value)
     if is_computed and last is not None and last < wants.min_width:
         yield f"a last dimension under {wants.min_width}, which is padded", ("carry transposes",), True
 
@@ -147,14 +225,13 @@ def _is_read_by_windows(op: Operation) -> bool:
     return op.name == "coreai.pad" and bool(users) and users <= _WINDOWS
 
 
-def _by_op(rules: RuleSet) -> dict[str, tuple[str, ...]]:
-    """The rules of the stage `target` that start from each op or composite."""
+def _by_op(rules: RuleSet, target: Target) -> dict[str, tuple[str, ...]]:
+    """The rules of the stage `target` that start from each op or composite, but for those of other targets alone."""
+    own = {*target.rules, *(TARGETS[target.name].rules if target.name in TARGETS else ())}
+    foreign = {name for each in TARGETS.values() for name in each.rules} - own
     found: dict[str, tuple[str, ...]] = {}
     for rule in rules.stage("target"):
         for name in [f"composite {rule.composite.name}"] if rule.composite is not None else rule.ops:
-            found[name] = (*found.get(name, ()), rule.name)
+            if rule.name not in foreign:
+                found[name] = (*found.get(name, ()), rule.name)
     return found
-
-
-Auditing = Callable[[IRModule, Target], Audit]
-"""Audits a program by the rules of its conversion."""

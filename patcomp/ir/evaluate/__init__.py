@@ -19,9 +19,17 @@ from patcomp.ir.evaluate import (  # noqa: F401  (these files register the ops)
     shapes,
     state,
 )
-from patcomp.ir.evaluate.comparison import Expectation, compare, prepare_input, verify_outputs
+from patcomp.ir.evaluate.comparison import (
+    Expectation,
+    call_arguments,
+    compare,
+    named_arguments,
+    prepare_input,
+    verify_outputs,
+)
 from patcomp.ir.evaluate.folding import evaluate_op
-from patcomp.ir.evaluate.machine import TOKEN, Handle, evaluate, evaluate_graph
+from patcomp.ir.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
+from patcomp.ir.evaluate.overflow import Overflow, OverflowMachine
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
 from patcomp.ir.evaluate.verification import Departure, ModuleError, OutputError, Verification
 
@@ -32,14 +40,19 @@ __all__ = [
     "EvaluatedOp",
     "Expectation",
     "Handle",
+    "Machine",
     "ModuleError",
     "OutputError",
+    "Overflow",
+    "OverflowMachine",
     "Verification",
+    "call_arguments",
     "compare",
     "evaluate",
     "evaluate_graph",
     "evaluate_op",
     "implements",
+    "named_arguments",
     "prepare_input",
     "verify_outputs",
 ]

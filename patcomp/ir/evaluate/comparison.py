@@ -212,11 +212,8 @@ class Expectation:
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
         """
-        if isinstance(inputs, Tensor | np.ndarray):
-            inputs = (inputs,)
-        keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
-        positional = () if isinstance(inputs, Mapping) else tuple(inputs)
-        given = _named(signature, positional, keywords)
+        positional, keywords = call_arguments(inputs)
+        given = named_arguments(signature, positional, keywords)
         states, references = _run_model(model, positional, keywords, signature)
         twins: Mapping[str, Tensor] = {}
         if twin and any(reference.dtype in _HALF for reference in references.values()):
@@ -279,13 +276,20 @@ def _run_model(
         for leaf, result in zip(leaves, call.results, strict=True):
             if not isinstance(result, str) and not (leaf is result.value or leaf == result.value):
                 raise EvaluationError(f"the model returned {leaf!r}, which was {result.value!r} when it was exported")
-    updated = _named(signature, args, kwargs)
+    updated = named_arguments(signature, args, kwargs)
     stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}
     written = {name: value for name, value in stated.items() if value is not None}
     return states, dict(zip(names, expected, strict=True)) | written
 
 
-def _named(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A model's arguments, positional and by keyword, that are given as a sequence, by keyword, or as one tensor."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return ((inputs,) if isinstance(inputs, Tensor | np.ndarray) else tuple(inputs)), {}
+
+
+def named_arguments(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors among a model's arguments by the program's names."""
     if signature.call is not None and is_model_call(signature.call, args, kwargs):
         return arguments_by_name(signature.call, args, kwargs)
