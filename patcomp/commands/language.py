@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from patcomp.commands.common import say
+from patcomp.commands.progress import working
 
 
 def convert_lm(
@@ -26,8 +27,9 @@ def convert_lm(
     from patcomp.language import check_bundle, convert_language_model
 
     bundle = convert_language_model(
-        folder, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code
-    )
+        folder, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
+        progress=working,
+    )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from patcomp import AIProgram
 from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, STATES, TOKENS, VERSION
 from patcomp.language.errors import LanguageModelError
 
@@ -126,33 +123,17 @@ def _grown(cache: Any, capacity: int) -> np.ndarray:
 # ---- writing ----------------------------------------------------------------------------------------
 
 
-def write_bundle(
-    program: AIProgram, place: Path, model: Any, context: int, *, source: Path | None, name: str, tokenizer: Any
-) -> Bundle:
-    """Write a bundle; if it fails or is interrupted, nothing is at its place.
+def write_description(folder: Path, described: dict[str, Any], source: Path | None, tokenizer: Any) -> None:
+    """Write all of a bundle but the asset: the tokenizer and `metadata.json`.
 
     Args:
-        program: the converted decoder.
-        place: the folder of the bundle.
-        model: the model of transformers.
-        context: the most tokens.
+        folder: of the bundle.
+        described: from `description`.
         source: the checkpoint's folder.
-        name: of the bundle.
         tokenizer: a tokenizer of transformers; None for that of the folder.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    working = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    try:
-        has_tokenizer = _write_tokenizer(working, source, tokenizer)
-        program.save_asset(working / f"{name}.aimodel", metadata=_card(source))
-        metadata = _metadata(model, context, name, str(source or name), has_tokenizer)
-        (working / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
-        os.chmod(working, 0o755)
-        working.rename(place)
-    except BaseException:
-        shutil.rmtree(working, ignore_errors=True)
-        raise
-    return Bundle(place)
+    described["language"]["embedded_tokenizer"] = _write_tokenizer(folder, source, tokenizer)
+    (folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
 def _write_tokenizer(working: Path, source: Path | None, tokenizer: Any) -> bool:
@@ -174,7 +155,7 @@ def _write_tokenizer(working: Path, source: Path | None, tokenizer: Any) -> bool
     return True
 
 
-def _card(source: Path | None) -> dict[str, str]:
+def card(source: Path | None) -> dict[str, str]:
     """Author and licence of a checkpoint, from its model card."""
     card = source / "README.md" if source is not None else None
     if card is None or not card.is_file():
@@ -186,7 +167,16 @@ def _card(source: Path | None) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value}
 
 
-def _metadata(model: Any, context: int, name: str, identifier: str, has_tokenizer: bool) -> dict[str, Any]:
+def description(model: Any, context: int, name: str, source: Path | None) -> dict[str, Any]:
+    """The content of `metadata.json`.
+
+    Args:
+        model: the model of transformers.
+        context: the most tokens.
+        name: of the bundle.
+        source: the checkpoint's folder.
+    """
+    identifier = str(source or name)
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
     utc = datetime.UTC
     now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
@@ -199,7 +189,7 @@ def _metadata(model: Any, context: int, name: str, identifier: str, has_tokenize
             "tokenizer": identifier,
             "vocab_size": model.config.vocab_size,
             "max_context_length": context,
-            "embedded_tokenizer": has_tokenizer,
+            "embedded_tokenizer": False,
             "function_map": {"main": ["main"]},
         },
         "source": {"model_definition": "torch", "hf_model_id": identifier},

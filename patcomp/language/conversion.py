@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import torch
 from torch import nn
@@ -13,11 +16,12 @@ from torch.export import Dim, ExportedProgram, export
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import ConversionWarning
 from patcomp.language.architectures import ARCHITECTURES, Architecture
-from patcomp.language.bundle import Bundle, write_bundle
+from patcomp.language.bundle import Bundle, card, description, write_description
 from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
 from patcomp.language.decoder import CacheShape, Decoder
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
+from patcomp.language.unfinished import request_of, unfinished
 
 _NEW, _TOTAL = 16, 24
 """The new tokens, and all tokens, of the example that is exported; both sizes are open."""
@@ -37,6 +41,7 @@ def convert_language_model(
     tokenizer: Any = None,
     trust_remote_code: bool = False,
     check: bool = True,
+    progress: Callable[[str], AbstractContextManager[Any]] | None = None,
 ) -> Bundle:
     """Convert a causal language model to a bundle: prefill, decode, and the cache as state.
 
@@ -52,6 +57,10 @@ def convert_language_model(
         tokenizer: for a model that is given, its tokenizer; without one, the bundle generates from token ids only.
         trust_remote_code: whether to run code of the checkpoint's folder.
         check: whether the converted program is compared with the model on a few tokens.
+        progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
+
+    Nothing is at `out` until the bundle is complete, and nothing is left after an error. After a killed run of a folder
+    the same call goes on with what was finished.
 
     Raises:
         LanguageModelError: the checkpoint is incomplete, is no causal language model, or an argument does not fit it.
@@ -64,21 +73,36 @@ def convert_language_model(
     place = Path(out)
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
-    if isinstance(folder_or_model, nn.Module):
-        source, model = None, in_dtype(folder_or_model, dtype)
-    else:
-        source = Path(folder_or_model)
+    step: Callable[[str], AbstractContextManager[Any]] = progress or (lambda what: nullcontext())
+    source = None if isinstance(folder_or_model, nn.Module) else Path(folder_or_model)
+    if source is not None:
         checked_folder(source, trust_remote_code=trust_remote_code)
-        model = load_model(source, dtype, trust_remote_code=trust_remote_code)
-    architecture = _architecture(model)
-    context = _context(model, max_context)
-    with implementations(model, architecture.attention, architecture.experts):
-        decoder = Decoder(model)
-        program = _converted(decoder, context, DTYPES[dtype])
-        if check:
-            _check(program, decoder, context, DTYPES[dtype])
-    name = name or _name(source, model)
-    return write_bundle(program, place, model, context, source=source, name=name, tokenizer=tokenizer)
+    options = {"context": max_context, "dtype": dtype, "name": name, "check": check}
+    again = source is not None and tokenizer is None  # objects have no mark by which a later run knows them
+    with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
+        if source is None:
+            assert isinstance(folder_or_model, nn.Module)
+            model = in_dtype(folder_or_model, dtype)
+        else:
+            with step("loading the model"):
+                model = load_model(source, dtype, trust_remote_code=trust_remote_code)
+        architecture = _architecture(model)
+        context = _context(model, max_context)
+        name = name or _name(source, model)
+        described = description(model, context, name, source)
+        work.once("description", lambda: write_description(work.folder, described, source, tokenizer))
+        with implementations(model, architecture.attention, architecture.experts):
+            decoder = Decoder(model)
+            with step("exporting the model"):
+                exported = _exported(decoder, context, DTYPES[dtype])
+            with step("converting the program"):
+                program = _converted(exported)
+            if check:
+                with step("comparing the program with the model"):
+                    work.once("comparison", lambda: _check(program, decoder, context, DTYPES[dtype]))
+        with step("writing the asset"):
+            program.save_asset(work.folder / f"{name}.aimodel", metadata=card(source))
+    return Bundle(place)
 
 
 def _context(model: Any, wanted: int | None) -> int:
@@ -128,8 +152,7 @@ def _exported(decoder: Decoder, context: int, dtype: torch.dtype) -> ExportedPro
         return export(decoder, _arguments(decoder, _NEW, _TOTAL, capacity, dtype), dynamic_shapes=sizes, strict=False)
 
 
-def _converted(decoder: Decoder, context: int, dtype: torch.dtype) -> AIProgram:
-    exported = _exported(decoder, context, dtype)
+def _converted(exported: ExportedProgram) -> AIProgram:
     converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
     with warnings.catch_warnings():
         # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold

@@ -60,7 +60,7 @@ def test_logits(kind: str) -> None:
     architecture = ARCHITECTURES[kind]
     with implementations(model, architecture.attention, architecture.experts):
         decoder = Decoder(model)
-        program = conversion._converted(decoder, CONTEXT, torch.float32)
+        program = conversion._converted(conversion._exported(decoder, CONTEXT, torch.float32))
         shape = CacheShape.of(model.config)
         empty = shape.zeros(0, torch.float32).numpy()
         seen: list[np.ndarray] = []

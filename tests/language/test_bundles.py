@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,8 @@ import torch
 from torch import nn
 
 from patcomp.errors import ConversionWarning
-from patcomp.language import Bundle, LanguageModelError, check_bundle, convert_language_model
+from patcomp.language import Bundle, LanguageModelError, check_bundle, conversion, convert_language_model
+from patcomp.language.unfinished import unfinished
 from tests.helpers.command import Command
 from tests.language.checkpoints import checkpoint, folder, generated
 
@@ -156,14 +162,62 @@ def test_no_model_of_transformers(tmp_path: Path) -> None:
         convert_language_model(nn.Linear(2, 2), out=tmp_path / "bundle")
 
 
-def test_an_interrupted_write_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
+KILLED = """
+import os, signal, sys
+from patcomp.commands.torchvision import declare_operators
+declare_operators()
+from patcomp.emit import program
+from patcomp.language import convert_language_model
+program.save_asset = lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL)
+convert_language_model(sys.argv[1], out=sys.argv[2])
+"""
 
-    monkeypatch.setattr("patcomp.emit.program.save_asset", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        convert_language_model(source, out=tmp_path / "bundle", check=False)
+
+def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed while it writes the asset: nothing is at the place, and the next run does not compare again."""
+    place = tmp_path / "bundle"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(source), str(place)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir()] == [".bundle.partial"]
+    monkeypatch.setattr(conversion, "_check", unexpected)
+    steps: list[str] = []
+
+    def progress(what: str) -> AbstractContextManager[None]:
+        steps.append(what)
+        return nullcontext()
+
+    bundle = convert_language_model(source, out=place, progress=progress)
+    assert check_bundle(bundle.path) == ()
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert sorted(path.name for path in place.iterdir()) == ["metadata.json", "small.aimodel", "tokenizer"]
+    assert [step.split()[0] for step in steps] == ["loading", "exporting", "converting", "comparing", "writing"]
+
+
+def unexpected(*arguments: object) -> None:
+    raise AssertionError("this step was finished")
+
+
+def test_another_conversion_starts_anew(tmp_path: Path) -> None:
+    for request, finished in (("one", []), ("one", ["first"]), ("two", [])):
+        with contextlib.suppress(KeyboardInterrupt), unfinished(tmp_path / "bundle", request) as work:
+            assert work.finished == finished
+            assert (work.folder / "held").exists() == bool(finished)
+            (work.folder / "held").touch()
+            work.once("first", unexpected if finished else lambda: None)
+            raise KeyboardInterrupt
+    with pytest.raises(OSError, match="full"), unfinished(tmp_path / "bundle", "two"):
+        raise OSError("the disk is full")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_conversions_to_one_place(tmp_path: Path) -> None:
+    with (
+        unfinished(tmp_path / "bundle", "one"),
+        pytest.raises(LanguageModelError, match="another process is writing"),
+        unfinished(tmp_path / "bundle", "one"),
+    ):
+        raise AssertionError("the second one was let in")
+    assert [path.name for path in (tmp_path / "bundle").iterdir()] == []
 
 
 @pytest.mark.parametrize(("prompt", "message"), [([], "a prompt of 0 tokens"), ([1] * 600, "a prompt of 600 tokens")])
