@@ -123,7 +123,9 @@ def _grown(cache: Any, capacity: int) -> np.ndarray:
 # ---- writing ----------------------------------------------------------------------------------------
 
 
-def write_description(folder: Path, described: dict[str, Any], source: Path | None, tokenizer: Any) -> None:
+def write_description(
+    folder: Path, described: dict[str, Any], source: Path | None, tokenizer: Any, *, trust_remote_code: bool
+) -> None:
     """Write all of a bundle but the asset: the tokenizer and `metadata.json`.
 
     Args:
@@ -131,28 +133,32 @@ def write_description(folder: Path, described: dict[str, Any], source: Path | No
         described: from `description`.
         source: the checkpoint's folder.
         tokenizer: a tokenizer of transformers; None for that of the folder.
+        trust_remote_code: whether to run code of the folder.
     """
-    described["language"]["embedded_tokenizer"] = _write_tokenizer(folder, source, tokenizer)
+    if tokenizer is None and source is not None:
+        tokenizer = _tokenizer_of(source, trust_remote_code)
+    if tokenizer is not None:
+        _write_tokenizer(folder, tokenizer)
+    described["language"]["embedded_tokenizer"] = tokenizer is not None
     (folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
-def _write_tokenizer(working: Path, source: Path | None, tokenizer: Any) -> bool:
-    if tokenizer is None and source is not None:
-        from transformers import AutoTokenizer
+def _tokenizer_of(source: Path, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer
 
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise LanguageModelError(f"transformers cannot load the tokenizer of {str(source)!r}: {first}") from error
-    if tokenizer is None:
-        return False
-    tokenizer.save_pretrained(working / "tokenizer")
-    if not (working / "tokenizer" / "tokenizer.json").is_file():
+    try:
+        return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise LanguageModelError(f"transformers cannot load the tokenizer of {str(source)!r}: {first}") from error
+
+
+def _write_tokenizer(folder: Path, tokenizer: Any) -> None:
+    tokenizer.save_pretrained(folder / "tokenizer")
+    if not (folder / "tokenizer" / "tokenizer.json").is_file():
         raise LanguageModelError(
             f"{type(tokenizer).__name__} writes no tokenizer.json, which the Swift package needs; use a fast tokenizer"
         )
-    return True
 
 
 def card(source: Path | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -90,7 +91,10 @@ def convert_language_model(
         context = _context(model, max_context)
         name = name or _name(source, model)
         described = description(model, context, name, source)
-        work.once("description", lambda: write_description(work.folder, described, source, tokenizer))
+        work.once(
+            "description",
+            lambda: write_description(work.folder, described, source, tokenizer, trust_remote_code=trust_remote_code),
+        )
         with implementations(model, architecture.attention, architecture.experts):
             decoder = Decoder(model)
             with step("exporting the model"):
@@ -122,9 +126,11 @@ def _architecture(model: Any) -> Architecture:
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None or not hasattr(model, "set_attn_implementation"):
         raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
-    if kind not in ARCHITECTURES:
+    own_code = not type(model).__module__.startswith("transformers.")
+    if kind not in ARCHITECTURES or own_code:
+        what = f"code of {type(model).__name__}" if own_code else f"architecture {kind!r}"
         warnings.warn(
-            f"the architecture {kind!r} is not tested; compare the bundle with the model on your own prompts",
+            f"the {what} is not tested; compare the bundle with the model on your own prompts",
             ConversionWarning,
             stacklevel=3,
         )
@@ -163,17 +169,26 @@ def _converted(exported: ExportedProgram) -> AIProgram:
         return converter.to_coreai(target="gpu")
 
 
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
+"""The largest difference of a logit from the model's, as a part of the largest logit."""
+
+
 def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtype) -> None:
     """Compare the logits of a few tokens with the model's.
 
     Raises:
-        LanguageModelError: they differ by more than 2 % of the largest logit, in float32 by more than 0.01 %.
+        LanguageModelError: they differ by more than 2 % of the largest logit (bfloat16 8 %, float32 0.01 %), or the
+            model's own are not finite.
     """
     arguments = _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype)
     with torch.no_grad():
         largest = float(decoder(*(each.clone() for each in arguments)).abs().max())
+    if not math.isfinite(largest):
+        raise LanguageModelError(
+            f"the model's own logits are not finite in {str(dtype).removeprefix('torch.')}; pass dtype='bfloat16'"
+        )
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
-    tolerance = largest * (1e-4 if dtype == torch.float32 else 0.02)
+    tolerance = largest * _TOLERANCE[dtype]
     verification = program.verify_against(
         decoder, tuple(each.clone() for each in arguments), backends=["evaluator"], tolerance=tolerance
     )

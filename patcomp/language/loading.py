@@ -54,7 +54,8 @@ def load_model(folder: Path, dtype: str, *, trust_remote_code: bool) -> nn.Modul
     """The model of a checkpoint folder, in eval mode.
 
     Raises:
-        LanguageModelError: transformers has no causal language model for it, or cannot load it.
+        LanguageModelError: transformers has no causal language model for it, or cannot load it; weights are quantised,
+            or too large for the type.
     """
     from transformers import AutoModelForCausalLM
 
@@ -62,21 +63,62 @@ def load_model(folder: Path, dtype: str, *, trust_remote_code: bool) -> nn.Modul
         model: nn.Module = AutoModelForCausalLM.from_pretrained(
             folder, dtype=DTYPES[dtype], local_files_only=True, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         first = str(error).strip().splitlines()[0]
         raise LanguageModelError(
             f"transformers cannot load {str(folder)!r} as a causal language model: {first}"
         ) from error
+    _check_weights(model, rounded=_stored_types(folder) != {_STORED[dtype]})
     return model.eval()
 
 
+_STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
+"""The names of types in files of weights."""
+
+
+def _stored_types(folder: Path) -> set[str]:
+    """The types of the weights in a folder's files."""
+    from safetensors import safe_open
+
+    found = set()
+    for name in _shards(folder):
+        with safe_open(folder / name, "pt") as weights:
+            found |= {weights.get_slice(key).get_dtype() for key in weights.keys()}  # noqa: SIM118
+    return found
+
+
+def _check_weights(model: nn.Module, *, rounded: bool) -> None:
+    """Check that weights are plain floats, and finite after they were rounded to another type.
+
+    Raises:
+        LanguageModelError: weights are quantised, or too large for their type.
+    """
+    for name, weight in model.named_parameters():
+        if not weight.is_floating_point() or weight.dtype.itemsize == 1:
+            raise LanguageModelError(
+                f"the weights are quantised: {name} is {weight.dtype}; convert a checkpoint of plain floats"
+            )
+        if rounded and not bool(weight.isfinite().all()):
+            raise LanguageModelError(
+                f"{name} has numbers that {str(weight.dtype).removeprefix('torch.')} cannot hold; "
+                "pass dtype='bfloat16', which has the range of float32"
+            )
+
+
 def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
-    """A model in eval mode whose floats all have one type: itself if it is so, otherwise a copy."""
+    """A model in eval mode whose floats all have one type: itself if it is so, otherwise a copy.
+
+    Raises:
+        LanguageModelError: weights are quantised, or too large for the type.
+    """
+    _check_weights(model, rounded=False)
     wanted = DTYPES[dtype]
     floats = {tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()}
     if floats <= {wanted} and not model.training:
         return model
-    return copy.deepcopy(model).to(wanted).eval()
+    made = copy.deepcopy(model).to(wanted).eval()
+    _check_weights(made, rounded=True)
+    return made
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import shutil
 import signal
@@ -19,6 +20,7 @@ from torch import nn
 
 from patcomp.errors import ConversionWarning
 from patcomp.language import Bundle, LanguageModelError, check_bundle, conversion, convert_language_model
+from patcomp.language.loading import load_model
 from patcomp.language.unfinished import unfinished
 from tests.helpers.command import Command
 from tests.language.checkpoints import checkpoint, folder, generated
@@ -149,6 +151,86 @@ def test_bad_input(
     with pytest.raises(LanguageModelError, match=message):
         convert_language_model(tmp_path / "copy", out=tmp_path / "out/bundle", **options)
     assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
+
+
+# ---- types of weights, and own code -------------------------------------------------------------------
+
+
+def stored(source: Path, path: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -> Path:
+    """A copy of a checkpoint with other weights."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, path)
+    weights = load_file(path / "model.safetensors")
+    changed = {name: change(name, weight) for name, weight in weights.items()}
+    save_file(changed, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    model = checkpoint("llama")
+    bundle = convert_language_model(model, out=tmp_path / "bundle", dtype="bfloat16")
+    assert check_bundle(bundle.path) == ()
+    half = copy.deepcopy(model).bfloat16()
+    prompt = [3, 80, 7, 33, 9, 44, 21, 5, 6]
+    assert bundle.generate(prompt, 8) == generated(half, prompt, 8)
+
+
+def test_weights_of_several_types(source: Path, made: Bundle, tmp_path: Path) -> None:
+    types = {"mlp": torch.bfloat16, "self_attn": torch.float16}
+    mixed = stored(source, tmp_path / "mixed", lambda name, weight: weight.to(
+        next((dtype for part, dtype in types.items() if part in name), torch.float32)))  # fmt: skip
+    bundle = convert_language_model(mixed, out=tmp_path / "bundle", max_context=512)
+    assert bundle.generate("the capital of a country", 4) == made.generate("the capital of a country", 4)
+
+
+def test_weights_that_are_too_large(source: Path, tmp_path: Path) -> None:
+    large = stored(source, tmp_path / "large", lambda name, weight: weight * 1e6 if "down_proj" in name else weight)
+    with pytest.raises(LanguageModelError, match=r"down_proj.*has numbers that float16 cannot hold; pass dtype="):
+        convert_language_model(large, out=tmp_path / "bundle")
+    with pytest.raises(LanguageModelError, match="has numbers that float16 cannot hold"):
+        convert_language_model(load_model(large, "float32", trust_remote_code=False), out=tmp_path / "bundle")
+    assert [path.name for path in tmp_path.iterdir()] == ["large"]
+
+
+def test_logits_that_are_not_finite(source: Path, tmp_path: Path) -> None:
+    large = stored(source, tmp_path / "large", lambda name, weight: weight * 6e4 if "down_proj" in name else weight)
+    with pytest.raises(LanguageModelError, match="the model's own logits are not finite in float16; pass dtype="):
+        convert_language_model(large, out=tmp_path / "bundle")
+
+
+def test_quantised_weights(source: Path, tmp_path: Path) -> None:
+    model = checkpoint("llama")
+    linear = model.get_submodule("model.layers.1.mlp.up_proj")
+    linear.weight = nn.Parameter(linear.weight.to(torch.float8_e4m3fn), requires_grad=False)
+    with pytest.raises(LanguageModelError, match=r"the weights are quantised: model.*up_proj.*is torch"):
+        convert_language_model(model, out=tmp_path / "bundle")
+
+
+OWN_CODE = """
+from transformers import LlamaForCausalLM
+
+class Negated(LlamaForCausalLM):
+    def forward(self, *arguments, **options):
+        result = super().forward(*arguments, **options)
+        result.logits = -result.logits
+        return result
+"""
+
+
+@pytest.mark.slow
+def test_own_code_that_is_trusted(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    own = shutil.copytree(source, tmp_path / "own")
+    (own / "negated.py").write_text(OWN_CODE)
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModelForCausalLM": "negated.Negated"}}))
+    with pytest.warns(ConversionWarning, match="the code of Negated is not tested"):
+        bundle = convert_language_model(own, out=tmp_path / "bundle", trust_remote_code=True, dtype="float32")
+    model = load_model(own, "float32", trust_remote_code=True)
+    assert type(model).__name__ == "Negated"
+    assert bundle.generate([5, 6, 7], 3) == generated(model, [5, 6, 7], 3)
 
 
 def test_what_exists_is_not_replaced(source: Path, tmp_path: Path) -> None:
