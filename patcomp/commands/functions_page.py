@@ -41,7 +41,7 @@ _EXAMPLES = {
     "broadcast_shapes": "c.broadcast_shapes([2, 1], [3])",
     "broadcast_to": "c.broadcast_to(row, [2, 3])",
     "broadcasting_batch_matmul": "c.broadcasting_batch_matmul(batch, right)",
-    "build_sparse_with_bitmask": "c.build_sparse_with_bitmask([1.0, 2.0], bits, result_type=sparse.type)",
+    "build_sparse_with_bitmask": "c.build_sparse_with_bitmask([1.0, 2.0], bits)",
     "cast": 'c.cast(x, "f16")',
     "concat": "c.concat(0, [x, y])",
     "constant": 'c.constant([1, 2, 3], "f32")',
@@ -69,8 +69,7 @@ _EXAMPLES = {
     "invoke": 'c.invoke("sine", [x], [x.type])',
     "join_token": "c.join_token(c.create_token(), [c.create_token()])",
     "lut_to_dense": "c.lut_to_dense(bits, [[[[0.5], [1.0]]]], 0)",
-    "lut_to_sparse_with_bitmask": "c.lut_to_sparse_with_bitmask(sparse_bits, [[[[0.5], [1.0]]]], 0, "
-    "result_type=sparse.type)",
+    "lut_to_sparse_with_bitmask": "c.lut_to_sparse_with_bitmask(sparse_bits, [[[[0.5], [1.0]]]], 0)",
     "maxpool2d": "c.maxpool2d(image, [2, 2], [2, 2], [1, 1], False)",
     "maxpool3d": "c.maxpool3d(volume, [2, 2, 2], [2, 2, 2], [1, 1, 1], False)",
     "metal4_kernel": 'c.metal4_kernel([x], [6, 1, 1], [1, 1, 1], [[2, 3]], kernel_source="...", kernel_name="twice", '

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from patcomp.errors import UnknownNameError, near_names
+from patcomp.ir.packing import is_packed
 from patcomp.ir.types import ELEMENT_OF_TORCH, tensor
 from patcomp.ir.xdsl import TensorType
 
-_ELEMENTS = {name.replace("_", ""): element for name, element in ELEMENT_OF_TORCH.items()}
-"""The element types, by their names in the runtime's descriptors."""
+_ELEMENTS = {name.replace("_", ""): element for name, element in ELEMENT_OF_TORCH.items() if not is_packed(element)}
+"""The element types that PyTorch computes with, by their names in the runtime's descriptors."""
 
 
 class LoadedModel:

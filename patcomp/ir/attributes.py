@@ -201,6 +201,11 @@ class SparseEncodingAttr(BalancedText):
     name = "coreai.sparse_tensor_encoding"
     text: StringAttr
 
+    @classmethod
+    def bitmask(cls, count: int) -> SparseEncodingAttr:
+        """The encoding of a tensor with `count` stored elements, whose places a bitmask says."""
+        return cls(StringAttr(f"bitmask, numNonZero = {count}, posWidth = 1, crdWidth = 1"))
+
 
 @irdl_attr_definition
 class TargetSpecAttr(BalancedText):

@@ -7,20 +7,23 @@ number, and every other constant is `dense_resource<key>`, whose bytes PyTorch o
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+from patcomp.ir import packing
 from patcomp.ir.types import (
-    BIT_WIDTHS,
     ML_DTYPES,
     Shape,
     element_name,
     element_type,
+    integer_range,
     shape_of,
     static_shape,
     storage_bytes,
@@ -40,6 +43,8 @@ from patcomp.ir.xdsl import (
 
 INLINE_LIMIT = 256
 """From this many elements on, a constant is a blob."""
+PACKED_LIMIT = 32
+"""The same for elements below 8 bits, which take a byte each in a dense attribute."""
 
 _NUMPY: dict[str, Any] = {
     "f16": np.float16, "f32": np.float32, "f64": np.float64, "i1": np.bool_, "complex<f32>": np.complex64,
@@ -48,6 +53,13 @@ _NUMPY: dict[str, Any] = {
     **{f"ui{w}": np.dtype(f"uint{w}").type for w in (8, 16, 32, 64)},
 }  # fmt: skip
 _ELEMENT_OF_NUMPY = {np.dtype(dtype): name for name, dtype in _NUMPY.items()}
+
+
+_ELEMENT_OF_NUMPY |= {dtype: name for name, dtype in ML_DTYPES.items()}
+_ELEMENT_OF_NUMPY |= {
+    np.dtype(getattr(ml_dtypes, f"{kind}int{width}")): f"{sign}i{width}"
+    for kind, sign in (("", "s"), ("u", "u")) for width in (2, 4)
+}  # fmt: skip
 
 
 def numpy_dtype(element: Attribute | str) -> np.dtype | None:
@@ -182,12 +194,13 @@ class BlobStore:
 
 
 def to_numpy(value: object, element: Attribute | str | None = None) -> tuple[np.ndarray, Attribute]:
-    """A Python or numpy value as an array of an element type; raw little-endian bits for bf16 as uint16.
+    """A Python or numpy value as an array of an element type, in storage form.
 
-    The array is read-only where the value is a Python number.
+    Elements of types that numpy lacks are their bits: bf16 as uint16, floats of 8 and 4 bits as uint8, integers below 8
+    bits as int8 or uint8. The array is read-only where the value is a Python number.
 
     Raises:
-        OverflowError: an integer does not fit the element type (never wrapped).
+        OverflowError: a number does not fit the element type (never wrapped).
         TypeError: the value is not a number or a regular list of numbers, or the element type cannot hold it.
     """
     if type(value) in (bool, int, float):
@@ -212,26 +225,18 @@ def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarra
                     source = source.astype(np.float32)
             elif source.dtype.kind in "iuO":
                 return to_numpy(value, "si32")
-        return source, element_of_numpy(source.dtype)
+        element = element_of_numpy(source.dtype)
+        if numpy_dtype(element) is not None:
+            return source, element
     element = element_type(element)
     name = element_name(element)
     if source.dtype.kind == "c" and not name.startswith("complex"):
         raise TypeError(f"{value!r} is complex, which element type {name} cannot hold")
-    if name == "bf16":
-        with np.errstate(over="ignore"):
-            floats = source.astype(np.float32)
-        floats = np.where(np.isnan(floats), np.float32(np.nan), floats)  # one NaN, without a sign
-        return floats.astype(ML_DTYPES[name]).view(np.uint16), element
     dtype = numpy_dtype(element)
     if dtype is None:
-        raise TypeError(f"a constant of element type {name} needs packed bytes, not Python values")
-    if dtype.kind in "iu" and source.size:
-        if source.dtype.kind == "f" and not np.all(source == np.trunc(source)):
-            raise TypeError(f"{value!r} is not an integer, as element type {name} needs")
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        # compare as Python numbers, because comparing numpy's small floats causes warnings
-        if np.asarray(source.min()).item() < low or np.asarray(source.max()).item() > high:
-            raise OverflowError(f"{value!r} does not fit element type {name} ({low}..{high})")
+        return packing.stored(source, name), element
+    if dtype.kind in "iu":
+        packing.check_integers(source, name, *integer_range(name))
     with np.errstate(over="ignore"):
         return source.astype(dtype), element
 
@@ -243,7 +248,11 @@ def _array(value: object) -> np.ndarray:
     except ValueError:
         raise TypeError(f"{value!r} is no regular list of numbers") from None
     # integers of more than 64 bits are objects for numpy; whether they fit is another question
-    if array.dtype.kind not in "biufc" and not all(type(item) is int for item in array.reshape(-1)):
+    if (
+        array.dtype.kind not in "biufc"
+        and array.dtype not in _ELEMENT_OF_NUMPY
+        and not all(type(item) is int for item in array.reshape(-1))
+    ):
         raise TypeError(f"{value!r} is no number, and no list of numbers")
     return array
 
@@ -290,9 +299,12 @@ def constant_attribute(
         blobs: store for constants that are too large to print; None makes all constants dense.
         key: requested name of the blob.
     """
-    type_ = tensor(array.shape, element)
-    if blobs is None or array.size < INLINE_LIMIT or is_splat(array):
+    type_, name = tensor(array.shape, element), element_name(element)
+    packed = packing.is_packed(name)
+    if blobs is None or array.size < (PACKED_LIMIT if packed else INLINE_LIMIT) or is_splat(array):
         return dense(array, type_)
+    if packed:
+        array = packing.pack(array, name)
     return DenseResourceAttr.from_params(blobs.add(key, array, type_, owner), type_)
 
 
@@ -307,15 +319,10 @@ def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
 
 
 def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
-    dtype = numpy_dtype(attribute.type.element_type)
-    shape = static_shape(attribute.type)
+    name, shape = element_name(attribute.type.element_type), static_shape(attribute.type)
     raw = np.frombuffer(attribute.data.data, dtype=np.uint8)
-    if dtype is None:
-        if element_name(attribute.type.element_type) != "bf16":
-            return None
-        values = raw.view(ML_DTYPES["bf16"]).astype(np.float32)
-    else:
-        values = raw.view(dtype)
+    dtype = numpy_dtype(name)
+    values = raw.view(dtype) if dtype is not None else packing.numbers(raw, name)
     count = int(np.prod(shape, dtype=np.int64))
     values = np.broadcast_to(values, (count,)) if values.size == 1 else values
     values = values.reshape(shape)
@@ -324,17 +331,25 @@ def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
 
 
 def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np.ndarray | None:
-    """The values of a constant's attribute as a read-only array (bf16 as float32); None if not readable."""
+    """The values of a constant's attribute as a read-only array; None if not readable.
+
+    Floats that numpy lacks (bf16, f8, f4) are float32, integers below 8 bits are int8 or uint8.
+    """
     if isinstance(attribute, DenseIntOrFPElementsAttr):
         return _dense_values(attribute)
     if blobs is not None and isinstance(attribute, DenseResourceAttr):
         blob = blobs.blobs.get(attribute.resource_handle.data)
-        if blob is not None and BIT_WIDTHS.get(element_name(blob.type.element_type), 0) >= 8:
-            if element_name(blob.type.element_type) == "bf16":
-                values = np.frombuffer(blob.data, dtype=ML_DTYPES["bf16"]).astype(np.float32)
-                return values.reshape(static_shape(blob.type))
-            return blob.array() if numpy_dtype(blob.type.element_type) is not None else None
+        return None if blob is None else _blob_values(blob)
     return None
+
+
+def _blob_values(blob: Blob) -> np.ndarray:
+    name, shape = element_name(blob.type.element_type), static_shape(blob.type)
+    if numpy_dtype(name) is not None:
+        return blob.array()
+    raw = np.frombuffer(blob.data, dtype=np.uint8)
+    stored = packing.unpack(raw, name, math.prod(shape)) if packing.is_packed(name) else raw
+    return packing.numbers(stored, name).reshape(shape)
 
 
 def is_constant(what: SSAValue | Operation | Block) -> bool:
@@ -360,9 +375,7 @@ def literal_values(literal: Any, element: Attribute) -> np.ndarray | None:
     if is_bool != (number_kind == "i1"):
         return None
     array, _ = to_numpy(literal, element)
-    if number_kind == "bf16":
-        return array.view(ML_DTYPES["bf16"]).astype(np.float32)
-    return array
+    return array if numpy_dtype(number_kind) is not None else packing.numbers(array, number_kind)
 
 
 def constant_equals(value: SSAValue, literal: Any) -> bool:

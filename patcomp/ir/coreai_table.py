@@ -278,9 +278,9 @@ ROWS: tuple[Row, ...] = (
         infer="lut", exact="axis"),
     op("lut_to_sparse_with_bitmask[T: F8+bf16+f16+f32+si8+ui8](indices: ui1+ui2+ui3+ui4+ui6+ui8, lut: T, "
         "axis: si16[0]) -> result: T",
-        "depalettise only the stored elements of a bitmask-sparse tensor"),
+        "depalettise only the stored elements of a bitmask-sparse tensor", infer="lut_to_sparse"),
     op("build_sparse_with_bitmask[T: F+F8+INT+B+ui1+ui2+ui3+ui4+ui6](values: T[1], bitmask: ui1) -> result: T",
-        "bitmask-sparse tensor from stored values and a ui1 position mask"),
+        "bitmask-sparse tensor from stored values and a ui1 position mask", infer="build_sparse"),
     op("sparse_with_bitmask_to_dense[T: F+F8+INT+LOW+B+ui1+ui3+ui6](input: T) -> result: T",
         "dense tensor from a bitmask-sparse one, zeros elsewhere", infer="sparse_to_dense", form="unary"),
     # graphs and control flow

@@ -83,8 +83,8 @@ ELEMENT_OF_TORCH: dict[str, str] = {
     "bool": "i1",
     "complex64": "complex<f32>",
     "complex128": "complex<f64>",
-    **{f"int{w}": f"si{w}" for w in (8, 16, 32, 64)},
-    **{f"uint{w}": f"ui{w}" for w in (8, 16, 32, 64)},
+    **{f"int{w}": f"si{w}" for w in (2, 4, 8, 16, 32, 64)},
+    **{f"uint{w}": f"ui{w}" for w in (1, 2, 3, 4, 6, 8, 16, 32, 64)},
 }
 """The element type of each PyTorch dtype, by name, because the IR does not import PyTorch."""
 

@@ -23,9 +23,10 @@ each run, because they would make an asset large."""
 
 NOT_FOLDED = {
     "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
-    "coreai.dequantize", "coreai.blockwise_shift_scale",
+    "coreai.dequantize", "coreai.blockwise_shift_scale", "coreai.lut_to_dense", "coreai.lut_to_sparse_with_bitmask",
+    "coreai.build_sparse_with_bitmask", "coreai.sparse_with_bitmask_to_dense",
 }  # fmt: skip
-"""Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay quantized."""
+"""Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay compressed."""
 
 _REPEATED_LIMIT = 2**24
 """The elements of a folded result that repeats one element: it is stored once, but the evaluator makes all."""

@@ -8,10 +8,10 @@ import numpy as np
 
 from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_values, is_constant
+from patcomp.ir.constants import constant_values
 from patcomp.ir.extents import Extent, Unknown
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import DenseResourceAttr, Operation
+from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.attention import lower_right, scaled_dot_product_attention
 from patterns_catalog.target.positions import band_of
@@ -54,7 +54,7 @@ def causal_attention(op: OpView, c: Coreai) -> Value:
 
 def _window(op: OpView, mask: Value, queries: int | None, keys: int | None) -> int:
     """The window of a causal mask, 0 for none; it is refused if the mask is not provably causal."""
-    values = _values(mask)
+    values = constant_values(mask.ssa, Builder.current().blobs)
     if values is None:
         return _window_of_positions(op, mask)
     op.expect(queries is not None and keys is not None, "the mask is constant, but a length is dynamic")
@@ -73,17 +73,6 @@ def _window(op: OpView, mask: Value, queries: int | None, keys: int | None) -> i
         if np.array_equal(first, lower_right(queries, keys, size)):
             return size
     op.reject("the mask is neither causal nor a causal window")
-
-
-def _values(mask: Value) -> np.ndarray | None:
-    """The values of a constant mask of any size; None for other masks."""
-    blobs, maker = Builder.current().blobs, mask.ssa.owner
-    if mask.dtype == "i1" and is_constant(maker) and isinstance(maker, Operation) and blobs is not None:
-        attribute = maker.properties["value"]
-        if isinstance(attribute, DenseResourceAttr):  # `constant_values` reads no stored bools
-            blob = blobs.blobs.get(attribute.resource_handle.data)
-            return None if blob is None else blob.array()
-    return constant_values(mask.ssa, blobs)
 
 
 def _window_of_positions(op: OpView, mask: Value) -> int:

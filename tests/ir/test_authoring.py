@@ -145,7 +145,7 @@ def test_casts(x: Value) -> None:
         (lambda x: coreai.pad(x, [0] * 4, 0.0, padding_mode="mirror"), ValueError, "one of circular, constant"),
         (lambda x: coreai.add(x, coreai.reshape(x, [3, 2])), InferenceError, "use the broadcasting op"),
         (lambda x: coreai.concat(0, [x, coreai.reshape(x, [3, 2])]), InferenceError, "differ outside axis 0"),
-        (lambda x: coreai.build_sparse_with_bitmask(x, x), TypeError, "needs result_type="),
+        (lambda x: coreai.copy_with_constraints(x), TypeError, "needs result_type="),
         (lambda x: coreai.cast(x, "float32"), ValueError, "unknown element type"),
         (lambda x: coreai.invoke("f", [1], []), TypeError, "expected a value"),
         (lambda x: coreai.broadcasting_add(x, None), TypeError, "broadcasting_add, other: None is no number"),

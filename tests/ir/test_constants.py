@@ -134,9 +134,10 @@ def test_default_element_types(value: object, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "name"),
-    [(2**31, "si32"), (-1, "ui32"), (256, "ui8"), ([0, -129], "si8"), (2**31, None), (np.uint64(2**63), "si64")],
-)
-def test_integers_never_wrap(value: object, name: str | None) -> None:
+    [(2**31, "si32"), (-1, "ui32"), (256, "ui8"), ([0, -129], "si8"), (2**31, None), (np.uint64(2**63), "si64"),
+     (8, "si4"), (-3, "si2"), (4, "ui2"), ([0, 64], "ui6"), (449.0 * 2, "f8E4M3FN"), (7.0, "f4E2M1FN")],
+)  # fmt: skip
+def test_numbers_never_wrap(value: object, name: str | None) -> None:
     with pytest.raises(OverflowError, match="does not fit"):
         to_numpy(value, name)
 
@@ -144,8 +145,10 @@ def test_integers_never_wrap(value: object, name: str | None) -> None:
 def test_kinds_that_do_not_convert() -> None:
     with pytest.raises(TypeError, match="not an integer"):
         to_numpy(1.5, "si32")
-    with pytest.raises(TypeError, match="packed bytes"):
-        to_numpy(1, "si4")
+    with pytest.raises(TypeError, match="not an integer"):
+        to_numpy([0.5, 1], "si4")
+    with pytest.raises(TypeError, match="has no sign"):
+        to_numpy(-1.0, "f8E8M0FNU")
     with pytest.raises(TypeError, match="no Core AI element type"):
         element_of_numpy(np.dtype("U1"))
 

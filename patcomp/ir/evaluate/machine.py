@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.ir import packing
 from patcomp.ir.constants import NO_VALUES, BlobStore
 from patcomp.ir.evaluate.calling import check_names
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, narrow, to_tensor
@@ -193,8 +194,7 @@ def decode_constant(attribute: Attribute, blobs: BlobStore) -> Tensor:
     if bits < 8:
         stored = np.frombuffer(data, dtype=np.uint8)
         if packed and name != "i1":
-            stream = np.unpackbits(stored, bitorder="little")[: count * bits].reshape(count, bits)
-            stored = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)
+            stored = packing.unpack(stored, name, count)
         flat = _from_small(torch.from_numpy(stored.copy()), name)
     else:
         with warnings.catch_warnings():

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from patcomp.ir.attributes import SparseEncodingAttr
 from patcomp.ir.constants import constant_values
 from patcomp.ir.infer.common import InferenceError, InferredOp, inference, normalize_axis, require
-from patcomp.ir.types import TOKEN, HandleType
+from patcomp.ir.types import TOKEN, HandleType, tensor
 from patcomp.ir.xdsl import Attribute
 
 
@@ -54,6 +55,23 @@ def _lut(op: InferredOp) -> list[Attribute]:
         for i, dim in enumerate(indices)
     ]
     return op.result(dims)
+
+
+@inference
+def _build_sparse(op: InferredOp) -> list[Attribute]:
+    values, shape = op.length(0), op.shape(1)
+    require(values is not None, "the number of values must be known")
+    require(None not in shape, "the shape of the bitmask must be known")
+    return [tensor(shape, op.element(0), SparseEncodingAttr.bitmask(values or 0))]
+
+
+@inference
+def _lut_to_sparse(op: InferredOp) -> list[Attribute]:
+    indices, lut = op.operands[0].type, op.shape(1)
+    rank = len(op.shape())
+    require(len(lut) == rank + 2, f"a lookup table for rank {rank} needs rank {rank + 2}")
+    require(lut[-1] == 1, "a lookup table of sparse indices has no vectors")
+    return [tensor(op.shape(), op.element(1), indices.encoding)]  # type: ignore[attr-defined]
 
 
 @inference

@@ -186,6 +186,17 @@ def _interpolate(op: CoreaiOp, verification: Verification) -> Iterator[str]:
             yield f"operand `{name}` must have a static length"
 
 
+@_hazard("blockwise_shift_scale")
+def _shifted_floats(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+    data, _, shift, _ = op.operands
+    element = element_name(data.type.element_type)  # type: ignore[attr-defined]
+    if element not in ("f8E4M3FN", "f8E5M2", "f4E2M1FN"):
+        return
+    known = constant_values(shift)  # the toolchain sees no bytes of stored constants either
+    if known is None or known.any():
+        yield f"data of {element} needs an offset1 that is a constant of zeros in the text; use c.constant(0, ...)"
+
+
 @_hazard("lut_to_dense")
 def _lut(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     indices, lut = shape_of(op.operands[0].type), shape_of(op.operands[1].type)

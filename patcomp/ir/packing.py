@@ -1,0 +1,114 @@
+"""The bytes of element types that numpy lacks: integers below 8 bits, and floats of 4, 8 and 16 bits.
+
+In a dense attribute, an element below 8 bits takes a byte. In a weight, elements are one little-endian stream of bits:
+element k has the bits k*n to k*n + n - 1, whatever the shape is. `i1` takes a byte in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, integer_range
+
+_BLOCK = 1 << 16
+"""Elements that are packed at a time; a multiple of 8, so that a block ends at a byte."""
+
+
+def is_packed(element: str) -> bool:
+    """Whether several elements share a byte of a weight."""
+    return BIT_WIDTHS[element] < 8 and element != "i1"
+
+
+def pack(stored: np.ndarray, element: str) -> np.ndarray:
+    """The bytes of a weight whose elements have a byte each, as in a dense attribute."""
+    bits, flat = BIT_WIDTHS[element], np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+    packed = np.empty((flat.size * bits + 7) // 8, dtype=np.uint8)
+    for start in range(0, flat.size, _BLOCK):
+        stream = np.unpackbits(flat[start : start + _BLOCK, None], axis=1, count=bits, bitorder="little")
+        made = np.packbits(stream.reshape(-1), bitorder="little")
+        packed[start * bits // 8 :][: made.size] = made
+    return packed
+
+
+def unpack(packed: np.ndarray, element: str, count: int) -> np.ndarray:
+    """The inverse of `pack`: a byte for each of `count` elements."""
+    bits, stored = BIT_WIDTHS[element], np.empty(count, dtype=np.uint8)
+    for start in range(0, count, _BLOCK):
+        block = stored[start : start + _BLOCK]
+        stream = np.unpackbits(packed[start * bits // 8 :], count=block.size * bits, bitorder="little")
+        block[:] = np.packbits(stream.reshape(block.size, bits), axis=1, bitorder="little")[:, 0]
+    return sign_extended(stored, element)
+
+
+def sign_extended(stored: np.ndarray, element: str) -> np.ndarray:
+    """A byte for each element, of which the bits of the element count; signed integers are extended to the byte."""
+    spare = 8 - BIT_WIDTHS[element]
+    if element.startswith("si"):
+        return ((stored << spare).view(np.int8) >> spare).view(np.uint8)
+    return stored & (0xFF >> spare)
+
+
+def numbers(stored: np.ndarray, element: str) -> np.ndarray:
+    """The numbers of stored elements of a type that numpy lacks: floats as float32, integers as int8 or uint8."""
+    if element in ML_DTYPES:
+        return stored.view(ML_DTYPES[element]).astype(np.float32)
+    return stored.view(np.int8) if element.startswith("si") else stored
+
+
+def stored(source: np.ndarray, element: str) -> np.ndarray:
+    """The stored elements of numbers, for a type that numpy lacks: `uint16` for bf16, otherwise a byte each.
+
+    Raises:
+        TypeError: an integer type gets a number that is not whole, or a type without a sign a negative number.
+        OverflowError: an integer does not fit, or a float that is too large has no infinity in the type.
+    """
+    if element not in ML_DTYPES:
+        check_integers(source, element, *integer_range(element))
+        return source.astype(np.int8 if element.startswith("si") else np.uint8)
+    dtype = ML_DTYPES[element]
+    if source.dtype == dtype:
+        return source.view(f"uint{8 * dtype.itemsize}")
+    with np.errstate(over="ignore"):
+        # bf16 is rounded from f32, as the toolchain does it
+        floats = source.astype(np.float32 if element == "bf16" else np.float64)
+        if element == "bf16":
+            floats = np.where(np.isnan(floats), np.float32(np.nan), floats)  # one NaN, without a sign
+        elif element == "f8E8M0FNU":
+            if np.any(floats < 0):
+                raise TypeError(f"a negative number is no element of type {element}, which has no sign")
+            floats = np.maximum(floats, 2.0**-127)  # it has no zero either, and the toolchain takes the smallest number
+        made = floats.astype(dtype)
+    if element == "f8E4M3FN":  # NaN stands for infinity
+        lost = np.isnan(made) & ~np.isnan(floats)
+    else:
+        lost = ~(np.abs(floats) <= 6) if element == "f4E2M1FN" else np.zeros((), dtype=np.bool_)
+    if np.any(lost):
+        raise OverflowError(f"{_shown(source)} does not fit element type {element}")
+    return made.view(f"uint{8 * dtype.itemsize}")
+
+
+def check_integers(source: np.ndarray, element: str, low: int, high: int) -> None:
+    """Check that all numbers are integers of a range.
+
+    Raises:
+        TypeError: one is not whole.
+        OverflowError: one is outside of the range.
+    """
+    if not source.size:
+        return
+    if source.dtype.kind not in "biuO" and not np.all(source == np.trunc(source)):
+        raise TypeError(f"{_shown(source)} is not an integer, as element type {element} needs")
+    # compare as Python numbers, because comparing numpy's small floats causes warnings
+    if any(not low <= limit <= high for limit in _limits(source)):
+        raise OverflowError(f"{_shown(source)} does not fit element type {element} ({low}..{high})")
+
+
+def _limits(source: np.ndarray) -> Iterator[float]:
+    yield np.asarray(source.min()).item()
+    yield np.asarray(source.max()).item()
+
+
+def _shown(source: np.ndarray) -> str:
+    return np.array2string(source, threshold=8)
