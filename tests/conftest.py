@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tests.helpers.faster_export
+import tests.helpers.library_ops  # (the catalog has rules for operators of libraries that are not here)
 import tests.helpers.thorough  # noqa: F401  (its profile has to be known before tests are collected)
 from patcomp.emit.native import Native
 

@@ -21,7 +21,7 @@ def overloads_of(name: str) -> list[str]:
     if "." not in spelled:
         spelled = f"aten.{spelled}"
     namespace, op, *overload = spelled.split(".", 2)
-    packet = f"{namespace}.{op}"
+    packet = aten.op_name(f"{namespace}.{op}")
     known = _functional().get(packet) or _registered(namespace, op)
     if not known:
         near = get_close_matches(packet, _functional(), n=5, cutoff=0.75)

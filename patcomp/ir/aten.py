@@ -8,8 +8,9 @@ so that a rule can account for each of them. In a list of both, `#aten.value` in
 place of the next operand. Arguments about memory (layout, device, memory format, pinning) are left
 out, because values have no memory here.
 
-Schemas come from `aten_schemas.txt` (PyTorch 2.13), so that tools on IR text need no PyTorch; the
-frontend adds the ones of custom ops with `define`. Custom ops keep their namespace: `my_lib.scale`.
+Schemas come from `aten_schemas.txt` (PyTorch 2.13) and `library_schemas.txt` (libraries that compress models), so that
+tools on IR text need neither; the frontend adds the ones of custom ops with `define`. Custom ops keep their namespace:
+`my_lib.scale`.
 """
 
 from __future__ import annotations
@@ -107,8 +108,17 @@ class Schema:
 
 
 def op_name(qualified: str) -> str:
-    """`"aten::add.Tensor"` as the dialect spells it: `"aten.add.Tensor"`."""
-    return qualified.replace("::", ".").removesuffix(".default")
+    """`"aten::add.Tensor"` as the dialect spells it: `"aten.add.Tensor"`.
+
+    The operators of coreai-opt have the names of ops of the `coreai` dialect, so they are called `torch_coreai.*` here.
+    """
+    name = qualified.replace("::", ".").removesuffix(".default")
+    return f"torch_{name}" if name.startswith("coreai.") else name
+
+
+def torch_name(name: str) -> str:
+    """PyTorch's spelling of an op of the dialect, with dots: the inverse of `op_name`."""
+    return name.removeprefix("torch_") if name.startswith("torch_coreai.") else name
 
 
 _SCHEMA = re.compile(r"([\w:]+)(?:\.(\w+))?\((.*)\) -> (.*)", re.DOTALL)
@@ -175,7 +185,8 @@ _DEFINED: dict[str, Schema] = {}
 
 @cache
 def _bundled() -> Mapping[str, str]:
-    lines = files("patcomp.ir").joinpath("aten_schemas.txt").read_text().splitlines()
+    tables = [files("patcomp.ir").joinpath(f"{name}_schemas.txt").read_text() for name in ("aten", "library")]
+    lines = "".join(tables).splitlines()
     return {op_name(line.partition("(")[0]): line for line in lines}
 
 

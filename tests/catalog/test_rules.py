@@ -142,6 +142,8 @@ UNDEFINED = {
     "to_copy": "integers have no infinities and no NaN",
     "scaled_dot_product_attention": "eager's kernels differ in where NaN makes a row NaN and where 0",
     "dequantize_per_channel_group": "no quantizer makes an infinite scale, of which the runtime makes NaN",
+    "constexpr_blockwise_shift_scale": "no library makes an infinite scale, of which the runtime makes NaN",
+    "dequantize_affine": "no library makes an infinite scale, of which the runtime makes NaN",
     "upsample_linear": "eager's kernels differ in which infinities they multiply by zero",
 }
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.aten import AtenOp
+from patcomp.ir.aten import AtenOp, torch_name
 from patcomp.ir.constants import BlobStore
 from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES
 from patcomp.ir.evaluate.machine import Machine, decode_constant
@@ -61,7 +61,7 @@ def overload_of(op: str) -> OpOverload:
 
 def registered_overload(op: str) -> OpOverload | None:
     """PyTorch's operator of a name in the `aten` dialect; None if it is not registered yet."""
-    namespace, name, *overload = op.split(".")
+    namespace, name, *overload = torch_name(op).split(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     return getattr(packet, overload[0] if overload else "default", None)
 
