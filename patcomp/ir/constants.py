@@ -122,6 +122,7 @@ class BlobStore:
     """The keys of weights that a program names, but that have no bytes, with the tensor of each. Such a program has a
     text; it can neither be run nor saved."""
     _by_memory: dict[tuple[int, int, TensorType], str] = field(default_factory=dict)
+    _by_content: dict[tuple[TensorType, str], str] = field(default_factory=dict)
 
     def add(self, key: str, data: memoryview | bytes | np.ndarray, type_: TensorType, owner: object = None) -> str:
         """Store a weight without copying it; return its key.
@@ -146,6 +147,13 @@ class BlobStore:
         self.blobs[unique] = Blob(unique, memoryview(raw), type_, (owner, raw))  # type: ignore[arg-type]
         self._by_memory[memory] = unique
         return unique
+
+    def add_packed(self, key: str, data: np.ndarray, type_: TensorType) -> str:
+        """Store bytes that were packed here, unless equal ones are stored: several ops may read a compressed weight."""
+        content = (type_, hashlib.sha256(data).hexdigest())
+        if content not in self._by_content:
+            self._by_content[content] = self.add(key, data, type_)
+        return self._by_content[content]
 
     def name(self, key: str, type_: TensorType, tensor: object) -> str:
         """The key of a weight without values; the same tensor has the same key.
@@ -304,7 +312,7 @@ def constant_attribute(
     if blobs is None or array.size < (PACKED_LIMIT if packed else INLINE_LIMIT) or is_splat(array):
         return dense(array, type_)
     if packed:
-        array = packing.pack(array, name)
+        return DenseResourceAttr.from_params(blobs.add_packed(key, packing.pack(array, name), type_), type_)
     return DenseResourceAttr.from_params(blobs.add(key, array, type_, owner), type_)
 
 

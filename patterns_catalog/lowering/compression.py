@@ -24,7 +24,7 @@ _OP = "torch_coreai."
 _INDEX_BITS = (1, 2, 3, 4, 6, 8)
 _SCALES = ("f32", "f16", "bf16")
 _FLOATS = ("f8E4M3FN", "f8E5M2")
-_STORED = ("si2", "ui2", "si4", "ui4", "si8", "ui8", "si16", "ui16", *_FLOATS)
+_SCALED = ("si2", "ui2", "si4", "ui4", "si8", "ui8", "si16", "ui16", *_FLOATS, *_SCALES)
 _QUANTIZED = ("si4", "ui4", "si8", "ui8", *_FLOATS)
 
 
@@ -90,7 +90,7 @@ def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     op.expect(element_name(element) in _SCALES, "the result must be f32, f16 or bf16")
     base = scale.element_type if scale.dtype in _SCALES else element
     data = _data(op, c)
-    op.expect(data.dtype in _STORED, f"the data must be one of {', '.join(_STORED)}")
+    op.expect(data.dtype in _SCALED, f"the data must be one of {', '.join(_SCALED)}")
     return c.cast(c.blockwise_shift_scale(data, scale, *_shifts(op, c, data.dtype, scale.static_shape, base)), element)
 
 
@@ -160,12 +160,20 @@ def dequantize(op: OpView, c: Coreai) -> Value:
     return c.cast(c.dequantize(data, scale, *_shifts(op, c, data.dtype, shape, base), axes), element)
 
 
-def _element_of_range(low: float, high: float) -> str | None:
-    """The narrowest element type of `blockwise_shift_scale` that holds the integers of a range."""
-    for element in ("si2", "ui2", "si4", "ui4", "si8", "ui8", "si16"):
-        least, most = integer_range(element)
-        if least <= low and high <= most:
-            return element
+def _integers(c: Coreai, values: np.ndarray, least: float, most: float, floats: Attribute) -> Value | None:
+    """Integers of a range in as few bits as there are; None if they have more than 16.
+
+    There are no integers of 3 and 6 bits, but indices, which the table of the range makes integers again, as floats.
+    """
+    for bits in (1, 2, 3, 4, 6, 8, 16):
+        if most - least >= 1 << bits:
+            continue
+        for element in (f"si{bits}", f"ui{bits}"):
+            if element in _SCALED and _holds(element, np.array([least, most])):
+                return c.constant(values, element)
+        if bits in (1, 3, 6):
+            table = np.arange(least, least + (1 << bits)).reshape([1] * values.ndim + [-1, 1])
+            return c.lut_to_dense(c.constant(values - int(least), f"ui{bits}"), c.constant(table, floats), 0)
     return None
 
 
@@ -186,15 +194,16 @@ def dequantize_affine(op: OpView, c: Coreai) -> Value:
     scale, zero_point = c.reshape(scale, blocks), op.zero_point
     base_shift = c.constant(np.zeros(blocks), scale.element_type)
     values, shift = _values(x), np.zeros(1) if zero_point is None else _values(zero_point)
-    narrow = x.dtype if shift is not None and _holds(x.dtype, shift) else None
-    if values is not None and shift is not None and is_integer(x.dtype):
+    data: Value | None = x
+    if values is not None and values.size and shift is not None and is_integer(x.dtype):
         least, most = (integer_range(x.dtype)[i] if limits[i] is None else limits[i] for i in (0, 1))
-        known = np.concatenate([values.reshape(-1), shift.reshape(-1)])
-        narrow = _element_of_range(min(least, known.min()), max(most, known.max()))
-    if narrow is None:  # in floats there is room for any zero point
+        data = _integers(c, values, min(least, values.min()), max(most, values.max()), scale.element_type)
+    if data is not None and shift is not None and (data.dtype in _SCALES or _holds(data.dtype, shift)):
+        shift = np.broadcast_to(shift if shift.size == 1 else shift.reshape(blocks), blocks)
+        offset = c.constant(shift, data.element_type)
+    else:  # in floats there is room for any zero point
         data = c.cast(x, "f32")
-        offset = c.reshape(c.cast(zero_point, "f32"), blocks)
-    else:
-        data = x if narrow == x.dtype else c.constant(values, narrow)
-        offset = c.constant(np.broadcast_to(shift if shift.size == 1 else shift.reshape(blocks), blocks), narrow)
+        offset = (
+            c.constant(np.zeros(blocks), "f32") if zero_point is None else c.reshape(c.cast(zero_point, "f32"), blocks)
+        )
     return c.cast(c.blockwise_shift_scale(data, scale, offset, base_shift), element)

@@ -58,7 +58,7 @@ def blockwise(
     input: Tensor, scale: Tensor, zero_point: Tensor | None = None, minval: Tensor | None = None,
     input_dtype: torch.dtype | None = None, output_dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    _check(STORED, input)
+    _check((*STORED, *FLOATS), input)
     _check(FLOATS, scale)
     if input_dtype is not None and ("uint" in str(input_dtype)) != (input.dtype == torch.uint8):
         raise TypeError(f"{input.dtype} cannot hold {input_dtype}")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from patcomp.ir import aten
-from patcomp.ir.evaluate.eager import overload_of
+from patcomp.ir.evaluate.eager import overload_of, registered_overload
 from patcomp.pytorch import OpOverload, Registrations, registrations, schema_of_overload, statically_known_true, sym_eq
 
 PRESERVED = (
@@ -31,6 +31,9 @@ PRESERVED = (
 )
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
+PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
+"""The same of libraries, which may be absent."""
+
 
 def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
@@ -41,8 +44,14 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     table = torch.export.default_decompositions()
     for name in PRESERVED:
         table.pop(overload_of(name), None)  # to read the table would take long: it looks for operators of all libraries
+    for op in _of_libraries():
+        table.pop(op, None)
     table[torch.ops.aten.copy.default] = _copy
     return table  # type: ignore[return-value]
+
+
+def _of_libraries() -> list[OpOverload]:
+    return [op for name in PRESERVED_OF_LIBRARIES if (op := registered_overload(name)) is not None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +77,7 @@ class _Current:
         registered = registrations()
         if registered != self._registered:
             functions = dict(get_decomp_table().decomp_table)  # type: ignore[attr-defined]
-            for op in registered.custom_composites:
+            for op in set(registered.custom_composites).difference(_of_libraries()):
                 if not any(argument.alias_info for argument in schema_of_overload(op).arguments):
                     functions.setdefault(op, op.decompose)
             self._registered, self._table = registered, Table(functions)
