@@ -76,7 +76,7 @@ def stored(source: np.ndarray, element: str) -> np.ndarray:
         if element == "bf16":
             floats = np.where(np.isnan(floats), np.float32(np.nan), floats)  # one NaN, without a sign
         elif element == "f8E8M0FNU":
-            if np.any(floats < 0):
+            if np.any(np.less(floats, 0)):
                 raise TypeError(f"a negative number is no element of type {element}, which has no sign")
             floats = np.maximum(floats, 2.0**-127)  # it has no zero either, and the toolchain takes the smallest number
         made = floats.astype(dtype)

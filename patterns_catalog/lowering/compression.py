@@ -114,7 +114,8 @@ def lut_to_dense(op: OpView, c: Coreai) -> Value:
 def sparse_to_dense(op: OpView, c: Coreai) -> Value:
     "the values in the places of a mask, in order, and zeros elsewhere"
     values, mask = op.nonzero_data, _values(op.mask)
-    op.expect(mask is not None, "the mask must be a constant of the model")
+    if mask is None:
+        raise Rejected("the mask must be a constant of the model")
     op.expect(values.shape == (np.count_nonzero(mask),), "there must be one value for each place of the mask")
     return c.sparse_with_bitmask_to_dense(c.build_sparse_with_bitmask(values, c.constant(mask != 0, "ui1")))
 
