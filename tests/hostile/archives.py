@@ -43,7 +43,7 @@ def _packed(members: Members, **options: Any) -> bytes:
 
 
 def _writable(place: str) -> str:
-    return place.encode(errors="replace").decode()
+    return place.encode(errors="replace").decode().replace("\0", "_")  # zipfile cuts a name there
 
 
 def of_bytes(members: Members, random: Random) -> bytes:

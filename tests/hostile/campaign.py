@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.hostile.judge import DIED, HANG, Outcome
 
 PATIENCE = 900
-"""Seconds for one case. The largest inputs have 10^5 graphs, which take 100 CPU seconds, and the machine may be busy."""
+"""Seconds for one case. The largest inputs have 10^5 graphs, which take 100 CPU seconds; the machine may be busy."""
 MEASURED_EVERY = 50
 """Cases between two measurements of memory and files."""
 

@@ -46,6 +46,17 @@ def test_sizes_of_thousands_of_digits() -> None:
         verify(IRModule.parse(_GRAPH.format(body)))
 
 
+def test_a_split_in_too_many_parts() -> None:
+    size = 2**62
+    body = f"""%s = coreai.constant dense<2> : tensor<ui32>
+    %d = coreai.constant dense<0> : tensor<si32>
+    %h = "coreai.constant"() {{value = dense<1.0> : tensor<{size}x3xf32>}} : () -> tensor<{size}x3xf32>
+    %a, %b = coreai.split %h, %s, %d : (tensor<{size}x3xf32>, tensor<ui32>, tensor<si32>)
+      -> (tensor<2x3xf32>, tensor<2x3xf32>)"""
+    with pytest.raises((ParseError, VerifyError), match="makes more than 1,000,000"):
+        verify(IRModule.parse(_GRAPH.format(body)))
+
+
 def test_an_error_about_thousands_of_axes_shows_the_first_ones() -> None:
     zeros = ", ".join(["0"] * 5000)
     body = f"""%a = coreai.constant dense<[{zeros}]> : tensor<5000xsi32>

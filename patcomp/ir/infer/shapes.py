@@ -172,6 +172,10 @@ def _slice(op: InferredOp) -> list[Attribute]:
     return op.result(result)
 
 
+_MOST_PARTS = 1_000_000
+"""More results of one op are a mistake, and their types alone would fill the memory."""
+
+
 @inference
 def _split(op: InferredOp) -> list[Attribute]:
     shape = op.shape()
@@ -186,6 +190,7 @@ def _split(op: InferredOp) -> list[Attribute]:
         require(sections[0] > 0, "split needs a positive size")  # type: ignore[index]
         require(dim is not None, "split in equal parts needs a static dimension", UndeterminedError)
         size = sections[0]  # type: ignore[index]
+        require(dim <= size * _MOST_PARTS, f"split in parts of {size} makes more than {_MOST_PARTS:,} of {dim:,}")  # type: ignore[operator]
         sections = tuple(min(size, dim - start) for start in range(0, dim, size))  # type: ignore[operator, arg-type]
     else:
         require(dim in (None, sum(sections)), f"sections {list(sections)} do not add up to {dim}")  # type: ignore[arg-type]
