@@ -27,6 +27,9 @@ _BY_ROWS = frozenset({
 })  # fmt: skip
 """The ops behind which a reshape of rows can come, by this rule and those of `algebra.py`."""
 
+_OF_TWO = frozenset({"coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul"})
+"""Those of them for which it depends on the other operand."""
+
 
 # ---- linear layers -------------------------------------------------------------------------------
 
@@ -129,4 +132,12 @@ def _reshaped_again(op: Operation) -> Operation | None:
             return user
         if user.name not in _BY_ROWS or (user.name == _PRODUCT and uses[0].index != 0):
             return None
+        if user.name in _OF_TWO and len(uses) == 1 and not _lets_reshapes_pass(Value(user.operands[1 - uses[0].index])):
+            return None
         op = user
+
+
+def _lets_reshapes_pass(other: Value) -> bool:
+    """Whether a reshape of one operand can come behind an addition or multiplication by another, by `algebra.py`."""
+    view = producer(other, "coreai.reshape")
+    return other.rank < 2 or (view is not None and len(list(other.ssa.uses)) == 1)

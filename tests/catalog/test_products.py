@@ -37,6 +37,13 @@ def open_rows(x: Value, w: Value, b: Value) -> Value:
     return coreai.reshape(product, [1, -1, 5], result_type=tensor((1, None, 5), x.element_type))
 
 
+def residual(x: Value, w: Value, b: Value) -> Value:
+    """As in OPT: the result of a linear layer is added to a view that has other users, and viewed as rows again."""
+    before = coreai.reshape(coreai.broadcast_to(coreai.exp(b), [6, 5]), [2, 3, 5])
+    total = coreai.broadcasting_add(coreai.reshape(joined(x, w, b), [2, 3, 5]), before)
+    return coreai.broadcasting_batch_matmul(coreai.reshape(total, [6, 5]), coreai.reshape(coreai.tanh(before), [5, 6]))
+
+
 BY_ROWS = {"product_of_reshape", *(rule.name for rule in RULES if rule.name.startswith(("linear_", "viewed_linear_")))}
 SHAPE = (2, 3, 4)
 FIRES: dict[str, tuple[tuple[int | None, ...], Body, list[str]]] = {
@@ -54,6 +61,10 @@ FIRES: dict[str, tuple[tuple[int | None, ...], Body, list[str]]] = {
     ),
     "another order of sizes": (
         (3, 2, 1, 4), lambda x, w, b: coreai.reshape(joined(x, w, b), [2, 3, 5]), [PRODUCT, ADD, "reshape"],
+    ),
+    "a tensor is added that has other users": (
+        (2, 3, 2, 2), residual,
+        ["exp", "broadcast_to", "reshape", "reshape", PRODUCT, ADD, ADD, "reshape", "tanh", "reshape", PRODUCT],
     ),
     "open rows": ((1, None, 4), open_rows, [PRODUCT]),
 }  # fmt: skip
