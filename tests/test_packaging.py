@@ -81,7 +81,7 @@ def test_declared_dependencies_are_those_that_are_imported() -> None:
             imported.add((node.module or "").partition(".")[0])
     foreign = {name.replace("_", "-") for name in imported - sys.stdlib_module_names}
     # of the extras `coreai` and `models`
-    optional = {"coreai", "huggingface-hub", "tokenizers", "torchvision", "transformers"}
+    optional = {"coreai", "huggingface-hub", "safetensors", "tokenizers", "torchvision", "transformers"}
     assert foreign - {"patcomp", "patterns-catalog"} - optional == set(_requirements(PROJECT["dependencies"]))
 
 

@@ -60,7 +60,10 @@ def blockwise(
 ) -> Tensor:  # fmt: skip
     _check((*STORED, *FLOATS), input)
     _check(FLOATS, scale)
-    if input_dtype is not None and ("uint" in str(input_dtype)) != (input.dtype == torch.uint8):
+    if input_dtype is not None and ("uint" in str(input_dtype), False) != (
+        input.dtype == torch.uint8,
+        input.dtype in FLOATS,
+    ):
         raise TypeError(f"{input.dtype} cannot hold {input_dtype}")
     data = input.float()
     if zero_point is not None:
