@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
+from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.locations import erase_locations
@@ -42,6 +43,8 @@ class Staged:
     """The requested externalizations."""
     dims: Dims = field(default_factory=Dims)
     """Its dynamic dimensions."""
+    compressed: Mapping[str, CompressedWeight | str] = field(default_factory=dict)
+    """The weights that buffers describe as compressed, by the FX name of their placeholder."""
     diagnostics: tuple[Problem, ...] = ()
     """The warnings that were issued when it was staged."""
     problems: tuple[Problem, ...] = ()
@@ -131,6 +134,7 @@ class Conversion:
                     import_program(
                         module, item.program, item.signature,
                         name=item.name, names=item.names, lowerings=self.lowerings, expansions=item.expansions,
+                        compressed=item.compressed,
                     )  # fmt: skip
             except UnsupportedError as error:
                 problems += error.problems

@@ -33,6 +33,7 @@ from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
 from patcomp.frontend_torch.interface.calls import in_types_of, initial_state, model_call
+from patcomp.frontend_torch.interface.core_ml import compressed_weights
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
@@ -275,6 +276,7 @@ class TorchConverter:
             )
             if current is not before:
                 expansions, _ = expand(current)
+            compressed = compressed_weights(current, signature)
             return Staged(
                 name,
                 current,
@@ -285,7 +287,8 @@ class TorchConverter:
                 is_module,
                 marking.labels if marking else (),
                 dims,
-                diagnostics(current, signature, marking, of_sizes),
+                compressed,
+                diagnostics(current, signature, marking, of_sizes, compressed),
                 tuple(unsupported),
                 tuple(converter.lowerings),
                 left,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import getitem
 
 import torch
@@ -15,16 +15,22 @@ from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.interface.aliases import same_examples
+from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.signature import Signature
 
 
 def diagnostics(
-    program: ExportedProgram, signature: Signature, marking: Marking | None, of_sizes: Sequence[Problem]
+    program: ExportedProgram,
+    signature: Signature,
+    marking: Marking | None,
+    of_sizes: Sequence[Problem],
+    compressed: Mapping[str, CompressedWeight | str],
 ) -> tuple[Problem, ...]:
     """The warnings of a staged program, in a fixed order.
 
     Args:
         of_sizes: the warnings of `dims_of` about dynamic dimensions.
+        compressed: the weights that buffers describe as compressed, or why these do not describe them.
     """
     texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
     return (
@@ -32,6 +38,7 @@ def diagnostics(
         *of_sizes,
         *_without_values(program, signature),
         *_training(program, signature),
+        *_described_wrongly(signature, compressed),
         *_unread_compression(program, signature),
     )
 
@@ -74,8 +81,20 @@ def _is_of_batch_norm(node: Node) -> bool:
     return isinstance(source, Node) and "batch_norm" in operator_name(source)
 
 
-_CORE_ML = re.compile(r"(?:(.*)\.)?_COREML_/(.+)/\w+")
-"""The buffers by which coreai-opt and `coremltools.optimize.torch` describe a weight: `fc._COREML_/weight/lut`."""
+def _described_wrongly(signature: Signature, compressed: Mapping[str, CompressedWeight | str]) -> Iterator[Problem]:
+    """Weights whose compression for Core ML is described by buffers that do not give their floats."""
+    tensors = dict(signature.constants.values())
+    reasons: dict[str, list[str]] = {}
+    for name, reason in compressed.items():
+        if isinstance(reason, str):
+            reasons.setdefault(reason, []).append(signature.constants[name][0])
+    for reason, paths in reasons.items():
+        yield Problem(
+            f"the weights {listed(paths)} become floats of {_bytes(tensors, paths)}, because the buffers "
+            f"`_COREML_/...` beside them do not say how they are compressed: {reason}",
+            advice="the results are right, only the asset is large; export the model as the library finalized it",
+        )
+
 
 _WORD = re.compile(r"scale|zero_?point|zeros|lut|code_?book|palette|absmax")
 _DESCRIPTION = re.compile(rf"[._][\w.]*({_WORD.pattern})\w*")
@@ -88,22 +107,12 @@ def _unread_compression(program: ExportedProgram, signature: Signature) -> Itera
     tensors = dict(signature.constants.values())
     read = {path for name, (path, _) in signature.constants.items() if name in used}
     weights = [path for path in read if tensors[path].is_floating_point()]
-    core_ml = {
-        ".".join(filter(None, match.groups())) for path in tensors.keys() - read if (match := _CORE_ML.fullmatch(path))
-    }
     candidates = [path for path in tensors if _WORD.search(path)]
     described = {
         weight: descriptions
         for weight in weights
         if (descriptions := [path for path in candidates if _describes(path, weight)]) and read.isdisjoint(descriptions)
     }
-    if found := sorted(core_ml.intersection(weights)):
-        yield Problem(
-            f"the weights {listed(found)} become floats of {_bytes(tensors, found)}: the buffers `_COREML_/...`, which "
-            "describe how they are compressed, are not read",
-            advice="the results are right, only the asset is large; docs/quantized-models.md lists the forms of "
-            "compressed weights that stay small",
-        )
     if found := sorted(described):
         unread = sorted(path for weight in found for path in described[weight])
         yield Problem(

@@ -270,8 +270,8 @@ def test_compression_described_for_core_ml(table: str, persistent: bool) -> None
         program = staged(TABLES[table](torch.export.export(model, (X,)))).to_coreai()
     (problem,) = program.diagnostics
     assert problem.message == (
-        "the weights '0.fc.weight' become floats of 64 bytes: the buffers `_COREML_/...`, which describe how they are "
-        "compressed, are not read"
+        "the weights '0.fc.weight' become floats of 64 bytes, because the buffers `_COREML_/...` beside them do not "
+        "say how they are compressed: the weight is not (integer - zero point) * scale"
     )
     assert [str(each.message) for each in caught if each.category is ConversionWarning] == [str(problem)]
     assert "0.fc.weight" in str(program.report())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -30,6 +31,7 @@ from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.importing.strided import flatten_source
+from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir import aten
@@ -57,6 +59,7 @@ def import_program(
     names: Names,
     lowerings: Lowerings,
     expansions: Mapping[Node, GraphModule],
+    compressed: Mapping[str, CompressedWeight | str],
 ) -> None:
     """Append the graph `@name` of an exported program to a module.
 
@@ -67,11 +70,13 @@ def import_program(
         names: of inputs, outputs and states at run time.
         lowerings: the registered lowerings; their nodes become `patcomp.custom` ops.
         expansions: graphs to import in place of some nodes, with a placeholder for each of their input nodes.
+        compressed: weights that ops make of smaller constants, by the FX name of their placeholder.
 
     Raises:
         UnsupportedError: some nodes cannot be imported; the message lists all of them.
     """
-    _Importer(module, program, signature, lowerings, expansions).run(name, names)
+    small = {name: weight for name, weight in compressed.items() if isinstance(weight, CompressedWeight)}
+    _Importer(module, program, signature, lowerings, expansions, small).run(name, names)
 
 
 def _type_of(value: Any) -> TensorType:
@@ -108,6 +113,7 @@ class _Importer:
     signature: Signature
     lowerings: Lowerings
     expansions: Mapping[Node, GraphModule]
+    compressed: Mapping[str, CompressedWeight]
 
     def __post_init__(self) -> None:
         self.origins = Origins(self.program.graph)
@@ -185,8 +191,18 @@ class _Importer:
     def _constant(self, node: Node) -> None:
         path, value = self.signature.constants[node.name]
         self.builder.location = origin_location(self._origin(node))
-        stored = self.values[node] = self._stored(path, value)
-        set_name(stored.ssa, node.name)
+        if (weight := self.compressed.get(node.name)) is not None:
+            parts = {name: self._literal(f"{path}.{name}", *part) for name, part in weight.parts.items()}
+            made = weight.build(parts)
+        else:
+            made = self._stored(path, value)
+        self.values[node] = made
+        set_name(made.ssa, node.name)
+
+    def _literal(self, name: str, values: np.ndarray, element: Attribute, owner: object = None) -> Value:
+        attribute = constant_attribute(values, element, self.module.blobs, name, owner)
+        op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
+        return Value(op.results[0])
 
     def _stored(self, name: str, value: torch.Tensor) -> Value:
         """A constant; a complex tensor is stored as two parts, because the runtime has no complex constants."""
@@ -194,12 +210,11 @@ class _Importer:
             plain = value.detach().resolve_conj()
             parts = (self._stored(f"{name}.{part}", getattr(plain, part).contiguous()) for part in ("real", "imag"))
             return aten.build("aten.complex", type_of(plain), **dict(zip(("real", "imag"), parts, strict=True)))
-        element, attribute = element_of(value.dtype), None
+        element = element_of(value.dtype)
         if has_values(value):
-            attribute = constant_attribute(storage_array(value), element, self.module.blobs, name, value)
-        else:
-            type_ = tensor(tuple(value.shape), element)
-            attribute = DenseResourceAttr.from_params(self.module.blobs.name(name, type_, value), type_)
+            return self._literal(name, storage_array(value), element, value)
+        type_ = tensor(tuple(value.shape), element)
+        attribute = DenseResourceAttr.from_params(self.module.blobs.name(name, type_, value), type_)
         op = self.builder.insert(create_op("coreai.constant", (), [attribute.type], {"value": attribute}))
         return Value(op.results[0])
 
