@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
@@ -23,7 +23,7 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.comparison import half_type
 from patcomp.commands.exporting import ExportOptions
-from patcomp.commands.models import OptionalModel, Train, Trusted, load_source
+from patcomp.commands.models import OptionalModel, Train, Trusted, load_sources
 from patcomp.commands.progress import working
 from patcomp.emit.replacement import check_target, check_writable
 from patcomp.errors import PatcompError
@@ -114,33 +114,43 @@ def convert(
     if json and text == STANDARD_OUTPUT:
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
-        output = Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
+        is_folder = Path(model).is_dir()  # whose name may have a dot
+        output = Path(f"{Path(model)}.aimodel" if is_folder else model.rpartition(".py:")[0] or model)
+        output = output.with_suffix(".aimodel")
     _check_outputs(output, text, html, dump_stages, force)
     chosen = target_of(target, without)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
-        source = load_source(model, modules, options, trusted=trusted)
-        inputs = source.inputs if verify else ()  # before the conversion, because a file may hold none
+        sources = load_sources(model, modules, options, trusted=trusted)
+        inputs = [source.inputs for source in sources if verify]  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
-        program = (
-            TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
-            .add_exported_program(source.exported, names_in(input_names) or None, names_in(output_names) or None)
-            .to_coreai(
-                recover=recover if recover in ("all", "none") else names_in(recover),
-                assume=assume or (),
-                target=chosen,
-                dump_ir=dump_stages,
-                verbose=verbose,
+        converter = TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
+        for source in sources:
+            converter.add_exported_program(
+                source.exported,
+                names_in(input_names) or source.input_names or None,
+                names_in(output_names) or source.output_names or None,
+                source.state_names or None,
+                source.entry,
             )
+        program = converter.to_coreai(
+            recover=recover if recover in ("all", "none") else names_in(recover),
+            assume=assume or (),
+            target=chosen,
+            dump_ir=dump_stages,
+            verbose=verbose,
         )
     if not quiet:
         _show(program, report, dump_stages)
     verification = None
     if verify:
         with working(f"verifying {model}", not quiet):
-            verification = _verified(program, source, inputs, by_module=html is not None)
-        if not (quiet and verification):
-            say(str(verification))
+            for source, given in zip(sources, inputs, strict=True):
+                verification = _verified(program, source, given, by_module=html is not None)
+                if not (quiet and verification):
+                    say(str(verification))
+                if not verification:
+                    break
     if text == STANDARD_OUTPUT:
         print(program)
     elif text is not None:
@@ -159,7 +169,7 @@ def convert(
             say(f"{what + ':':13}{path}")
     if json:
         files_written = {what: path and str(path) for what, path in files.items()}
-        print_json(_plain(source, program, verification) | files_written)
+        print_json(_plain(model, program, verification) | files_written)
     if not passed:
         say("error: the numbers differ from PyTorch's" + (f"; {output} is not written" if output else ""))
         sys.exit(ANSWER_IS_NO)
@@ -214,14 +224,15 @@ def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
 
 def _verified(program: AIProgram, source: Source, inputs: Any, *, by_module: bool) -> Verification:
     """The comparison with PyTorch; by module too if the numbers differ, so that it says where."""
-    verification = program.verify_against(source.model, inputs, by="module" if by_module else "output")
-    return verification or program.verify_against(source.model, inputs, by="module")
+    by: Literal["module", "output"] = "module" if by_module else "output"
+    verification = program.verify_against(source.model, inputs, entrypoint=source.entry, by=by)
+    return verification or program.verify_against(source.model, inputs, entrypoint=source.entry, by="module")
 
 
-def _plain(source: Source, program: AIProgram, verification: Verification | None) -> dict[str, Any]:
+def _plain(model: str, program: AIProgram, verification: Verification | None) -> dict[str, Any]:
     """What a conversion did, as plain data for JSON."""
     return {
-        "model": source.name,
+        "model": model,
         **program.summary(verification).to_dict(),
         "warnings": [str(problem) for problem in program.diagnostics],
         "stages": [

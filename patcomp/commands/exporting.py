@@ -51,6 +51,12 @@ class Source:
     exported: ExportedProgram
     module: torch.nn.Module | None = None
     """The module that was exported; None if there is only the exported program."""
+    entry: str = "main"
+    """The function that it becomes."""
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    state_names: tuple[str, ...] = ()
+    """The names of its inputs, outputs and states, if they are not those of the exported program."""
 
     @cached_property
     def model(self) -> Callable[..., Any]:

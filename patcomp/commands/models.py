@@ -8,6 +8,7 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +32,10 @@ _MODEL = typer.Argument(
     show_default=False,
 )
 Model = Annotated[str, _MODEL]
-OptionalModel = Annotated[str | None, _MODEL]
+OptionalModel = Annotated[
+    str | None,
+    typer.Argument(help=f"{_MODEL.help} Or the folder of a checkpoint of transformers or timm.", show_default=False),
+]
 Train = Annotated[
     bool,
     typer.Option(
@@ -98,6 +102,34 @@ def load_source(
     finally:
         if not known and (problem := misfit()):
             say(f"note: {problem}")
+
+
+def load_sources(
+    model: str, modules: Sequence[str] | None, options: ExportOptions, *, trusted: bool = False
+) -> list[Source]:
+    """The functions of the model that the command line names: several if it is the folder of a checkpoint.
+
+    Args, raises:
+        As `load_source`. UsageError: the task of a folder decides an option.
+    """
+    folder = Path(model)
+    if not (folder / "config.json").is_file():
+        return [load_source(model, modules, options, trusted=trusted)]
+    if unused := replace(options, half="").given() + ["--train"] * options.train:
+        raise UsageError(f"{model} is a folder, whose task decides {', '.join(unused)}; leave it out")
+    from patcomp.commands.torchvision import declare_operators
+
+    quiet()
+    declare_operators()  # transformers imports torchvision
+    import_modules(modules)
+    from patcomp.tasks.conversion import entries_of, exported
+
+    return [
+        Source(
+            model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states
+        )
+        for entry in entries_of(folder, options.half or "float32", trust_remote_code=trusted)
+    ]  # fmt: skip
 
 
 def convert_model(

@@ -33,7 +33,8 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
         raise LanguageModelError(f"{folder / 'config.json'} is not JSON: {error}") from None
     if "auto_map" in config and not trust_remote_code:
         raise LanguageModelError(
-            f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True"
+            f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True "
+            "(--trust-remote-code of convert-lm, --trusted of convert)"
         )
     missing = [name for name in _shards(folder) if not (folder / name).is_file()]
     if missing:
@@ -57,17 +58,32 @@ def load_model(folder: Path, dtype: str, *, trust_remote_code: bool) -> nn.Modul
         LanguageModelError: transformers has no causal language model for it, or cannot load it; weights are quantised,
             or too large for the type.
     """
-    from transformers import AutoModelForCausalLM
+    return loaded("AutoModelForCausalLM", "as a causal language model", folder, dtype, trust_remote_code)
+
+
+def loaded(auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code: bool) -> nn.Module:
+    """A model of transformers, in eval mode.
+
+    Args:
+        auto: the class of transformers that loads it.
+        purpose: what it is loaded for, in an error's words.
+        folder: of the checkpoint.
+        dtype: of the weights.
+        trust_remote_code: whether to run code of the folder.
+
+    Raises:
+        LanguageModelError: transformers cannot load it; weights are quantised, or too large for the type.
+    """
+    import transformers
+    from safetensors import SafetensorError
 
     try:
-        model: nn.Module = AutoModelForCausalLM.from_pretrained(
+        model: nn.Module = getattr(transformers, auto).from_pretrained(
             folder, dtype=DTYPES[dtype], local_files_only=True, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
-        raise LanguageModelError(
-            f"transformers cannot load {str(folder)!r} as a causal language model: {first}"
-        ) from error
+        raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {first}") from error
     _check_weights(model, rounded=_stored_types(folder) != {_STORED[dtype]})
     return model.eval()
 

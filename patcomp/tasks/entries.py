@@ -1,0 +1,149 @@
+"""What is exported of a model: functions with example inputs and names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from patcomp.errors import PatcompError
+
+_LENGTH = 16
+"""The length of example texts."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of a converted model."""
+
+    name: str
+    module: nn.Module
+    inputs: Mapping[str, Tensor]
+    """Example inputs, by the names that the function has for them, in the order in which the module takes them."""
+    outputs: tuple[str, ...]
+    dynamic: Mapping[str, dict[int, Any]] = field(default_factory=dict)
+    """The open dimensions of inputs."""
+    states: tuple[str, ...] = ()
+    """The names of the last inputs, which the module writes to."""
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the inputs that are no states."""
+        return tuple(name for name in self.inputs if name not in self.states)
+
+
+class Outputs(nn.Module):
+    """A model whose results are some of its output's tensors.
+
+    Args:
+        model: a model of transformers.
+        names: of the tensors.
+    """
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]):
+        super().__init__()
+        self.model = model
+        self.names = names
+
+    def forward(self, *values: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
+        """The tensors of the names."""
+        result = self.model(*values, **inputs)
+        return tuple(result[name] for name in self.names)
+
+
+class Images(Outputs):
+    """A model that takes images."""
+
+    def forward(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(pixel_values=pixel_values)
+
+
+class Texts(Outputs):
+    """A model that takes texts."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(input_ids=input_ids, attention_mask=attention_mask)
+
+
+def whole(model: Any, folder: Path) -> list[Entry]:
+    """A model that takes an image or a text, with all tensors of its output."""
+    kind = model.main_input_name
+    if kind == "pixel_values":
+        inputs, wrapper, dynamic = {"pixel_values": image(model, folder)}, Images, {}
+    elif kind == "input_ids":
+        longest = getattr(model.config, "max_position_embeddings", None) or 512
+        length = Dim("length", min=2, max=longest)
+        inputs, wrapper = texts(model, min(_LENGTH, longest)), Texts
+        dynamic = {name: {1: length} for name in inputs}
+    else:
+        raise PatcompError(f"{type(model).__name__} takes {kind}, and no image or text; export it by FILE.py:FUNCTION")
+    with torch.no_grad():
+        result = model(**inputs)
+    names = tuple(name for name, value in result.items() if isinstance(value, Tensor))
+    return [Entry("main", wrapper(model, names), inputs, names, dynamic)]
+
+
+def image(model: Any, folder: Path) -> Tensor:
+    """An example image of the size that a model takes."""
+    config = getattr(model.config, "vision_config", model.config)
+    size = getattr(config, "image_size", None)
+    if size is None and (folder / "preprocessor_config.json").is_file():
+        found = json.loads((folder / "preprocessor_config.json").read_text())
+        size = found.get("crop_size") or found.get("size")
+    if isinstance(size, dict):
+        size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
+    height, width = size if isinstance(size, list | tuple) else [size or 224] * 2
+    made = torch.linspace(-1, 1, getattr(config, "num_channels", 3) * height * width)
+    return made.reshape(1, -1, height, width).to(model.dtype)
+
+
+def texts(model: Any, length: int) -> dict[str, Tensor]:
+    """An example text."""
+    config = getattr(model.config, "text_config", model.config)
+    return {
+        "input_ids": torch.arange(length)[None] % config.vocab_size,
+        "attention_mask": torch.ones(1, length, dtype=torch.int64),
+    }
+
+
+# ---- two towers --------------------------------------------------------------------------------------
+
+
+class ImageTower(nn.Module):
+    """The normalised embeddings of images."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.tower, self.projection = model.vision_model, model.visual_projection
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        made: Tensor = self.projection(self.tower(pixel_values=pixel_values).pooler_output)
+        return made / made.norm(dim=-1, keepdim=True)
+
+
+class TextTower(nn.Module):
+    """The normalised embeddings of texts."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.tower, self.projection = model.text_model, model.text_projection
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        pooled = self.tower(input_ids=input_ids, attention_mask=attention_mask).pooler_output
+        made: Tensor = self.projection(pooled)
+        return made / made.norm(dim=-1, keepdim=True)
+
+
+def two_towers(model: Any, folder: Path) -> list[Entry]:
+    """CLIP: a function for images and one for texts, whose embeddings are compared by their product."""
+    length = model.config.text_config.max_position_embeddings
+    return [
+        Entry("image", ImageTower(model), {"pixel_values": image(model, folder)}, ("image_embeds",)),
+        Entry("text", TextTower(model), texts(model, length), ("text_embeds",)),
+    ]

@@ -1,0 +1,160 @@
+"""Folders of every task: the numbers of the model, on the evaluator and on the runtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from patcomp import AIProgram
+from patcomp.emit.native import Native
+from patcomp.errors import PatcompError
+from patcomp.tasks import TASKS, convert_folder
+from patcomp.tasks.table import task_of
+from tests.helpers.command import Command
+from tests.tasks.folders import MODELS, folder
+
+IN_CI = ("ViTForImageClassification", "WhisperForConditionalGeneration")
+
+
+def test_every_task_is_tested() -> None:
+    assert {task_of(name) for name in MODELS} == set(TASKS)
+
+
+def runs(program: AIProgram, native: Native, entry: str, inputs: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+    """The outputs on both backends, as tensors."""
+    given = {name: value.int() if value.dtype == torch.int64 else value for name, value in inputs.items()}
+    arrays = {name: value.numpy() for name, value in given.items()}
+    found = (program.run(given, entrypoint=entry), native.run(program.module, arrays, entry=entry))
+    return [{name: torch.as_tensor(np.asarray(value)) for name, value in outputs.items()} for outputs in found]
+
+
+def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+def image(size: int) -> torch.Tensor:
+    return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def text(length: int, padded: int = 0) -> dict[str, torch.Tensor]:
+    ids = torch.randint(3, 96, (1, length), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[:, -padded:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+WHOLE = [name for name, (kind, _) in MODELS.items() if kind not in ("clip", "whisper", "t5")]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in WHOLE]
+)
+def test_images_and_texts(name: str, tmp_path: Path, native: Native) -> None:
+    model = folder(tmp_path / "model", name)
+    program = convert_folder(tmp_path / "model")
+    if model.main_input_name == "pixel_values":
+        (shape,) = (spec.shape for spec in program.signature().inputs)
+        examples = [{"pixel_values": image(shape[-1])}]
+    else:
+        examples = [text(7), text(20, padded=5)]
+    for inputs in examples:
+        with torch.no_grad():
+            wanted = model(**inputs)
+        for found in runs(program, native, "main", inputs):
+            assert found.keys() == {each for each, value in wanted.items() if isinstance(value, torch.Tensor)}
+            for output, value in found.items():
+                same(value, wanted[output])
+
+
+@pytest.mark.slow
+def test_two_towers(tmp_path: Path, native: Native) -> None:
+    model = folder(tmp_path / "model", "CLIPModel")
+    program = convert_folder(tmp_path / "model")
+    inputs = {"pixel_values": image(32), **text(20, padded=6)}
+    with torch.no_grad():
+        wanted = model(**inputs)
+    for found in runs(program, native, "image", {"pixel_values": inputs.pop("pixel_values")}):
+        same(found["image_embeds"], wanted.image_embeds)
+    for found in runs(program, native, "text", inputs):
+        same(found["text_embeds"], wanted.text_embeds)
+
+
+@pytest.mark.parametrize(
+    "name", ["WhisperForConditionalGeneration", pytest.param("T5ForConditionalGeneration", marks=pytest.mark.slow)]
+)
+def test_sequences(name: str, tmp_path: Path, native: Native) -> None:
+    """The input is read once; then a few tokens, one more, and one after a step back."""
+    model = folder(tmp_path / "model", name)
+    program = convert_folder(tmp_path / "model")
+    read = torch.randn(1, 8, 40) if "Whisper" in name else text(11)["input_ids"]
+    written = torch.tensor([[1, 17, 80, 5, 33, 60]])
+    with torch.no_grad():
+        wanted = model(read, decoder_input_ids=written).logits
+    (cross, other) = runs(program, native, "encode", {program.input_names("encode")[0]: read})
+    for each, value in cross.items():
+        same(other[each], value)
+    layers, _, heads, _, width = cross["crossKeys"].shape
+    states = [{state: np.zeros((layers, 1, heads, 24, width), np.float32) for state in ("keyCache", "valueCache")}
+              for _ in range(2)]  # fmt: skip
+    tensors = {state: torch.from_numpy(value) for state, value in states[0].items()}
+    for start, end in ((0, 3), (3, 4), (4, 6), (2, 5)):
+        inputs = {"input_ids": written[:, start:end].int(), "position_ids": torch.arange(end)[None].int(), **cross}
+        arrays = {each: value.numpy() for each, value in inputs.items()}
+        evaluated = program.run(inputs, entrypoint="decode", state=tensors)
+        for found in (evaluated, native.run(program.module, arrays, states[1], entry="decode")):
+            same(torch.as_tensor(np.asarray(found["logits"])), wanted[:, start:end])
+
+
+@pytest.mark.slow
+def test_timm(tmp_path: Path, native: Native) -> None:
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("resnet18", num_classes=5).eval()
+    timm.models.save_for_hf(model, tmp_path / "model", safe_serialization=True)
+    program = convert_folder(tmp_path / "model")
+    with torch.no_grad():
+        wanted = model(image(224))
+    for found in runs(program, native, "main", {"pixel_values": image(224)}):
+        same(found["logits"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, "language models are converted by patcomp convert-lm"),
+        ({"architectures": ["VitsForTextToSpeech"]}, "whose task is not known; it is for one of these tasks: image"),
+        ({}, "a model without a name, whose task is not known"),
+        ({"architectures": ["ViTModel"], "auto_map": {"AutoModel": "x.Y"}}, "runs Python code of its folder"),
+        ({"architectures": ["ViTModel"], "model_type": "vit"}, "transformers cannot load .* for feature extraction"),
+    ],
+)
+def test_bad_folders(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(b"?")
+    with pytest.raises(PatcompError, match=message):
+        convert_folder(tmp_path)
+
+
+def test_the_command(patcomp: Command, tmp_path: Path) -> None:
+    folder(tmp_path / "resnet-1.5", "ResNetForImageClassification")
+    done = patcomp("convert", str(tmp_path / "resnet-1.5"), "--half", "--verify")
+    assert done.code == 0, done.err
+    assert (tmp_path / "resnet-1.5.aimodel").is_dir()
+    done = patcomp("convert", str(tmp_path / "resnet-1.5"), "--dynamic", "pixel_values:0=batch", "--strict")
+    assert done.code == 2
+    assert "a folder, whose task decides --dynamic, --strict; leave it out" in done.err
+
+
+@pytest.mark.slow
+def test_the_command_with_several_functions(patcomp: Command, tmp_path: Path) -> None:
+    for name in ("CLIPModel", "WhisperForConditionalGeneration"):
+        folder(tmp_path / name, name)
+        done = patcomp("convert", str(tmp_path / name), "--verify")
+        assert done.code == 0, done.err
+        assert done.err.count("against eager PyTorch: passed") == 2, done.err
