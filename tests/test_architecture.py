@@ -38,6 +38,7 @@ FRONT_DOOR = (
     "patcomp.commands",
     "patcomp.composite_ops",
     "patcomp.language",
+    "patcomp.tasks",
     "patcomp.proof",
 )
 
@@ -47,6 +48,7 @@ USES_TORCH = (
     "patcomp/pytorch.py",
     "patcomp/commands/",
     "patcomp/language/",
+    "patcomp/tasks/",
     "patcomp/proof/converted.py",
     "patcomp/proof/examples.py",
     "patterns_catalog/decompositions/",
@@ -59,6 +61,7 @@ USES_FRONTEND = (
     "patcomp/commands/",
     "patcomp/composite_ops.py",
     "patcomp/language/",
+    "patcomp/tasks/",
 )
 
 

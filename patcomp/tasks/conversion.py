@@ -20,7 +20,7 @@ def convert_folder(
     folder: str | Path,
     *,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
-    target: str | Target | None = None,
+    target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
     trust_remote_code: bool = False,
     converter: TorchConverter | None = None,
     **options: Any,

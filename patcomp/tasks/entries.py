@@ -51,9 +51,9 @@ class Outputs(nn.Module):
         self.model = model
         self.names = names
 
-    def forward(self, *values: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
+    def chosen(self, **inputs: Tensor) -> tuple[Tensor, ...]:
         """The tensors of the names."""
-        result = self.model(*values, **inputs)
+        result = self.model(**inputs)
         return tuple(result[name] for name in self.names)
 
 
@@ -61,25 +61,26 @@ class Images(Outputs):
     """A model that takes images."""
 
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
-        return super().forward(pixel_values=pixel_values)
+        return self.chosen(pixel_values=pixel_values)
 
 
 class Texts(Outputs):
     """A model that takes texts."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        return super().forward(input_ids=input_ids, attention_mask=attention_mask)
+        return self.chosen(input_ids=input_ids, attention_mask=attention_mask)
 
 
 def whole(model: Any, folder: Path) -> list[Entry]:
     """A model that takes an image or a text, with all tensors of its output."""
-    kind = model.main_input_name
+    kind, wrapper = model.main_input_name, Images if model.main_input_name == "pixel_values" else Texts
+    dynamic: dict[str, dict[int, Any]] = {}
     if kind == "pixel_values":
-        inputs, wrapper, dynamic = {"pixel_values": image(model, folder)}, Images, {}
+        inputs = {"pixel_values": image(model, folder)}
     elif kind == "input_ids":
         longest = getattr(model.config, "max_position_embeddings", None) or 512
         length = Dim("length", min=2, max=longest)
-        inputs, wrapper = texts(model, min(_LENGTH, longest)), Texts
+        inputs = texts(model, min(_LENGTH, longest))
         dynamic = {name: {1: length} for name in inputs}
     else:
         raise PatcompError(f"{type(model).__name__} takes {kind}, and no image or text; export it by FILE.py:FUNCTION")
