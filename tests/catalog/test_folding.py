@@ -105,7 +105,7 @@ def test_weights_stay_and_tables_are_stored(native: Native) -> None:
     program = TorchConverter().add_exported_program(torch.export.export(model, (x,))).to_coreai()
     text = program.text()
     assert "coreai.transpose" in text
-    assert "coreai.cast" in text
+    assert "coreai.blockwise_shift_scale" in text
     assert "coreai.cos" not in text
     program.verify_against(model, (x,)).check()
     (name,) = program.input_names()

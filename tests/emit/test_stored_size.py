@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from patcomp import AIProgram, ConversionWarning, TorchConverter
+from patcomp.emit.asset import as_array
 
 SHAPE = (256, 256)
 COUNT = 256 * 256
@@ -40,18 +42,19 @@ def asset_bytes(program: AIProgram, folder: Path) -> int:
 
 
 INT8 = torch.randint(-9, 9, SHAPE, dtype=torch.int8)
+INT16 = torch.randint(-999, 999, SHAPE, dtype=torch.int16)
+SCALE = torch.rand(256, 1) + 0.1
 
 
 @pytest.mark.parametrize(
     ("weight", "function", "stored", "in_asset"),
     [
-        (INT8, lambda x, w: x @ (w.float() * torch.arange(1.0, 257.0)[:, None]), COUNT, 4 * COUNT),
-        (INT8, lambda x, w: x.half() @ w.half(), COUNT, 2 * COUNT),
-        (INT8, lambda x, w: x @ w.float() + x @ w.t().float(), COUNT, 5 * COUNT),
+        (INT16, lambda x, w: x @ (w.float() * SCALE), 2 * COUNT, 4 * COUNT),
+        (INT16, lambda x, w: x @ w.float() + x @ w.t().float(), 2 * COUNT, 6 * COUNT),
         (torch.rand(SHAPE) > 0.5, lambda x, w: x @ w.float(), COUNT, 4 * COUNT),
         (torch.randn(SHAPE).half(), lambda x, w: x @ w.float(), 2 * COUNT, 4 * COUNT),
     ],
-    ids=["int8", "int8 to half", "used twice", "bool", "half"],
+    ids=["int16", "used twice", "bool", "half"],
 )
 def test_casts_of_constants_are_stored_as_their_results(
     weight: Tensor, function: Callable[[Tensor, Tensor], Tensor], stored: int, in_asset: int, tmp_path: Path
@@ -68,6 +71,15 @@ def test_casts_of_constants_are_stored_as_their_results(
 @pytest.mark.parametrize(
     ("weight", "function"),
     [
+        (INT8, lambda x, w: x @ w.float()),
+        (INT8, lambda x, w: x.half() @ w.half()),
+        (INT8, lambda x, w: x @ (w.float() * SCALE)),
+        (INT8, lambda x, w: x @ ((w.float() - 3) * SCALE).t()),
+        (INT8, lambda x, w: x @ (w.float() * SCALE[:, 0])),
+        (INT8, lambda x, w: x @ (SCALE * (w.float() - 0.5))),
+        (INT8, lambda x, w: x @ (w.float().reshape(256, 8, 32) * SCALE[:, :, None]).reshape(256, 256)),
+        (INT8, lambda x, w: (x @ w.float().t()) * SCALE[:, 0]),
+        ((INT8 + 9).to(torch.uint8), lambda x, w: x @ (w.float() * 0.5)),
         (INT8, lambda x, w: x @ w.t().float()),
         (INT8, lambda x, w: x @ (w - 3).float()),
         (INT8, lambda x, w: x.bfloat16() @ w.bfloat16()),
@@ -75,7 +87,23 @@ def test_casts_of_constants_are_stored_as_their_results(
         (torch.randn(SHAPE).to(torch.float8_e4m3fn), lambda x, w: x @ w.float()),
         (torch.randn(SHAPE), lambda x, w: x @ w),
     ],
-    ids=["transposed", "subtracted", "to bfloat16", "bfloat16", "float8", "float"],
+    ids=[
+        "cast",
+        "to half",
+        "scaled",
+        "zero point",
+        "scaled columns",
+        "zero point of floats",
+        "scaled groups",
+        "scaled product",
+        "number",
+        "transposed",
+        "subtracted",
+        "to bfloat16",
+        "bfloat16",
+        "float8",
+        "float",
+    ],
 )
 def test_weights_that_stay_as_they_are(
     weight: Tensor, function: Callable[[Tensor, Tensor], Tensor], tmp_path: Path
@@ -83,6 +111,10 @@ def test_weights_that_stay_as_they_are(
     program = converted(weight, function)
     assert program.diagnostics == ()
     assert weight.nbytes < asset_bytes(program, tmp_path) < weight.nbytes + ROOM
+    (made,) = program.run({"x": X}).values()
+    wanted = function(X, weight).float()
+    floats = torch.as_tensor(as_array(made).astype(np.float32))
+    torch.testing.assert_close(floats, wanted, rtol=0, atol=2e-3 * wanted.abs().max().item())
 
 
 def test_small_weights_are_not_worth_saying() -> None:
