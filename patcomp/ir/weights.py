@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from patcomp.ir.module import IRModule
-from patcomp.ir.types import TensorType, element_name, static_shape, storage_bytes
-from patcomp.ir.xdsl import DenseResourceAttr
+from patcomp.ir.types import TensorType, element_name, is_static, static_shape, storage_bytes
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr
+
+_WORTH_KEEPING = 1024
+"""The elements from which on integers of few bits count for the size of an asset."""
+
+
+def is_compressed_type(type_: Attribute) -> bool:
+    """Whether a weight of this type is probably a compressed one: many integers of at most 8 bits."""
+    return (
+        isinstance(type_, TensorType)
+        and element_name(type_.element_type) in ("si2", "ui2", "si4", "ui4", "si8", "ui8")
+        and is_static(type_)
+        and math.prod(static_shape(type_)) >= _WORTH_KEEPING
+    )
 
 
 @dataclass(frozen=True)

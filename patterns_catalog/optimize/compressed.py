@@ -5,7 +5,6 @@ It never computes `blockwise_shift_scale`, so that a weight that a program casts
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,26 +17,23 @@ from patcomp.ir.constants import constant_values, is_constant
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import integer_range
 from patcomp.ir.value import Value
+from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import DenseResourceAttr
 from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
 from patterns_catalog.optimize.bounds import RESHAPES, producer
 
 _MUL, _SUB, _CAST = "coreai.decomposable.broadcasting_mul", "coreai.decomposable.broadcasting_sub", "coreai.cast"
-_INTEGERS = ("si2", "ui2", "si4", "ui4", "si8", "ui8")
 _FLOATS = ("f16", "f32")
 """The floats that the toolchain makes of such integers when it saves. It leaves bfloat16 alone."""
-_WORTH_KEEPING = 1024
-"""The elements from which on a weight counts for the size of an asset."""
 _TABLE = [[(7 * i + 11 * j) % 255 - 127 for j in range(32)] for i in range(32)]
 
 
 def _is_weight(data: Value, floats: Value) -> bool:
     """Whether a value is a weight of integers, and another its floats."""
     maker = data.ssa.owner
-    if data.dtype not in _INTEGERS or floats.dtype not in _FLOATS or data.shape != floats.shape:
+    if not is_compressed_type(data.ssa.type) or floats.dtype not in _FLOATS or data.shape != floats.shape:
         return False
-    is_stored = is_constant(maker) and isinstance(maker.properties["value"], DenseResourceAttr)  # type: ignore[union-attr]
-    return is_stored and math.prod(data.static_shape) >= _WORTH_KEEPING
+    return is_constant(maker) and isinstance(maker.properties["value"], DenseResourceAttr)  # type: ignore[union-attr]
 
 
 def _weight(floats: Value) -> Value | None:

@@ -117,6 +117,17 @@ def test_weights_that_stay_as_they_are(
     torch.testing.assert_close(floats, wanted, rtol=0, atol=2e-3 * wanted.abs().max().item())
 
 
+@pytest.mark.parametrize("target", ["cpu", "gpu", "neural_engine"])
+def test_weights_stay_bytes_for_a_target(target: str, tmp_path: Path) -> None:
+    model = Computes(INT8, lambda x, w: x @ ((w.float() - 3) * SCALE).t())
+    program = TorchConverter().add_exported_program(torch.export.export(model, (X,))).to_coreai(target=target)
+    assert program.summary().weights["si8"] == COUNT
+    assert asset_bytes(program, tmp_path) < COUNT + 2 * ROOM
+    (made,) = program.run({"x": X}).values()
+    floats, wanted = torch.as_tensor(as_array(made).astype(np.float32)), model(X)
+    torch.testing.assert_close(floats, wanted, rtol=0, atol=4e-3 * wanted.abs().max().item())
+
+
 def test_small_weights_are_not_worth_saying() -> None:
     program = converted(INT8[:64], lambda x, w: x[:, :64] @ w.float())
     assert program.diagnostics == ()

@@ -17,6 +17,7 @@ from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
+from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
 from patcomp.rewrites.target.mapped import mapped
@@ -64,6 +65,8 @@ def _leaves(
     """The constants that an op is computed from; None if it is not computed from a weight, or should not be stored."""
     if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
         return None
+    if op.name == "coreai.cast" and is_compressed_type(op.operands[0].type):
+        return None  # the optimize stage keeps these weights small
     found: set[Attribute] = set()
     for operand in op.operands:
         maker = operand.owner
