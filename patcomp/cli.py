@@ -11,7 +11,19 @@ import typer
 from rich.console import Console
 
 from patcomp import __version__
-from patcomp.commands import assets, audit, catalog, comparison, conversion, convert, language, lint, opt, rule
+from patcomp.commands import (
+    assets,
+    audit,
+    catalog,
+    comparison,
+    compress,
+    conversion,
+    convert,
+    language,
+    lint,
+    opt,
+    rule,
+)
 from patcomp.commands.common import UsageError, say
 from patcomp.errors import ConversionWarning, PatcompError
 
@@ -54,6 +66,7 @@ app.command()(assets.run)
 app.command()(comparison.verify)
 app.command()(comparison.diff)
 app.command()(audit.audit)
+app.command()(compress.compress)
 app.command()(conversion.demo)
 app.command()(conversion.explain)
 app.command("why-not")(conversion.why_not)

@@ -29,6 +29,7 @@ from patcomp.ir.verify import verify
 from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
+    from patcomp.compression import CompressionConfig, CompressionReport
     from patcomp.ir.dialect import CoreaiOp
     from patcomp.ir.evaluate import Expectation, Machine, OutputError, Overflow, Verification
     from patcomp.questions.audit import Audit
@@ -72,12 +73,14 @@ class AIProgram:
     left_to_pytorch: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seconds: float = 0.0
+    compression: CompressionReport | None = None
+    """What `compress` did to each weight; None for a program whose weights are as the model has them."""
 
-    _explain: Callable[[str], str] = _unexplained
+    _explain: Callable[[IRModule, str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
     _audit: Callable[[IRModule, Target, Sequence[Overflow]], Any] = _unexplained
-    _specialize: Callable[..., tuple[IRModule, Callable[[str], str]]] = _unexplained
-    """A function that makes the module in which variants replace an entry point, and the module's `_explain`."""
+    _specialize: Callable[..., IRModule] = _unexplained
+    """A function that makes the module in which variants replace an entry point."""
     _ops_that_need_elements: Callable[[IRModule], Sequence[str]] = lambda module: ()
     """A function that names the ops in which the runtime aborts if an input is empty."""
     _departure_search: Callable[..., Any] = _unexplained
@@ -159,7 +162,7 @@ class AIProgram:
         """
         if not isinstance(what, str):
             raise TypeError(f"explain takes a value ('%linear'), an FX node or a line ('model.py:12'), got {what!r}")
-        return self._explain(what)
+        return self._explain(self.module, what)
 
     def audit(self, target: str | Target, inputs: Any = None, *, entrypoint: str = "main") -> Audit:
         """What a device would not like about the program: types, ranks, sizes and ops, with their places and the rules
@@ -459,6 +462,41 @@ class AIProgram:
         """Whether this machine can run the program: Metal kernels need an Apple device."""
         return sys.platform == "darwin" or all(op.name != "coreai.metal4_kernel" for op in self.module.op.walk())
 
+    def compress(
+        self,
+        config: str | Mapping[str, Any] | Path | CompressionConfig = "w8",
+        *,
+        budget: str | int | None = None,
+        bits_per_weight: float | None = None,
+        inputs: Any = None,
+        entrypoint: str = "main",
+    ) -> AIProgram:
+        """A program with smaller weights; this program does not change.
+
+            small = program.compress("w4_block32", inputs=(x,))
+            print(small.compression)
+
+        The weights of products, convolutions and lookups are rounded, without data, one at a time. The compressed
+        program's `compression` says what became of each, and its last stage is `compress`.
+
+        Args:
+            config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
+                a mapping (`{"scheme": "w8", "kinds": {"gather": None}, "names": {"*.lm_head.*": "pal6"}}`), or the path
+                of a TOML file with such a mapping. Names win over kinds, and kinds over the scheme of all.
+            budget: bytes of all these weights together, or a share of what they take now (`"60%"`). The schemes are
+                then chosen, except those that the config gives to kinds or names.
+            bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
+            inputs: example inputs, as in `run`; the report then has the PSNR of each output.
+            entrypoint: the graph that runs with the inputs.
+
+        Raises:
+            ValueError: a scheme, kind or name does not exist, a weight has NaN or infinities, the budget cannot be met,
+                or no weight is left to compress.
+        """
+        from patcomp.emit.compressed import compress_program
+
+        return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint)
+
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
         """A program for fixed sizes; it shares the weights with this program, which does not change.
 
@@ -477,8 +515,8 @@ class AIProgram:
         types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
         dims.check(sizes)
         arguments = fixed_arguments(types, dims.fixed(sizes))
-        module, explain = self._specialize(self.module, entrypoint, {entrypoint: arguments})
-        return replace(self, module=module, _explain=explain, dims={**self.dims, entrypoint: dims.given(sizes)})
+        module = self._specialize(self.module, entrypoint, {entrypoint: arguments})
+        return replace(self, module=module, dims={**self.dims, entrypoint: dims.given(sizes)})
 
     def set_static_shape_config(
         self, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
@@ -511,7 +549,7 @@ class AIProgram:
             sizes = static_sizes(types, dims, shapes)
             variants[name] = fixed_arguments(types, sizes)
             new_dims[name] = dims.given(dims.sizes(sizes))
-        self.module, self._explain = self._specialize(self.module, entrypoint, variants)
+        self.module = self._specialize(self.module, entrypoint, variants)
         self.dims = new_dims
         new_names = [(new, old) for old in self.calls for new in (variants if old == entrypoint else (old,))]
         self.calls = {new: self.calls[old] for new, old in new_names}

@@ -439,10 +439,6 @@ class TorchConverter:
         rules, module, stages = self.rules, compilation.module, Stages(conversion.texts, compilation.reports)
         module_before = cache(conversion.module_before)
 
-        def specialized(module: IRModule, *variants: Any) -> tuple[IRModule, Callable[[str], str]]:
-            made = specialize(module, rules, *variants)
-            return made, lambda what: explain(made, rules, what)
-
         return AIProgram(
             module,
             compilation.reports,
@@ -458,10 +454,10 @@ class TorchConverter:
             left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
             limits=compilation.limits,
             seconds=time.perf_counter() - started,
-            _explain=lambda what: explain(module, rules, what),
+            _explain=lambda module, what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _audit=lambda module, target, overflows: audit(module, target, rules, overflows),
-            _specialize=specialized,
+            _specialize=lambda module, *variants: specialize(module, rules, *variants),
             _ops_that_need_elements=ops_that_need_elements,
             _departure_search=partial(DepartureSearch, conversion),
             _versions=self._versions,

@@ -1,0 +1,67 @@
+"""`patcomp compress`: convert a model and store its weights in fewer bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from patcomp.commands.common import AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json, say
+from patcomp.commands.convert import target_of
+from patcomp.commands.models import Trusted, load_source
+from patcomp.commands.progress import working
+from patcomp.emit.replacement import check_target
+
+
+def compress(
+    model: Annotated[str, typer.Argument(help="The model, as for convert.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The asset; without it, only the table.")
+    ] = None,
+    config: Annotated[
+        str,
+        typer.Option(help="A scheme (w8, w4_block32, pal4_group16, pal6, ...), or a TOML file (docs/compression.md)."),
+    ] = "w8",
+    budget: Annotated[
+        str | None, typer.Option(help="Choose the schemes: bytes of all weights, or a share of them, 60%.")
+    ] = None,
+    bits: Annotated[float | None, typer.Option(help="The same, in bits for each element: 4.5.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu or neural_engine.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run the program on the model's example inputs, before and after.")
+    ] = False,
+    modules: Modules = None,
+    catalog: Catalogs = None,
+    trusted: Trusted = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Convert a model with smaller weights, and show what became of each weight."""
+    from patcomp import TorchConverter
+    from patcomp.compression import CompressionConfig
+
+    if budget is not None and bits is not None:
+        raise UsageError("give --budget or --bits, not both")
+    if output is not None:
+        check_target(output, force)
+    chosen = CompressionConfig.of(config)  # before the conversion, which takes longer
+    with working(f"exporting {model}", True):
+        source = load_source(model, modules, trusted=trusted)
+    with working(f"converting {model}", True):
+        converter = TorchConverter(catalog=load_catalogs(catalog)).add_exported_program(source.exported)
+        program = converter.to_coreai(target=target_of(target, None))
+    size = int(budget) if budget is not None and budget.isdigit() else budget
+    with working(f"compressing {model}", True):
+        small = program.compress(chosen, budget=size, bits_per_weight=bits, inputs=source.inputs if check else None)
+    assert small.compression is not None
+    if output is not None:
+        with working(f"writing {output}", True):
+            small.save_asset(output, force=force)
+        say(f"asset:       {output}")
+    if json:
+        print_json(small.compression.as_dict())
+    else:
+        print(small.compression)

@@ -1,0 +1,25 @@
+"""Small weights: store those of a converted program as integers, palettes or sparse elements.
+
+`program.compress("w4_block32")` is the way in; `docs/compression.md` is the guide.
+"""
+
+from patcomp.compression.budget import BUDGET_SCHEMES, within
+from patcomp.compression.compress import compress_module, psnr
+from patcomp.compression.config import CompressionConfig
+from patcomp.compression.report import CompressionReport, WeightReport
+from patcomp.compression.schemes import PRESETS, Scheme
+from patcomp.compression.weights import Weight, weights_of
+
+__all__ = [
+    "BUDGET_SCHEMES",
+    "PRESETS",
+    "CompressionConfig",
+    "CompressionReport",
+    "Scheme",
+    "Weight",
+    "WeightReport",
+    "compress_module",
+    "psnr",
+    "weights_of",
+    "within",
+]

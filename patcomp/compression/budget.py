@@ -1,0 +1,117 @@
+"""A budget of bytes: give each weight the scheme that loses the least signal for each byte that it saves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from patcomp.compression.compress import dtype_of, floats
+from patcomp.compression.config import CompressionConfig
+from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of
+from patcomp.compression.weights import Weight, weights_of
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import storage_bytes
+
+BUDGET_SCHEMES = ("w8", "pal6", "w4_block32", "pal4_group16", "pal4", "pal3", "pal2", "pal1")
+"""The schemes among which a budget chooses, unless the config names another for a weight."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    scheme: Scheme | None
+    size: int
+    loss: float
+    """The squared error over the squared weight, so that each weight counts as the share of its own signal."""
+
+
+def within(
+    module: IRModule, budget: str | int | None, config: CompressionConfig, *, bits: float | None = None
+) -> Mapping[str, Scheme | None]:
+    """The scheme of each weight such that all weights that can be compressed fit into a budget.
+
+    All weights begin with the first scheme. Then the weight is made smaller that loses the least for each byte that it
+    saves, until the budget is met. The same program gives the same schemes.
+
+    Args:
+        module: the program.
+        budget: bytes, or a share of the bytes before, such as `"60%"`.
+        config: its names, kinds and threshold say which weights are left alone, or have a scheme of their own.
+        bits: bits for each element, instead of the budget.
+
+    Raises:
+        ValueError: the budget is no number of bytes or share, or smaller than what the smallest schemes need.
+    """
+    weights = list(weights_of(module))
+    config.check(weights)
+    before = {weight.name: storage_bytes(weight.shape, weight.type.element_type) for weight in weights}
+    elements = sum(int(np.prod(weight.shape)) for weight in weights)
+    limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
+    candidates = {weight.name: _candidates(weight, before[weight.name], config, module) for weight in weights}
+    chosen = dict.fromkeys(candidates, 0)
+    total = sum(options[0].size for options in candidates.values())
+    while total > limit:
+        moves = [move for move in _moves(candidates, chosen) if move.saved > 0]
+        if not moves:
+            raise ValueError(f"the budget of {limit:,} bytes cannot be met; the smallest schemes need {total:,}")
+        move = min(moves, key=lambda each: (each.lost / each.saved, each.name, each.position))
+        chosen[move.name], total = move.position, total - move.saved
+    while True:  # a large weight may have saved more than was needed
+        moves = [move for move in _moves(candidates, chosen) if move.lost < 0 and total - move.saved <= limit]
+        if not moves:
+            return {name: options[chosen[name]].scheme for name, options in candidates.items()}
+        move = min(moves, key=lambda each: (each.lost, each.name, each.position))
+        chosen[move.name], total = move.position, total - move.saved
+
+
+@dataclass(frozen=True)
+class _Move:
+    """Another scheme for a weight: the bytes that it saves, and the signal that it loses."""
+
+    name: str
+    position: int
+    saved: int
+    lost: float
+
+
+def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, int]) -> Iterator[_Move]:
+    for name, options in candidates.items():
+        now = options[chosen[name]]
+        for position, option in enumerate(options):
+            if position != chosen[name]:
+                yield _Move(name, position, now.size - option.size, option.loss - now.loss)
+
+
+def _limit(budget: str | int | None, before: int) -> int:
+    share = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", str(budget))
+    if share is None and (type(budget) is not int or budget <= 0):
+        raise ValueError(f"a budget is a number of bytes or a share such as '60%', not {budget!r}")
+    return int(before * float(share[1]) / 100) if share else int(budget)
+
+
+def _candidates(weight: Weight, size: int, config: CompressionConfig, module: IRModule) -> Sequence[_Candidate]:
+    """The choices of a weight, from large to small."""
+    own = config.scheme_of(weight)
+    if own is None:
+        return [_Candidate(None, size, 0.0)]
+    values = floats(weight, module.blobs)
+    power = float(np.sum(values.astype(np.float64) ** 2)) or 1.0
+    found = []
+    for scheme in [own] if config.pins(weight) else map(Scheme.parse, BUDGET_SCHEMES):
+        stored = compressed(values, weight.layout, scheme, dtype_of(weight))
+        error = float(np.sum((values - floats_of(stored)) ** 2, dtype=np.float64))
+        found.append(_Candidate(scheme, stored_bytes(stored, scheme), error / power))
+    return sorted(found, key=lambda each: (-each.size, each.loss))
+
+
+def stored_bytes(stored: Stored | Sparse, scheme: Scheme) -> int:
+    """The bytes that stand for a weight."""
+    if isinstance(stored, Sparse):
+        return (stored.mask.size + 7) // 8 + stored_bytes(stored.values, scheme)
+    if isinstance(stored, Integers):
+        return (stored.values.size * scheme.bits + 7) // 8 + stored.scales.nbytes
+    if isinstance(stored, Indices):
+        return (stored.values.size * scheme.bits + 7) // 8 + stored.tables.nbytes
+    return stored.nbytes

@@ -1,0 +1,127 @@
+"""Compress the weights of a converted program, one at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+
+import numpy as np
+
+from patcomp.compression.config import CompressionConfig
+from patcomp.compression.report import WeightReport
+from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of
+from patcomp.compression.weights import Weight, weights_of
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import BlobStore, constant_values
+from patcomp.ir.locations import fused
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes
+from patcomp.ir.value import Value
+from patcomp.ir.verify import verify
+
+Choice = Callable[[Weight], Scheme | None]
+
+
+def compress_module(
+    module: IRModule, config: CompressionConfig, choose: Choice | None = None
+) -> tuple[IRModule, list[WeightReport]]:
+    """A copy of a program with compressed weights, and what became of each weight.
+
+    Args:
+        module: the program, which is not changed.
+        config: which scheme each weight gets.
+        choose: a function that gives the scheme instead.
+
+    Raises:
+        ValueError: a pattern of the config matches no weight, or a weight has NaN or infinities.
+    """
+    made = module.clone()
+    made.blobs = _copied(module.blobs)
+    weights = list(weights_of(made))
+    config.check(weights)
+    reports = []
+    for weight in weights:
+        scheme = (choose or config.scheme_of)(weight)
+        size = storage_bytes(weight.shape, weight.type.element_type)
+        if scheme is None:
+            reports.append(WeightReport(weight.name, weight.kinds, weight.shape, "", size, size, math.inf))
+            continue
+        values = floats(weight, made.blobs)
+        stored = compressed(values, weight.layout, scheme, dtype_of(weight))
+        after = _replace(weight, stored, scheme, made.blobs)
+        error = psnr(values, floats_of(stored))
+        reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, after, error))
+        del made.blobs.blobs[weight.name]
+    verify(made, runtime=True)
+    return made, reports
+
+
+def _copied(blobs: BlobStore) -> BlobStore:
+    made = copy(blobs)
+    for name in ("blobs", "without_values", "_by_memory", "_by_content"):
+        setattr(made, name, dict(getattr(blobs, name)))
+    return made
+
+
+def floats(weight: Weight, blobs: BlobStore) -> np.ndarray:
+    """The values of a weight.
+
+    Raises:
+        ValueError: it has no values, or NaN or infinities.
+    """
+    values = constant_values(weight.constants[0].results[0], blobs)
+    if values is None:
+        raise ValueError(f"the weight {weight.name!r} has no values; convert the model with its weights, then compress")
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"the weight {weight.name!r} has NaN or infinities, which no scheme can store; leave it alone with "
+            f'{{"names": {{"{weight.name}": None}}}}'
+        )
+    return values
+
+
+def dtype_of(weight: Weight) -> np.dtype:
+    """The dtype of a weight's floats, in which scales and palettes are."""
+    name = element_name(weight.type.element_type)
+    return ML_DTYPES[name] if name in ML_DTYPES else np.dtype(f"float{name[1:]}")
+
+
+def psnr(exact: np.ndarray, made: np.ndarray) -> float:
+    """The peak signal-to-noise ratio in dB: the largest magnitude against the root of the mean squared error."""
+    error = float(np.mean((exact.astype(np.float32) - made) ** 2, dtype=np.float64))
+    peak = float(np.abs(exact).max(initial=0))
+    return math.inf if error == 0 else -math.inf if peak == 0 else 10 * math.log10(peak**2 / error)
+
+
+def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: BlobStore) -> int:
+    """Make the readers of a weight read what stands for it; return its bytes."""
+    before = set(blobs.blobs)
+    for constant in weight.constants:
+        assert constant.parent is not None
+        location = fused(f"compress {scheme.name}", [constant])
+        with Builder(constant.parent, before=constant, blobs=blobs, location=location):
+            made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.shape)
+        constant.results[0].replace_all_uses_with(made.ssa)
+        constant.detach()
+        constant.erase()
+    return sum(len(blobs[key].data) for key in blobs.blobs if key not in before)
+
+
+def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, shape: Sequence[int]) -> Value:
+    """The ops that make floats of what stands for a weight."""
+    if isinstance(stored, Sparse):
+        values = _unpacked(stored.values, scheme, element, shape)
+        sparse = coreai.build_sparse_with_bitmask(values, coreai.constant(stored.mask, "ui1"))
+        return coreai.sparse_with_bitmask_to_dense(sparse)
+    if isinstance(stored, Integers):
+        zeros = np.zeros(stored.scales.shape)
+        return coreai.blockwise_shift_scale(
+            coreai.constant(stored.values, scheme.element), coreai.constant(stored.scales, element),
+            coreai.constant(zeros, scheme.element), coreai.constant(zeros, element),
+        )  # fmt: skip
+    if isinstance(stored, Indices):
+        table = coreai.constant(stored.tables, element)
+        return coreai.lut_to_dense(coreai.constant(stored.values, scheme.element), table, 0)
+    return coreai.constant(stored, element)

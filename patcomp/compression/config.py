@@ -1,0 +1,101 @@
+"""Which scheme each weight gets: for all weights, by what reads them, or by name; the most specific entry wins."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from patcomp.compression.schemes import Scheme
+from patcomp.compression.weights import KINDS, Weight
+from patcomp.errors import near_names
+
+_KEYS = ("scheme", "kinds", "names", "threshold")
+
+
+@dataclass(frozen=True)
+class CompressionConfig:
+    """Which scheme each weight gets.
+
+        CompressionConfig.of({"scheme": "w4_block32", "kinds": {"gather": "w8"}, "names": {"*.lm_head.*": None}})
+
+    Attributes:
+        scheme: the scheme of all other weights; None leaves them alone.
+        kinds: schemes by what reads a weight: `matmul`, `conv`, `gather`, `gather_mm`.
+        names: schemes by the weight's name in the model, with `*` for any characters; of several that match, the last.
+        threshold: weights of fewer elements are left alone.
+    """
+
+    scheme: Scheme | None = None
+    kinds: Mapping[str, Scheme | None] = field(default_factory=dict)
+    names: Mapping[str, Scheme | None] = field(default_factory=dict)
+    threshold: int = 2048
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, Any] | Path | CompressionConfig) -> CompressionConfig:
+        """A config from the name of a scheme, a mapping, or a TOML file with such a mapping.
+
+        Raises:
+            ValueError: a scheme, a key or a kind is unknown; the message lists those that exist.
+            OSError: the file cannot be read.
+        """
+        if isinstance(given, CompressionConfig):
+            return given
+        if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
+            given = tomllib.loads(Path(given).read_text())
+        if isinstance(given, str):
+            return cls(Scheme.parse(given))
+        if not isinstance(given, Mapping):
+            raise TypeError(f"a config is the name of a scheme, a mapping or a TOML file, not {given!r}")
+        _check("key", given, _KEYS)
+        _check("kind", given.get("kinds", {}), KINDS)
+        threshold = given.get("threshold", cls.threshold)
+        if type(threshold) is not int or threshold < 0:
+            raise ValueError(f"threshold is a number of elements, not {threshold!r}")
+        return cls(
+            _scheme(given.get("scheme")),
+            {kind: _scheme(name) for kind, name in given.get("kinds", {}).items()},
+            {pattern: _scheme(name) for pattern, name in given.get("names", {}).items()},
+            threshold,
+        )
+
+    def scheme_of(self, weight: Weight) -> Scheme | None:
+        """The scheme of a weight; None if it is left alone."""
+        matching = [pattern for pattern in self.names if fnmatchcase(weight.name, pattern)]
+        if matching:
+            return self.names[matching[-1]]
+        count = 1
+        for size in weight.shape:
+            count *= size
+        if count < self.threshold:
+            return None
+        return next((self.kinds[kind] for kind in weight.kinds if kind in self.kinds), self.scheme)
+
+    def pins(self, weight: Weight) -> bool:
+        """Whether the scheme of a weight was chosen for it, by name or kind."""
+        named = any(fnmatchcase(weight.name, pattern) for pattern in self.names)
+        return named or any(kind in self.kinds for kind in weight.kinds)
+
+    def check(self, weights: Iterable[Weight]) -> None:
+        """Check that every pattern matches a weight.
+
+        Raises:
+            ValueError: one matches none.
+        """
+        names = [weight.name for weight in weights]
+        for pattern in self.names:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(f"no weight is called {pattern!r}; there are {near_names(pattern, names)}")
+
+
+def _scheme(name: str | None) -> Scheme | None:
+    return None if name in (None, "none") else Scheme.parse(name)  # TOML has no None
+
+
+def _check(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"a compression config has no {what} {name!r}; there are {', '.join(known)}")

@@ -1,0 +1,55 @@
+"""Palettes: the few numbers that stand for all elements of a weight with the least squared error (k-means).
+
+In one dimension a cluster is an interval of the sorted elements, so that a step of Lloyd's algorithm (1982) is a search
+for its ends and a difference of running sums, whatever the number of elements is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_STEPS = 200
+_SAMPLE = 1 << 20
+"""Elements of which the palette is found; of more, every n-th of the sorted ones."""
+
+
+def palette(elements: np.ndarray, bits: int, round_to: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The palette of 2^bits numbers, ascending, and the index of the nearest for each element.
+
+    Args:
+        elements: float32, one-dimensional.
+        bits: bits of an index.
+        round_to: the dtype of the palette.
+    """
+    ordered = np.sort(elements)
+    sample = ordered[:: -(-ordered.size // _SAMPLE)].astype(np.float64)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(sample**power)]) for power in (1, 2))
+    count = 1 << bits
+    starts = (
+        np.quantile(sample, (np.arange(count) + 0.5) / count),
+        np.linspace(sample[0], sample[-1], count + 1)[:-1] + (sample[-1] - sample[0]) / (2 * count),
+    )
+    found = min((_refined(sample, sums, squares, start) for start in starts), key=lambda each: each[0])[1]
+    table = np.sort(found.astype(np.float32)).astype(round_to)
+    middles = (table[:-1].astype(np.float32) + table[1:].astype(np.float32)) / 2
+    return table, np.searchsorted(middles, elements).astype(np.uint8)
+
+
+def _refined(sample: np.ndarray, sums: np.ndarray, squares: np.ndarray, table: np.ndarray) -> tuple[float, np.ndarray]:
+    """The squared error and the palette after Lloyd's algorithm; a cluster that becomes empty keeps its number."""
+    for _ in range(_STEPS):
+        ends = _ends(sample, table)
+        counts = np.diff(ends)
+        means = np.where(counts > 0, np.diff(sums[ends]) / np.maximum(counts, 1), table)
+        if np.array_equal(means, table):
+            break
+        table = np.sort(means)
+    ends = _ends(sample, table)
+    counts = np.diff(ends)
+    errors = np.diff(squares[ends]) - 2 * table * np.diff(sums[ends]) + counts * table**2
+    return float(errors.sum()), table
+
+
+def _ends(sample: np.ndarray, table: np.ndarray) -> np.ndarray:
+    middles = np.searchsorted(sample, (table[:-1] + table[1:]) / 2)
+    return np.concatenate([[0], middles, [sample.size]])

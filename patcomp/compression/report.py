@@ -1,0 +1,88 @@
+"""What compression did to each weight: bits, bytes, and how far the numbers moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from patcomp.ir.tables import text_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class WeightReport:
+    """A weight before and after.
+
+    Attributes:
+        name: its name in the model.
+        kinds: what reads it.
+        shape: its shape.
+        scheme: the scheme's name; empty if it was left alone.
+        before: bytes before.
+        after: bytes after, with scales, palettes and masks.
+        psnr: the peak signal-to-noise ratio of the weight in dB; infinite if it is unchanged.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    shape: tuple[int, ...]
+    scheme: str
+    before: int
+    after: int
+    psnr: float
+
+
+@dataclass(frozen=True)
+class CompressionReport:
+    """The weights of a program, in its order. `print(report)` shows a table."""
+
+    weights: Sequence[WeightReport]
+    output_psnr: Mapping[str, float]
+    """The PSNR of each output against the program before, in dB; empty without example inputs."""
+
+    @property
+    def before(self) -> int:
+        """Bytes of all weights that could be compressed, before."""
+        return sum(weight.before for weight in self.weights)
+
+    @property
+    def after(self) -> int:
+        """The same, after."""
+        return sum(weight.after for weight in self.weights)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as data for JSON."""
+        return {
+            "weights": [asdict(weight) for weight in self.weights],
+            "before": self.before,
+            "after": self.after,
+            "output_psnr": dict(self.output_psnr),
+        }
+
+    def __str__(self) -> str:
+        shown = [
+            text_of(self.__rich__()),
+            *(f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items()),
+        ]
+        return "\n".join(shown)
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table("weight", "read by", "shape", "scheme", title="weights", title_justify="left")
+        for column in ("bytes", "becomes", "PSNR, dB"):
+            table.add_column(column, justify="right")
+        for row in self._rows():
+            table.add_row(*row)
+        return table
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        for weight in self.weights:
+            shape = "x".join(map(str, weight.shape))
+            numbers = f"{weight.before:,}", f"{weight.after:,}", f"{weight.psnr:.1f}"
+            yield weight.name, ", ".join(weight.kinds), shape, weight.scheme or "-", *numbers
+        share = f"{self.after / self.before:.1%}" if self.before else "-"
+        yield "all", "", "", "", f"{self.before:,}", f"{self.after:,}", share

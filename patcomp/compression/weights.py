@@ -1,0 +1,101 @@
+"""The weights of a program that can be compressed: constants that products, convolutions and lookups read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp.compression.schemes import Layout
+from patcomp.ir.constants import constant_integers, is_constant
+from patcomp.ir.module import IRModule, callee, graph_name
+from patcomp.ir.types import element_name, static_shape
+from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
+
+ELEMENTS = ("f32", "f16", "bf16")
+KINDS = ("matmul", "conv", "gather", "gather_mm")
+"""The kinds of readers, by which a config may choose."""
+
+_PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
+_CONVOLUTIONS = ("coreai.conv2d", "coreai.conv3d", "coreai.conv_transpose2d", "coreai.conv_transpose3d")
+_LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight with the constants that name it, one in each graph that reads it.
+
+    Attributes:
+        name: the weight's key, which is its name in the model.
+        constants: the ops.
+        kinds: what reads it, of `KINDS`.
+        layout: which axes count its channels.
+    """
+
+    name: str
+    constants: tuple[Operation, ...]
+    kinds: tuple[str, ...]
+    layout: Layout
+
+    @property
+    def type(self) -> TensorType[Any]:
+        made = self.constants[0].results[0].type
+        assert isinstance(made, TensorType)
+        return made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return static_shape(self.type)
+
+
+def weights_of(module: IRModule) -> Iterator[Weight]:
+    """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
+    experts = {
+        graph_name(graph) for graph in module.graphs
+        if "composite_decl" in graph.properties
+        and graph.properties["composite_decl"].composite_name.data == "gather_mm"  # type: ignore[attr-defined]
+    }  # fmt: skip
+    found: dict[str, list[Operation]] = {}
+    for op in ops_inside(module.op):
+        value = op.properties["value"] if is_constant(op) else None
+        if not isinstance(value, DenseResourceAttr) or element_name(value.type.element_type) not in ELEMENTS:
+            continue
+        if len(static_shape(value.type)) > 1:
+            found.setdefault(value.resource_handle.data, []).append(op)
+    for name, constants in found.items():
+        readers = [_reader(use, experts) for op in constants for use in op.results[0].uses]
+        if readers and None not in readers:
+            kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
+            # readers may want other channels; the weight is still right with those of the first
+            yield Weight(name, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
+
+
+def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
+    """The kind of a reader, and the layout that it wants; None if its operand must stay a constant, or is no weight."""
+    op, rank = use.operation, _rank(use.operation.operands[use.index])
+    if op.name == "coreai.transpose" and use.index == 0:
+        order = constant_integers(op.operands[1])
+        uses = list(op.results[0].uses)
+        if order is None or not uses:
+            return None
+        readers = [_reader(each, experts) for each in uses]
+        if None in readers or readers[0] is None:
+            return None
+        kind, layout = readers[0]
+        return kind, Layout(tuple(order[axis] for axis in layout.kept), order[layout.summed])
+    if op.name in _PRODUCTS and use.index in (0, 1):
+        rows, columns = rank - 2, rank - 1
+        stack = tuple(range(rank - 2))
+        return "matmul", Layout((*stack, columns), rows) if use.index == 1 else Layout((*stack, rows), columns)
+    if op.name in _CONVOLUTIONS and use.index == 1:
+        return "conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1)
+    if op.name in _LOOKUPS and use.index == 0:
+        return "gather", Layout((0,), rank - 1)
+    if op.name == "coreai.invoke" and callee(op) in experts and rank == 3:
+        return "gather_mm", Layout((0, 2), 1) if use.index == 1 else Layout((0, 1), 2)
+    return None
+
+
+def _rank(value: SSAValue) -> int:
+    assert isinstance(value.type, TensorType)
+    return len(value.type.get_shape())
