@@ -10,7 +10,7 @@ import numpy as np
 
 from patcomp.compression.compress import dtype_of, floats
 from patcomp.compression.config import CompressionConfig
-from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of
+from patcomp.compression.schemes import Scheme, compressed, floats_of, stored_bytes
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
@@ -85,10 +85,12 @@ def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, 
 
 
 def _limit(budget: str | int | None, before: int) -> int:
+    if type(budget) is int and budget > 0:
+        return budget
     share = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", str(budget))
-    if share is None and (type(budget) is not int or budget <= 0):
+    if share is None:
         raise ValueError(f"a budget is a number of bytes or a share such as '60%', not {budget!r}")
-    return int(before * float(share[1]) / 100) if share else int(budget)
+    return int(before * float(share[1]) / 100)
 
 
 def _candidates(weight: Weight, size: int, config: CompressionConfig, module: IRModule) -> Sequence[_Candidate]:
@@ -104,14 +106,3 @@ def _candidates(weight: Weight, size: int, config: CompressionConfig, module: IR
         error = float(np.sum((values - floats_of(stored)) ** 2, dtype=np.float64))
         found.append(_Candidate(scheme, stored_bytes(stored, scheme), error / power))
     return sorted(found, key=lambda each: (-each.size, each.loss))
-
-
-def stored_bytes(stored: Stored | Sparse, scheme: Scheme) -> int:
-    """The bytes that stand for a weight."""
-    if isinstance(stored, Sparse):
-        return (stored.mask.size + 7) // 8 + stored_bytes(stored.values, scheme)
-    if isinstance(stored, Integers):
-        return (stored.values.size * scheme.bits + 7) // 8 + stored.scales.nbytes
-    if isinstance(stored, Indices):
-        return (stored.values.size * scheme.bits + 7) // 8 + stored.tables.nbytes
-    return stored.nbytes

@@ -10,7 +10,7 @@ import numpy as np
 
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import WeightReport
-from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of
+from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of, stored_bytes
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
@@ -50,10 +50,11 @@ def compress_module(
             continue
         values = floats(weight, made.blobs)
         stored = compressed(values, weight.layout, scheme, dtype_of(weight))
-        after = _replace(weight, stored, scheme, made.blobs)
+        _replace(weight, stored, scheme, made.blobs)
+        after = stored_bytes(stored, scheme)
         error = psnr(values, floats_of(stored))
         reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, after, error))
-        del made.blobs.blobs[weight.name]
+        del made.blobs.blobs[weight.key]
     verify(made, runtime=True)
     return made, reports
 
@@ -95,9 +96,8 @@ def psnr(exact: np.ndarray, made: np.ndarray) -> float:
     return math.inf if error == 0 else -math.inf if peak == 0 else 10 * math.log10(peak**2 / error)
 
 
-def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: BlobStore) -> int:
-    """Make the readers of a weight read what stands for it; return its bytes."""
-    before = set(blobs.blobs)
+def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: BlobStore) -> None:
+    """Make the readers of a weight read what stands for it."""
     for constant in weight.constants:
         assert constant.parent is not None
         location = fused(f"compress {scheme.name}", [constant])
@@ -106,7 +106,6 @@ def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: Blo
         constant.results[0].replace_all_uses_with(made.ssa)
         constant.detach()
         constant.erase()
-    return sum(len(blobs[key].data) for key in blobs.blobs if key not in before)
 
 
 def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, shape: Sequence[int]) -> Value:

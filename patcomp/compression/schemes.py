@@ -80,7 +80,7 @@ class Scheme:
             raise ValueError(f"{name!r}: {'integers' if kind == 'w' else 'palettes'} have {listed} bits, not {bits}")
         if match["by"] and (match["by"] == "block") != (kind == "w"):
             raise ValueError(
-                f"{name!r}: integers are scaled in blocks (w4_block32), palettes are of groups (pal4_group16)"
+                f"{name!r}: integers are scaled in blocks (w4_block32), palettes go by groups (pal4_group16)"
             )
         if match["by"] and (size == 0 or sparse):
             raise ValueError(f"{name!r}: {'a sparse weight has no blocks' if sparse else 'a block needs elements'}")
@@ -148,6 +148,17 @@ def floats_of(stored: Stored | Sparse) -> np.ndarray:
     return stored.astype(np.float32) if isinstance(stored, np.ndarray) else stored.floats()
 
 
+def stored_bytes(stored: Stored | Sparse, scheme: Scheme) -> int:
+    """The bytes that stand for a weight."""
+    if isinstance(stored, Sparse):
+        return (stored.mask.size + 7) // 8 + stored_bytes(stored.values, scheme)
+    if isinstance(stored, Integers):
+        return (stored.values.size * scheme.bits + 7) // 8 + stored.scales.nbytes
+    if isinstance(stored, Indices):
+        return (stored.values.size * scheme.bits + 7) // 8 + stored.tables.nbytes
+    return stored.nbytes
+
+
 def compressed(weight: np.ndarray, layout: Layout, scheme: Scheme, round_to: np.dtype) -> Stored | Sparse:
     """What stands for a weight.
 
@@ -162,9 +173,8 @@ def compressed(weight: np.ndarray, layout: Layout, scheme: Scheme, round_to: np.
     if scheme.sparse:
         kept = max(1, round(weight.size * (100 - scheme.sparse) / 100))
         order = np.argsort(-np.abs(weight).reshape(-1), kind="stable")[:kept]
-        mask = np.zeros(weight.size, np.bool_)
-        mask[order] = True
-        mask = mask.reshape(weight.shape)
+        mask = np.zeros(weight.shape, np.bool_)
+        mask.reshape(-1)[order] = True
         values = weight[mask]
         return Sparse(mask, _dense(values, Layout((), 0), scheme, round_to) if scheme.kind else values.astype(round_to))
     return _dense(weight, layout, scheme, round_to)

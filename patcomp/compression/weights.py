@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ KINDS = ("matmul", "conv", "gather", "gather_mm")
 
 _PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 _CONVOLUTIONS = ("coreai.conv2d", "coreai.conv3d", "coreai.conv_transpose2d", "coreai.conv_transpose3d")
+_UNITS = ("coreai.reshape", "coreai.expand_dims")
 _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
 
@@ -26,16 +28,21 @@ class Weight:
     """A weight with the constants that name it, one in each graph that reads it.
 
     Attributes:
-        name: the weight's key, which is its name in the model.
+        key: the weight's key in the program.
         constants: the ops.
         kinds: what reads it, of `KINDS`.
         layout: which axes count its channels.
     """
 
-    name: str
+    key: str
     constants: tuple[Operation, ...]
     kinds: tuple[str, ...]
     layout: Layout
+
+    @property
+    def name(self) -> str:
+        """The weight's name in the model; a key that would begin with a digit has `_` in front."""
+        return self.key[1:] if re.match(r"_\d", self.key) else self.key
 
     @property
     def type(self) -> TensorType[Any]:
@@ -58,16 +65,16 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
     found: dict[str, list[Operation]] = {}
     for op in ops_inside(module.op):
         value = op.properties["value"] if is_constant(op) else None
-        if not isinstance(value, DenseResourceAttr) or element_name(value.type.element_type) not in ELEMENTS:
+        if not isinstance(value, DenseResourceAttr) or not isinstance(value.type, TensorType):
             continue
-        if len(static_shape(value.type)) > 1:
+        if element_name(value.type.element_type) in ELEMENTS and len(static_shape(value.type)) > 1:
             found.setdefault(value.resource_handle.data, []).append(op)
-    for name, constants in found.items():
+    for key, constants in found.items():
         readers = [_reader(use, experts) for op in constants for use in op.results[0].uses]
         if readers and None not in readers:
             kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
             # readers may want other channels; the weight is still right with those of the first
-            yield Weight(name, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
+            yield Weight(key, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
 
 
 def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
@@ -83,6 +90,14 @@ def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
             return None
         kind, layout = readers[0]
         return kind, Layout(tuple(order[axis] for axis in layout.kept), order[layout.summed])
+    if op.name in _UNITS and use.index == 0 and (axes := _kept_axes(op)) is not None:
+        readers = [_reader(each, experts) for each in op.results[0].uses]
+        if not readers or None in readers or readers[0] is None:
+            return None
+        kind, layout = readers[0]
+        if not {*layout.kept, layout.summed} <= axes.keys():
+            return None
+        return kind, Layout(tuple(axes[axis] for axis in layout.kept), axes[layout.summed])
     if op.name in _PRODUCTS and use.index in (0, 1):
         rows, columns = rank - 2, rank - 1
         stack = tuple(range(rank - 2))
@@ -94,6 +109,18 @@ def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
     if op.name == "coreai.invoke" and callee(op) in experts and rank == 3:
         return "gather_mm", Layout((0, 2), 1) if use.index == 1 else Layout((0, 1), 2)
     return None
+
+
+def _kept_axes(op: Operation) -> dict[int, int] | None:
+    """For each axis of the result, the axis of the operand, of an op that only adds axes of size 1; else None."""
+    before, after = (static_shape(value.type) for value in (op.operands[0], op.results[0]))
+    axes: dict[int, int] = {}
+    for axis, size in enumerate(after):
+        if len(axes) < len(before) and size == before[len(axes)]:
+            axes[axis] = len(axes)
+        elif size != 1:
+            return None
+    return axes if len(axes) == len(before) else None
 
 
 def _rank(value: SSAValue) -> int:

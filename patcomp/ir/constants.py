@@ -43,6 +43,8 @@ from patcomp.ir.xdsl import (
 
 INLINE_LIMIT = 256
 """From this many elements on, a constant is a blob."""
+MOST_INTEGERS = 1_000_000
+"""Sizes, axes and sections are fewer; a text may have a constant that repeats one number up to 2^62 times."""
 PACKED_LIMIT = 32
 """The same for elements below 8 bits, which take a byte each in a dense attribute."""
 
@@ -331,7 +333,9 @@ def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     raw = np.frombuffer(attribute.data.data, dtype=np.uint8)
     dtype = numpy_dtype(name)
     values = raw.view(dtype) if dtype is not None else packing.numbers(raw, name)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
+    if count * values.itemsize >= 2**62:  # numpy has no such array
+        return None
     values = np.broadcast_to(values, (count,)) if values.size == 1 else values
     values = values.reshape(shape)
     values.flags.writeable = False
@@ -417,6 +421,6 @@ _known_rounded = lru_cache(maxsize=1024, typed=True)(_rounded)
 
 
 def constant_integers(value: SSAValue) -> tuple[int, ...] | None:
-    """The integers of a constant index operand (0-d or 1-d), None when it is not constant."""
+    """The integers of a constant index operand (0-d or 1-d), None when it is not constant, or no index operand."""
     values = constant_values(value)
-    return None if values is None else tuple(int(item) for item in values.reshape(-1))
+    return None if values is None or values.size > MOST_INTEGERS else tuple(int(item) for item in values.reshape(-1))

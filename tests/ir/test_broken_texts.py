@@ -46,6 +46,13 @@ def test_sizes_of_thousands_of_digits() -> None:
         verify(IRModule.parse(_GRAPH.format(body)))
 
 
+def test_sizes_that_repeat_without_end() -> None:
+    size = 2**62
+    body = f"""%s = coreai.constant dense<1> : tensor<{size}xsi32>
+    %r = coreai.reshape %x, %s : (tensor<2x3xf32>, tensor<{size}xsi32>) -> tensor<2x3xf32>"""
+    verify(IRModule.parse(_GRAPH.format(body)))  # the values are not known, so that any result may be right
+
+
 def test_a_split_in_too_many_parts() -> None:
     size = 2**62
     body = f"""%s = coreai.constant dense<2> : tensor<ui32>

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from patcomp.ir.constants import constant_integers
+from patcomp.ir.constants import MOST_INTEGERS, constant_integers
 from patcomp.ir.rows import Row
 from patcomp.ir.types import FAMILIES, Shape, shape_of, tensor
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
@@ -150,7 +150,8 @@ def partial_integers(value: SSAValue) -> Shape | None:
 def _unknown(shape: Shape) -> Shape | None:
     if len(shape) > 1 or None in shape:
         return None
-    return (None,) * math.prod(dim for dim in shape if dim is not None)
+    count = math.prod(dim for dim in shape if dim is not None)
+    return (None,) * count if count <= MOST_INTEGERS else None
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
