@@ -51,12 +51,12 @@ def compress_program(
         module=module,
         reports=reports,
         stages=Stages(lambda: {**program.stages, STAGE: module.text()}, reports),
-        compression=CompressionReport(weights, {}),
+        _compression=CompressionReport(weights, {}),
     )
     if inputs is None:
         return made
     errors = _errors(program, made, inputs, entrypoint)
-    return replace(made, compression=CompressionReport(weights, errors))
+    return replace(made, _compression=CompressionReport(weights, errors))
 
 
 def _errors(program: AIProgram, made: AIProgram, inputs: Any, entrypoint: str) -> dict[str, float]:

@@ -73,9 +73,8 @@ class AIProgram:
     left_to_pytorch: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seconds: float = 0.0
-    compression: CompressionReport | None = None
-    """What `compress` did to each weight; None for a program whose weights are as the model has them."""
 
+    _compression: CompressionReport | None = None
     _explain: Callable[[IRModule, str], str] = _unexplained
     _why_not: Callable[[str], str] = _unexplained
     _audit: Callable[[IRModule, Target, Sequence[Overflow]], Any] = _unexplained
@@ -248,6 +247,11 @@ class AIProgram:
         """
         self._graph(entrypoint)
         return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
+
+    @property
+    def compression(self) -> CompressionReport | None:
+        """What `compress` did to each weight; None for a program whose weights are as the model has them."""
+        return self._compression
 
     @property
     def composites(self) -> dict[str, int]:

@@ -107,10 +107,12 @@ def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
     view = producer(rows, "coreai.reshape")
     if view is None or matrix.rank != 2 or not matrix.is_static or 0 in matrix.shape or rows.rank < 2:
         return None
-    x, end = Value(view.operands[0]), _reshaped_again(op.operation)
+    x = Value(view.operands[0])
+    has_columns = x.rank > 1 and x.shape[-1] == matrix.shape[0]
+    end = _reshaped_again(op.operation, has_columns)
     if end is None:
         return None
-    if x.rank < 2 or x.shape[-1] != matrix.shape[0]:
+    if not has_columns:
         before, after = Value(end.operands[0]).shape, Value(end.results[0]).shape
         if None in after or len(after) < 2 or after[-1] != before[-1] or after[:-1] == rows.shape[:-1]:
             return None
@@ -121,8 +123,12 @@ def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
     return c.reshape(c.broadcasting_batch_matmul(x, matrix), shape, result_type=op.result.attribute)
 
 
-def _reshaped_again(op: Operation) -> Operation | None:
-    """The reshape to which the rows that an op computes go through ops that work by rows; None if there is none."""
+def _reshaped_again(op: Operation, across_any: bool) -> Operation | None:
+    """The reshape to which the rows that an op computes go through ops that work by rows; None if there is none.
+
+    Args:
+        across_any: go on behind an addition of a tensor that no reshape passes; the reshape before it is new then.
+    """
     while True:
         uses = list(op.results[0].uses)
         if len({use.operation for use in uses}) != 1:
@@ -132,7 +138,12 @@ def _reshaped_again(op: Operation) -> Operation | None:
             return user
         if user.name not in _BY_ROWS or (user.name == _PRODUCT and uses[0].index != 0):
             return None
-        if user.name in _OF_TWO and len(uses) == 1 and not _lets_reshapes_pass(Value(user.operands[1 - uses[0].index])):
+        if (
+            not across_any
+            and user.name in _OF_TWO
+            and len(uses) == 1
+            and not _lets_reshapes_pass(Value(user.operands[1 - uses[0].index]))
+        ):
             return None
         op = user
 
