@@ -31,7 +31,7 @@ def op_drawings(rule: Rule) -> Iterator[OpDrawing]:
     """The calls on which a rule of single ops is tested, without the examples that are programs.
 
     Raises:
-        RuleError: the rule has no example.
+        RuleError: the rule has no example, or its op belongs to a library that is not imported.
     """
     from patcomp.ir.evaluate.eager import is_pointwise
 
@@ -40,7 +40,23 @@ def op_drawings(rule: Rule) -> Iterator[OpDrawing]:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no examples= to make tests from")
     for example in examples:
         schema = operator_schema(example.op or rule.ops[0])
+        if not is_registered(schema.name):
+            raise RuleError(
+                f"rule {rule.name} ({rule.source}) cannot be tested here, because PyTorch has no operator {schema.name}; "
+                "import the module that registers it"
+            )
         yield from variations(rule, example, schema, broadcasts=is_pointwise(schema.name))
+
+
+def is_registered(op: str) -> bool:
+    """Whether PyTorch has an op. Those of other libraries are registered when the library is imported."""
+    from patcomp.ir.evaluate.eager import overload_of
+
+    try:
+        overload_of(op)
+    except AttributeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
