@@ -42,8 +42,8 @@ def op_drawings(rule: Rule) -> Iterator[OpDrawing]:
         schema = operator_schema(example.op or rule.ops[0])
         if not is_registered(schema.name):
             raise RuleError(
-                f"rule {rule.name} ({rule.source}) cannot be tested here, because PyTorch has no operator {schema.name}; "
-                "import the module that registers it"
+                f"rule {rule.name} ({rule.source}) cannot be tested here, because PyTorch has no operator "
+                f"{schema.name}; import the module that registers it"
             )
         yield from variations(rule, example, schema, broadcasts=is_pointwise(schema.name))
 
