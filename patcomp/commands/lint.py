@@ -68,8 +68,8 @@ def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:
     if not programs:
         return set()
     from patcomp.proof.examples import convert_example, fired_in
-    from patcomp.proof.op_equivalence import is_registered
+    from patcomp.proof.op_equivalence import of_absent_library
 
-    if rule.stage == "lower" and not all(map(is_registered, rule.ops)):
-        return set()  # its library is not imported
+    if of_absent_library(rule):
+        return set()
     return set().union(*(fired_in(convert_example(rule, item, catalog)[0]) for item in programs))

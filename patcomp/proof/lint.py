@@ -13,7 +13,7 @@ from patcomp.ir.module import IRModule
 from patcomp.patterns import Rule, RuleSet, Stage, run
 from patcomp.patterns.driver import EndlessRewritesError
 from patcomp.proof.equivalence import find_trial
-from patcomp.proof.op_equivalence import is_registered, op_drawings, source_of_op
+from patcomp.proof.op_equivalence import of_absent_library, op_drawings, source_of_op
 from patcomp.proof.selftest import variants
 from patcomp.proof.trials import WrongRuleError
 from patcomp.rewrites.pipeline import Options, run_pipeline
@@ -59,7 +59,7 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
                     raise
                 if any(rule.name in cycle for cycle in endless.cycles):
                     yield Finding("cycle", rule.name, f"{rule.source}: {endless}")
-        if rule.stage != "import" and rule.name not in fired:
+        if rule.stage != "import" and rule.name not in fired and not of_absent_library(rule):
             yield Finding("never fires", rule.name, f"no program of {where} fires it")
 
 
@@ -88,8 +88,8 @@ def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
         trials = (find_trial(rule, catalog, choose, [variant], ()) for variant in variants(rule))
         yield from (trial.source for trial in itertools.islice((item for item in trials if item is not None), 1))
     elif rule.stage is not Stage.IMPORT and any(item.program is None for item in rule.examples):
-        if not all(map(is_registered, rule.ops)):
-            return  # its library is not imported, so that no program has its ops
+        if of_absent_library(rule):
+            return  # no program has its ops
         for drawing in op_drawings(rule):
             if drawing.aspect == "the example" and (source := source_of_op(drawing)) is not None:
                 yield source

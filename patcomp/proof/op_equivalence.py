@@ -59,6 +59,11 @@ def is_registered(op: str) -> bool:
     return True
 
 
+def of_absent_library(rule: Rule) -> bool:
+    """Whether a rule lowers ops of a library that is not imported."""
+    return rule.stage == "lower" and not rule.is_declarative and not all(map(is_registered, rule.ops))
+
+
 @dataclass(frozen=True)
 class OperatorCall:
     """A call that eager PyTorch accepts, with inputs and results."""
