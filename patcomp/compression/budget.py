@@ -47,7 +47,7 @@ def within(
     weights = list(weights_of(module))
     config.check(weights)
     before = {weight.name: storage_bytes(weight.shape, weight.type.element_type) for weight in weights}
-    elements = sum(int(np.prod(weight.shape)) for weight in weights)
+    elements = sum(weight.count for weight in weights)
     limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
     candidates = {weight.name: _candidates(weight, before[weight.name], config, module) for weight in weights}
     chosen = dict.fromkeys(candidates, 0)

@@ -67,10 +67,7 @@ class CompressionConfig:
         matching = [pattern for pattern in self.names if fnmatchcase(weight.name, pattern)]
         if matching:
             return self.names[matching[-1]]
-        count = 1
-        for size in weight.shape:
-            count *= size
-        if count < self.threshold:
+        if weight.count < self.threshold:
             return None
         return next((self.kinds[kind] for kind in weight.kinds if kind in self.kinds), self.scheme)
 

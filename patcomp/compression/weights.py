@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from typing import Any
 
 from patcomp.compression.schemes import Layout
 from patcomp.ir.constants import constant_integers, is_constant
-from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.types import element_name, static_shape
+from patcomp.ir.module import IRModule, callee
+from patcomp.ir.types import element_name, shape_of, static_shape
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
 ELEMENTS = ("f32", "f16", "bf16")
@@ -54,14 +55,15 @@ class Weight:
     def shape(self) -> tuple[int, ...]:
         return static_shape(self.type)
 
+    @property
+    def count(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
 
 def weights_of(module: IRModule) -> Iterator[Weight]:
     """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
-    experts = {
-        graph_name(graph) for graph in module.graphs
-        if "composite_decl" in graph.properties
-        and graph.properties["composite_decl"].composite_name.data == "gather_mm"  # type: ignore[attr-defined]
-    }  # fmt: skip
+    experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
     found: dict[str, list[Operation]] = {}
     for op in ops_inside(module.op):
         value = op.properties["value"] if is_constant(op) else None
@@ -80,17 +82,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
 def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
     """The kind of a reader, and the layout that it wants; None if its operand must stay a constant, or is no weight."""
     op, rank = use.operation, _rank(use.operation.operands[use.index])
-    if op.name == "coreai.transpose" and use.index == 0:
-        order = constant_integers(op.operands[1])
-        uses = list(op.results[0].uses)
-        if order is None or not uses:
-            return None
-        readers = [_reader(each, experts) for each in uses]
-        if None in readers or readers[0] is None:
-            return None
-        kind, layout = readers[0]
-        return kind, Layout(tuple(order[axis] for axis in layout.kept), order[layout.summed])
-    if op.name in _UNITS and use.index == 0 and (axes := _kept_axes(op)) is not None:
+    if use.index == 0 and (axes := _axes_before(op)) is not None:
         readers = [_reader(each, experts) for each in op.results[0].uses]
         if not readers or None in readers or readers[0] is None:
             return None
@@ -111,9 +103,15 @@ def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
     return None
 
 
-def _kept_axes(op: Operation) -> dict[int, int] | None:
-    """For each axis of the result, the axis of the operand, of an op that only adds axes of size 1; else None."""
-    before, after = (static_shape(value.type) for value in (op.operands[0], op.results[0]))
+def _axes_before(op: Operation) -> dict[int, int] | None:
+    """For axes of the result, the axis of the operand, of a transpose or an op that only adds axes of size 1; else
+    None."""
+    if op.name == "coreai.transpose":
+        order = constant_integers(op.operands[1])
+        return None if order is None else dict(enumerate(order))
+    if op.name not in _UNITS:
+        return None
+    before, after = (shape_of(value.type) for value in (op.operands[0], op.results[0]))
     axes: dict[int, int] = {}
     for axis, size in enumerate(after):
         if len(axes) < len(before) and size == before[len(axes)]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from patcomp.errors import Problem
 from patcomp.ir.locations import Origin, origins, rules
-from patcomp.ir.module import IRModule, callee, graph_name
+from patcomp.ir.module import IRModule, callee
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,7 @@ class CompositeReport:
 
 def composite_calls(module: IRModule) -> tuple[CompositeCall, ...]:
     """Every call of a composite, in program order."""
-    names = {
-        graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
-        for graph in module.graphs
-        if "composite_decl" in graph.properties
-    }
-    calls = []
+    names, calls = module.composite_names(), []
     for op in module.op.walk():
         if op.name == "coreai.invoke":
             called = callee(op)

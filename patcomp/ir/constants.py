@@ -23,7 +23,6 @@ from patcomp.ir.types import (
     Shape,
     element_name,
     element_type,
-    integer_range,
     shape_of,
     static_shape,
     storage_bytes,
@@ -246,7 +245,7 @@ def _to_numpy(value: object, element: Attribute | str | None) -> tuple[np.ndarra
     if dtype is None:
         return packing.stored(source, name), element
     if dtype.kind in "iu":
-        packing.check_integers(source, name, *integer_range(name))
+        packing.check_integers(source, name)
     with np.errstate(over="ignore"):
         return source.astype(dtype), element
 

@@ -100,6 +100,14 @@ class IRModule:
             for graph in self.graphs
         }
 
+    def composite_names(self) -> dict[str, str]:
+        """The composite that each graph with a declaration is, by symbol."""
+        return {
+            graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
+            for graph in self.graphs
+            if "composite_decl" in graph.properties
+        }
+
     def invokes(self) -> dict[str, list[Operation]]:
         """The `coreai.invoke` ops of each graph that is called, by symbol."""
         found: dict[str, list[Operation]] = {}

@@ -65,7 +65,7 @@ def stored(source: np.ndarray, element: str) -> np.ndarray:
         OverflowError: an integer does not fit, or a float that is too large has no infinity in the type.
     """
     if element not in ML_DTYPES:
-        check_integers(source, element, *integer_range(element))
+        check_integers(source, element)
         return source.astype(np.int8 if element.startswith("si") else np.uint8)
     dtype = ML_DTYPES[element]
     if source.dtype == dtype:
@@ -89,8 +89,8 @@ def stored(source: np.ndarray, element: str) -> np.ndarray:
     return made.view(f"uint{8 * dtype.itemsize}")
 
 
-def check_integers(source: np.ndarray, element: str, low: int, high: int) -> None:
-    """Check that all numbers are integers of a range.
+def check_integers(source: np.ndarray, element: str) -> None:
+    """Check that all numbers are integers of an element type.
 
     Raises:
         TypeError: one is not whole.
@@ -100,6 +100,7 @@ def check_integers(source: np.ndarray, element: str, low: int, high: int) -> Non
         return
     if source.dtype.kind not in "biuO" and not np.all(source == np.trunc(source)):
         raise TypeError(f"{_shown(source)} is not an integer, as element type {element} needs")
+    low, high = integer_range(element)
     # compare as Python numbers, because comparing numpy's small floats causes warnings
     if any(not low <= limit <= high for limit in _limits(source)):
         raise OverflowError(f"{_shown(source)} does not fit element type {element} ({low}..{high})")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.half import beyond_half
 from patcomp.ir.locations import describe, origins
-from patcomp.ir.module import IRModule, callee, graph_name
+from patcomp.ir.module import IRModule, callee
 from patcomp.ir.types import BIT_WIDTHS, HandleType, TensorType, element_name, shape_of
 from patcomp.ir.weights import stored_weights
 from patcomp.ir.xdsl import Operation, SSAValue, ops_inside
@@ -85,7 +85,7 @@ def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[
     """
     found: dict[tuple[str, bool], tuple[list[Operation], tuple[str, ...]]] = {}
     mending, elsewhere = _by_op(rules, target), set[Operation]()
-    composites = _composites(module)
+    composites = module.composite_names()
     for what, op, mended_by, advice in _problems(module, target, mending, composites):
         found.setdefault((what, advice), ([], mended_by))[0].append(op)
         if not advice:
@@ -121,15 +121,6 @@ def _of_overflows(
         inside = f" in {called}" if called else ""
         places.append(f"{each.value:g} of {each.operation.name}{inside}: {describe(each.call or each.operation)}")
     return Finding("values beyond float16", len(overflows), tuple(places[:_SHOWN]), tuple(dict.fromkeys(rules)))
-
-
-def _composites(module: IRModule) -> dict[str, str]:
-    """The names of composites by the symbols of their graphs."""
-    return {
-        graph_name(graph): graph.properties["composite_decl"].composite_name.data  # type: ignore[attr-defined]
-        for graph in module.graphs
-        if "composite_decl" in graph.properties
-    }
 
 
 def _places(ops: Collection[Operation]) -> tuple[str, ...]:
