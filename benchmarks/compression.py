@@ -45,7 +45,8 @@ def measured(name: str, scheme: str) -> Row:
     program = TorchConverter().add_exported_program(exported).to_coreai()
     choice: dict[str, Any] = {"bits_per_weight": float(scheme.split()[0])} if "bits" in scheme else {"config": scheme}
     before, started = _peak(), time.process_time()
-    small = program.compress(**choice)
+    examples = (named or positional) if "bits" in scheme else None
+    small = program.compress(**choice, inputs=examples)
     seconds, memory = time.process_time() - started, _peak() - before
     report = small.compression
     assert report is not None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,28 +19,43 @@ from patcomp.ir.types import storage_bytes
 BUDGET_SCHEMES = ("w8", "pal6", "w4_block32", "pal4_group16", "pal4", "pal3", "pal2", "pal1")
 """The schemes among which a budget chooses, unless the config names another for a weight."""
 
+_PROBE = Scheme.parse("pal4")
+"""The scheme in which each weight alone is tried, to see how much the outputs lose."""
+
+_LEAST_SHARE = 0.1
+"""How much a weight counts at least, of the mean: examples may not reach all experts or rows of a lookup."""
+
+OutputLoss = Callable[[IRModule], float]
+"""Runs a changed program on example inputs, and says how much signal its outputs lost."""
+
 
 @dataclass(frozen=True)
 class _Candidate:
     scheme: Scheme | None
     size: int
     loss: float
-    """The squared error over the squared weight, so that each weight counts as the share of its own signal."""
 
 
 def within(
-    module: IRModule, budget: str | int | None, config: CompressionConfig, *, bits: float | None = None
+    module: IRModule,
+    budget: str | int | None,
+    config: CompressionConfig,
+    *,
+    bits: float | None = None,
+    output_loss: OutputLoss | None = None,
 ) -> Mapping[str, Scheme | None]:
     """The scheme of each weight such that all weights that can be compressed fit into a budget.
 
     All weights begin with the first scheme. Then the weight is made smaller that loses the least for each byte that it
-    saves, until the budget is met. The same program gives the same schemes.
+    saves, until the budget is met. The loss of a weight is its squared error over its squared length, times what the
+    outputs lose for such an error, if that can be tried. The same program gives the same schemes.
 
     Args:
         module: the program.
         budget: bytes, or a share of the bytes before, such as `"60%"`.
         config: its names, kinds and threshold say which weights are left alone, or have a scheme of their own.
         bits: bits for each element, instead of the budget.
+        output_loss: runs the program once for each weight; without it, an error counts the same in all weights.
 
     Raises:
         ValueError: the budget is no number of bytes or share, or smaller than what the smallest schemes need.
@@ -50,6 +66,10 @@ def within(
     elements = sum(weight.count for weight in weights)
     limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
     candidates = {weight.name: _candidates(weight, before[weight.name], config, module) for weight in weights}
+    if output_loss is not None:
+        free = [weight for weight in weights if len(candidates[weight.name]) > 1]
+        for name, factor in _sensitivities(free, module, output_loss).items():
+            candidates[name] = [replace(each, loss=each.loss * factor) for each in candidates[name]]
     chosen = dict.fromkeys(candidates, 0)
     total = sum(options[0].size for options in candidates.values())
     while total > limit:
@@ -84,6 +104,26 @@ def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, 
                 yield _Move(name, position, now.size - option.size, option.loss - now.loss)
 
 
+def _sensitivities(weights: Sequence[Weight], module: IRModule, output_loss: OutputLoss) -> dict[str, float]:
+    """What the outputs lose for the error of each weight, measured with one weight changed at a time."""
+    found = {}
+    for weight in weights:
+        values = floats(weight, module.blobs)
+        rounded = floats_of(compressed(values, weight.layout, _PROBE, dtype_of(weight)))
+        changed = copy(module)
+        changed.blobs = module.blobs.with_values(weight.key, rounded.astype(dtype_of(weight)))
+        error = _relative_error(values, rounded)
+        found[weight.name] = output_loss(changed) / error if error else 0.0
+    mean = sum(found.values()) / max(len(found), 1) or 1.0
+    return {name: max(factor, _LEAST_SHARE * mean) for name, factor in found.items()}
+
+
+def _relative_error(values: np.ndarray, made: np.ndarray) -> float:
+    """The squared error over the squared length, so that each weight counts as the share of its own signal."""
+    power = float(np.sum(values.astype(np.float64) ** 2)) or 1.0
+    return float(np.sum((values - made) ** 2, dtype=np.float64)) / power
+
+
 def _limit(budget: str | int | None, before: int) -> int:
     if type(budget) is int and budget > 0:
         return budget
@@ -99,10 +139,8 @@ def _candidates(weight: Weight, size: int, config: CompressionConfig, module: IR
     if own is None:
         return [_Candidate(None, size, 0.0)]
     values = floats(weight, module.blobs)
-    power = float(np.sum(values.astype(np.float64) ** 2)) or 1.0
     found = []
     for scheme in [own] if config.pins(weight) else map(Scheme.parse, BUDGET_SCHEMES):
         stored = compressed(values, weight.layout, scheme, dtype_of(weight))
-        error = float(np.sum((values - floats_of(stored)) ** 2, dtype=np.float64))
-        found.append(_Candidate(scheme, stored_bytes(stored, scheme), error / power))
+        found.append(_Candidate(scheme, stored_bytes(stored, scheme), _relative_error(values, floats_of(stored))))
     return sorted(found, key=lambda each: (-each.size, each.loss))

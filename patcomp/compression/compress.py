@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from copy import copy
 
 import numpy as np
 
@@ -38,7 +37,7 @@ def compress_module(
         ValueError: a pattern of the config matches no weight, or a weight has NaN or infinities.
     """
     made = module.clone()
-    made.blobs = _copied(module.blobs)
+    made.blobs = module.blobs.copy()
     weights = list(weights_of(made))
     config.check(weights)
     reports = []
@@ -57,13 +56,6 @@ def compress_module(
         del made.blobs.blobs[weight.key]
     verify(made, runtime=True)
     return made, reports
-
-
-def _copied(blobs: BlobStore) -> BlobStore:
-    made = copy(blobs)
-    for name in ("blobs", "without_values", "_by_memory", "_by_content"):
-        setattr(made, name, dict(getattr(blobs, name)))
-    return made
 
 
 def floats(weight: Weight, blobs: BlobStore) -> np.ndarray:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.compression import CompressionConfig, CompressionReport, compress_module, psnr, within
+from patcomp.compression import CompressionConfig, CompressionReport, compress_module, within
 from patcomp.emit.stages import Stages
+from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites.pipeline import StageReport
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
 
 STAGE = "compress"
+_MOST = 30
+"""The exponent of 10 for the error of an output that should be zero, or finite."""
 
 
 def compress_program(
@@ -31,9 +34,11 @@ def compress_program(
     if budget is not None and bits_per_weight is not None:
         raise ValueError("give a budget or bits_per_weight, not both")
     chosen, started, before = CompressionConfig.of(config), time.perf_counter(), program.module.op_count()
+    examples = None if inputs is None else _Examples.of(program, inputs, entrypoint)
     schemes = None
     if budget is not None or bits_per_weight is not None:
-        schemes = within(program.module, budget, chosen, bits=bits_per_weight)
+        loss = None if examples is None else examples.lost
+        schemes = within(program.module, budget, chosen, bits=bits_per_weight, output_loss=loss)
     module, weights = compress_module(program.module, chosen, None if schemes is None else lambda w: schemes[w.name])
     if not any(weight.scheme for weight in weights):
         seen = ", ".join(weight.name for weight in weights[:5]) or "none that products, convolutions or lookups read"
@@ -46,27 +51,43 @@ def compress_program(
     reports = (
         *program.reports, StageReport(STAGE, before, module.op_count(), time.perf_counter() - started, statistics)
     )  # fmt: skip
-    made = replace(
+    errors = {} if examples is None else examples.psnr(module)
+    return replace(
         program,
         module=module,
         reports=reports,
         stages=Stages(lambda: {**program.stages, STAGE: module.text()}, reports),
-        _compression=CompressionReport(weights, {}),
+        _compression=CompressionReport(weights, errors),
     )
-    if inputs is None:
-        return made
-    errors = _errors(program, made, inputs, entrypoint)
-    return replace(made, _compression=CompressionReport(weights, errors))
 
 
-def _errors(program: AIProgram, made: AIProgram, inputs: Any, entrypoint: str) -> dict[str, float]:
-    """The PSNR of each output against the program before, on the evaluator."""
-    from patcomp.ir.evaluate import call_arguments, named_arguments
-    from patcomp.ir.evaluate.element_types import to_tensor
+@dataclass(frozen=True)
+class _Examples:
+    """Example inputs, and what a program computes of them."""
 
-    values = named_arguments(program.signature(entrypoint), *call_arguments(inputs))
-    exact, close = (each.run(values, entrypoint=entrypoint) for each in (program, made))
-    return {
-        name: psnr(to_tensor(value).float().numpy(), to_tensor(close[name]).float().numpy())
-        for name, value in exact.items()
-    }
+    program: AIProgram
+    entrypoint: str
+    values: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, program: AIProgram, inputs: Any, entrypoint: str) -> _Examples:
+        from patcomp.ir.evaluate import call_arguments, named_arguments
+
+        values = named_arguments(program.signature(entrypoint), *call_arguments(inputs))
+        return cls(program, entrypoint, values, program.run(values, entrypoint=entrypoint))
+
+    def psnr(self, module: IRModule) -> dict[str, float]:
+        """How far each output of a changed program is from the program's own, in dB, on the evaluator."""
+        from patcomp.ir.evaluate import compare
+        from patcomp.ir.evaluate.element_types import to_tensor
+
+        made = replace(self.program, module=module).run(self.values, entrypoint=self.entrypoint)
+        return {
+            name: compare(name, "evaluator", to_tensor(exact), to_tensor(made[name])).psnr
+            for name, exact in self.outputs.items()
+        }
+
+    def lost(self, module: IRModule) -> float:
+        """The squared errors of the outputs over their squared peaks."""
+        return sum(10 ** min(-psnr / 10, _MOST) for psnr in self.psnr(module).values())

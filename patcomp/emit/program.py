@@ -490,7 +490,8 @@ class AIProgram:
             budget: bytes of all these weights together, or a share of what they take now (`"60%"`). The schemes are
                 then chosen, except those that the config gives to kinds or names.
             bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
-            inputs: example inputs, as in `run`; the report then has the PSNR of each output.
+            inputs: example inputs, as in `run`; the report then has the PSNR of each output, and a budget goes by what
+                the outputs lose, which runs the program once for each weight.
             entrypoint: the graph that runs with the inputs.
 
         Raises:

@@ -10,6 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -148,6 +149,19 @@ class BlobStore:
         self.blobs[unique] = Blob(unique, memoryview(raw), type_, (owner, raw))  # type: ignore[arg-type]
         self._by_memory[memory] = unique
         return unique
+
+    def copy(self) -> BlobStore:
+        """The same weights in a store of its own, without copies of their bytes."""
+        made = copy(self)
+        for name in ("blobs", "without_values", "_by_memory", "_by_content"):
+            setattr(made, name, dict(getattr(self, name)))
+        return made
+
+    def with_values(self, key: str, values: np.ndarray) -> BlobStore:
+        """A store in which one weight has other values, of its own type and shape."""
+        made, raw = self.copy(), np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        made.blobs[key] = Blob(key, memoryview(raw), self.blobs[key].type, raw)  # type: ignore[arg-type]
+        return made
 
     def add_packed(self, key: str, data: np.ndarray, type_: TensorType) -> str:
         """Store bytes that were packed here, unless equal ones are stored: several ops may read a compressed weight."""

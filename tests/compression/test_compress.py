@@ -187,9 +187,32 @@ def test_a_budget_is_met_and_beats_one_scheme_for_all(program: AIProgram) -> Non
     assert chosen.after <= 4.5 * elements / 8
     (one,), (other,) = uniform.output_psnr.values(), chosen.output_psnr.values()
     assert other > one
-    again = program.compress(bits_per_weight=4.5).compression
+    again = program.compress(bits_per_weight=4.5, inputs=(TOKENS,)).compression
     assert again is not None
     assert [weight.scheme for weight in again.weights] == [weight.scheme for weight in chosen.weights]
+
+
+class Branches(nn.Module):
+    """Two products, of which the second adds a thousandth to the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.strong, self.weak = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.strong(x) + self.weak(x) / 1000
+
+
+def test_examples_say_which_weight_matters() -> None:
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
+    program = converted(Branches(), x)
+    blind, seeing = (program.compress(bits_per_weight=5, inputs=inputs).compression for inputs in (None, (x,)))
+    assert blind is not None
+    assert seeing is not None
+    strong, weak = (weight.after for weight in seeing.weights)
+    assert strong > weak
+    assert abs(blind.weights[0].after - blind.weights[1].after) < strong - weak
 
 
 @pytest.mark.parametrize("budget", ["60%", "25%", "12.5%", 40_000])
