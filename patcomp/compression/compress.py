@@ -114,5 +114,5 @@ def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, shape: Sequ
         )  # fmt: skip
     if isinstance(stored, Indices):
         table = coreai.constant(stored.tables, element)
-        return coreai.lut_to_dense(coreai.constant(stored.values, scheme.element), table, 0)
+        return coreai.lut_to_dense(coreai.constant(stored.values, scheme.element), table, stored.axis)
     return coreai.constant(stored, element)

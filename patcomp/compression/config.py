@@ -36,21 +36,26 @@ class CompressionConfig:
 
     @classmethod
     def of(cls, given: str | Mapping[str, Any] | Path | CompressionConfig) -> CompressionConfig:
-        """A config from the name of a scheme, a mapping, or a TOML file with such a mapping.
+        """A config from the name of a scheme, a mapping, or a TOML or YAML file with such a mapping.
 
         Raises:
-            ValueError: a scheme, a key or a kind is unknown; the message lists those that exist.
+            ValueError: a scheme, a key or a kind is unknown (the message lists those that exist), or the file is not
+                what its name says.
+            ImportError: the file is YAML, and pyyaml is not installed.
             OSError: the file cannot be read.
         """
         if isinstance(given, CompressionConfig):
             return given
-        if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
-            given = tomllib.loads(Path(given).read_text())
+        if isinstance(given, Path) or (isinstance(given, str) and given.endswith((".toml", ".yaml", ".yml"))):
+            given = _read(Path(given))
         if isinstance(given, str):
             return cls(Scheme.parse(given))
         if not isinstance(given, Mapping):
-            raise TypeError(f"a config is the name of a scheme, a mapping or a TOML file, not {given!r}")
+            raise TypeError(f"a config is the name of a scheme, a mapping, or a TOML or YAML file, not {given!r}")
         _check("key", given, _KEYS)
+        for key in ("kinds", "names"):
+            if not isinstance(given.get(key, {}), Mapping):
+                raise ValueError(f"{key} is a mapping from {key} to schemes, not {given[key]!r}")
         _check("kind", given.get("kinds", {}), KINDS)
         threshold = given.get("threshold", cls.threshold)
         if type(threshold) is not int or threshold < 0:
@@ -58,7 +63,7 @@ class CompressionConfig:
         return cls(
             _scheme(given.get("scheme")),
             {kind: _scheme(name) for kind, name in given.get("kinds", {}).items()},
-            {pattern: _scheme(name) for pattern, name in given.get("names", {}).items()},
+            {str(pattern): _scheme(name) for pattern, name in given.get("names", {}).items()},
             threshold,
         )
 
@@ -88,8 +93,25 @@ class CompressionConfig:
                 raise ValueError(f"no weight is called {pattern!r}; there are {near_names(pattern, names)}")
 
 
-def _scheme(name: str | None) -> Scheme | None:
-    return None if name in (None, "none") else Scheme.parse(name)  # TOML has no None
+def _read(path: Path) -> Any:
+    if path.suffix not in (".yaml", ".yml"):
+        return tomllib.loads(path.read_text())
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ImportError(f"{path} is YAML; install pyyaml, or write the config as TOML") from None
+    try:
+        return yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is no YAML: {error}") from error
+
+
+def _scheme(name: Any) -> Scheme | None:
+    if name in (None, "none"):  # TOML has no None
+        return None
+    if not isinstance(name, str):
+        raise ValueError(f"a scheme is a name such as 'w8', not {name!r}")
+    return Scheme.parse(name)
 
 
 def _check(what: str, given: Iterable[str], known: Iterable[str]) -> None:

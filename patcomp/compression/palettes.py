@@ -1,7 +1,8 @@
 """Palettes: the few numbers that stand for all elements of a weight with the least squared error (k-means).
 
 In one dimension a cluster is an interval of the sorted elements, so that a step of Lloyd's algorithm (1982) is a search
-for its ends and a difference of running sums, whatever the number of elements is.
+for its ends and a difference of running sums, whatever the number of elements is. Entries of several elements are found
+by the same algorithm over a sample, which begins with k-means++ (Arthur and Vassilvitskii 2007).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import numpy as np
 _STEPS = 200
 _SAMPLE = 1 << 20
 """Elements of which the palette is found; of more, every n-th of the sorted ones."""
+_VECTORS = 1 << 16
+"""The same for vectors."""
+_VECTOR_STEPS = 50
 
 
 def palette(elements: np.ndarray, bits: int, round_to: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -53,3 +57,42 @@ def _refined(sample: np.ndarray, sums: np.ndarray, squares: np.ndarray, table: n
 def _ends(sample: np.ndarray, table: np.ndarray) -> np.ndarray:
     middles = np.searchsorted(sample, (table[:-1] + table[1:]) / 2)
     return np.concatenate([[0], middles, [sample.size]])
+
+
+def vector_palette(vectors: np.ndarray, bits: int, round_to: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The palette of 2^bits vectors, and the index of the nearest for each vector.
+
+    Args:
+        vectors: float32, of shape (count, length).
+        bits: bits of an index.
+        round_to: the dtype of the palette.
+    """
+    random = np.random.default_rng(0)  # the same weight gives the same palette
+    sample = vectors
+    if len(vectors) > _VECTORS:
+        sample = vectors[np.sort(random.choice(len(vectors), _VECTORS, replace=False))]
+    table = sample[random.integers(len(sample), size=1 << bits)].copy()
+    distance = np.full(len(sample), np.inf)
+    for entry in range(1, 1 << bits):
+        distance = np.minimum(distance, ((sample - table[entry - 1]) ** 2).sum(axis=1, dtype=np.float64))
+        reached = np.cumsum(distance)
+        if reached[-1] == 0:
+            break  # fewer different vectors than entries
+        table[entry] = sample[np.searchsorted(reached, random.random() * reached[-1], side="right")]
+    for _ in range(_VECTOR_STEPS):
+        indices = _nearest(sample, table)
+        counts = np.bincount(indices, minlength=len(table))[:, None]
+        sums = [np.bincount(indices, column, minlength=len(table)) for column in sample.T]
+        means = np.where(counts > 0, np.stack(sums, axis=1) / np.maximum(counts, 1), table).astype(np.float32)
+        if np.array_equal(means, table):
+            break
+        table = means
+    table = table.astype(round_to)
+    return table, _nearest(vectors, table.astype(np.float32)).astype(np.uint8)
+
+
+def _nearest(vectors: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The entry that is nearest to each vector, some of them at a time."""
+    lengths = (table**2).sum(axis=1) / 2
+    parts = range(0, len(vectors), _VECTORS)
+    return np.concatenate([np.argmax(vectors[at : at + _VECTORS] @ table.T - lengths, axis=1) for at in parts])

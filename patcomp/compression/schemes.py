@@ -5,7 +5,8 @@ A scheme has a name that says all about it:
 * `w8`, `w4`, `w2`: integers, rounded to the nearest, with one scale for each output channel; `w4_block32` has one scale
   for 32 elements of a channel.
 * `pal1`, `pal2`, `pal3`, `pal4`, `pal6`, `pal8`: indices of a palette for the whole weight, found by k-means;
-  `pal4_group16` has a palette for each 16 output channels.
+  `pal4_group16` has a palette for each 16 output channels; in `pal4_vector2` an index stands for two elements, of
+  neighbouring output channels.
 * `sparse50`: the larger half of the elements, and a mask; `sparse50_w8` and `sparse50_pal4` store those elements as
   integers or indices.
 """
@@ -19,10 +20,10 @@ from functools import cached_property
 
 import numpy as np
 
-from patcomp.compression.palettes import palette
+from patcomp.compression.palettes import palette, vector_palette
 
 _NAME = re.compile(
-    r"(?:sparse(?P<sparse>\d+))?_?(?:(?P<kind>w|pal)(?P<bits>\d+)(?:_(?P<by>block|group)(?P<size>\d+))?)?"
+    r"(?:sparse(?P<sparse>\d+))?_?(?:(?P<kind>w|pal)(?P<bits>\d+)(?:_(?P<by>block|group|vector)(?P<size>\d+))?)?"
 )
 _BITS = {"w": (2, 4, 8), "pal": (1, 2, 3, 4, 6, 8)}
 PRESETS = ("w8", "w4_block32", "pal4_group16", "pal6")
@@ -50,6 +51,7 @@ class Scheme:
         kind: `"w"` for integers, `"pal"` for a palette, `""` for the floats themselves.
         bits: bits of an integer or index.
         size: elements of a block, or channels of a group; 0 for a whole channel, or a whole weight.
+        vector: elements for which an index stands.
         sparse: the share of elements that become zero, in percent.
     """
 
@@ -57,6 +59,7 @@ class Scheme:
     kind: str
     bits: int
     size: int = 0
+    vector: int = 1
     sparse: int = 0
 
     @classmethod
@@ -80,13 +83,16 @@ class Scheme:
             raise ValueError(f"{name!r}: {'integers' if kind == 'w' else 'palettes'} have {listed} bits, not {bits}")
         if match["by"] and (match["by"] == "block") != (kind == "w"):
             raise ValueError(
-                f"{name!r}: integers are scaled in blocks (w4_block32), palettes go by groups (pal4_group16)"
+                f"{name!r}: integers are scaled in blocks (w4_block32), palettes go by groups (pal4_group16) or have "
+                "vectors (pal4_vector2)"
             )
         if match["by"] and (size == 0 or sparse):
             raise ValueError(f"{name!r}: {'a sparse weight has no blocks' if sparse else 'a block needs elements'}")
         if sparse and not 0 < int(sparse) < 100:
             raise ValueError(f"{name!r}: between 1 and 99 percent of the elements can become zero")
-        return cls(name, kind, bits, size, int(sparse or 0))
+        if match["by"] == "vector":
+            return cls(name, kind, bits, vector=size)
+        return cls(name, kind, bits, size, sparse=int(sparse or 0))
 
     @cached_property
     def element(self) -> str:
@@ -96,7 +102,7 @@ class Scheme:
 
 _GRAMMAR = (
     "schemes are w8, w4, w2 (integers), w4_block32 (with scales for blocks), pal1 to pal8 (palettes), pal4_group16 "
-    "(for groups of channels), sparse50, sparse50_w8 and sparse50_pal4"
+    "(for groups of channels), pal4_vector2 (of pairs), sparse50, sparse50_w8 and sparse50_pal4"
 )
 
 
@@ -113,17 +119,24 @@ class Integers:
 
 @dataclass(frozen=True)
 class Indices:
-    """Indices and the tables that they choose from: blocks..., entries, 1."""
+    """Indices and the tables that they choose from: blocks..., entries, elements of an entry.
+
+    The elements of an entry follow each other along `axis`.
+    """
 
     values: np.ndarray
     tables: np.ndarray
+    axis: int
 
     def floats(self) -> np.ndarray:
         block = []
         for axis, size in enumerate(self.values.shape):
             number = np.arange(size) // (size // self.tables.shape[axis])
             block.append(number.reshape([-1 if dim == axis else 1 for dim in range(self.values.ndim)]))
-        return self.tables[..., 0][(*block, self.values)].astype(np.float32)
+        entries = np.moveaxis(self.tables[(*block, self.values)], -1, self.axis + 1)
+        shape = list(self.values.shape)
+        shape[self.axis] *= self.tables.shape[-1]
+        return entries.reshape(shape).astype(np.float32)
 
 
 Stored = Integers | Indices | np.ndarray
@@ -166,7 +179,7 @@ def compressed(weight: np.ndarray, layout: Layout, scheme: Scheme, round_to: np.
         weight: finite floats.
         layout: which axes are which.
         scheme: how to store it. A block that does not divide a channel is a whole channel, a group that does not divide
-            the channels is the whole weight.
+            the channels is the whole weight, and a vector that does not divide them is one element.
         round_to: the dtype of scales and palettes.
     """
     weight = weight.astype(np.float32, copy=False)
@@ -183,17 +196,28 @@ def compressed(weight: np.ndarray, layout: Layout, scheme: Scheme, round_to: np.
 def _dense(weight: np.ndarray, layout: Layout, scheme: Scheme, round_to: np.dtype) -> Stored:
     if scheme.kind == "w":
         return _integers(weight, layout, scheme, round_to)
-    groups = 1
-    if scheme.size and layout.kept and weight.shape[layout.channels] % scheme.size == 0:
-        groups = weight.shape[layout.channels] // scheme.size
-    values, tables = np.empty(weight.shape, np.uint8), []
     axis = layout.channels if layout.kept else 0
+    if scheme.vector > 1 and weight.shape[axis] % scheme.vector == 0:
+        return _vectors(weight, axis, scheme, round_to)
+    groups = 1
+    if scheme.size and layout.kept and weight.shape[axis] % scheme.size == 0:
+        groups = weight.shape[axis] // scheme.size
+    values, tables = np.empty(weight.shape, np.uint8), []
     for chosen, part in zip(np.split(values, groups, axis), np.split(weight, groups, axis), strict=True):
         table, indices = palette(part.reshape(-1), scheme.bits, round_to)
         chosen[...] = indices.reshape(part.shape)
         tables.append(table)
     blocks = [groups if dim == axis else 1 for dim in range(weight.ndim)]
-    return Indices(values, np.stack(tables).reshape([*blocks, -1, 1]))
+    return Indices(values, np.stack(tables).reshape([*blocks, -1, 1]), axis)
+
+
+def _vectors(weight: np.ndarray, axis: int, scheme: Scheme, round_to: np.dtype) -> Indices:
+    """Indices of vectors along an axis, with one palette for the whole weight."""
+    shape = list(weight.shape)
+    shape[axis : axis + 1] = [weight.shape[axis] // scheme.vector, scheme.vector]
+    parts = np.moveaxis(weight.reshape(shape), axis + 1, -1)
+    table, indices = vector_palette(parts.reshape(-1, scheme.vector), scheme.bits, round_to)
+    return Indices(indices.reshape(parts.shape[:-1]), table.reshape([1] * weight.ndim + [*table.shape]), axis)
 
 
 def _integers(weight: np.ndarray, layout: Layout, scheme: Scheme, round_to: np.dtype) -> Integers:

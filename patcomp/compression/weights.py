@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from patcomp.compression.schemes import Layout
 from patcomp.ir.constants import constant_integers, is_constant
-from patcomp.ir.module import IRModule, callee
+from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import element_name, shape_of, static_shape
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
@@ -64,6 +64,7 @@ class Weight:
 def weights_of(module: IRModule) -> Iterator[Weight]:
     """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
     experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
+    readers_of = _Readers({graph_name(graph): graph for graph in module.graphs}, experts)
     found: dict[str, list[Operation]] = {}
     for op in ops_inside(module.op):
         value = op.properties["value"] if is_constant(op) else None
@@ -72,35 +73,48 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
         if element_name(value.type.element_type) in ELEMENTS and len(static_shape(value.type)) > 1:
             found.setdefault(value.resource_handle.data, []).append(op)
     for key, constants in found.items():
-        readers = [_reader(use, experts) for op in constants for use in op.results[0].uses]
+        readers = [readers_of.kind(use) for op in constants for use in op.results[0].uses]
         if readers and None not in readers:
             kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
             # readers may want other channels; the weight is still right with those of the first
             yield Weight(key, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
 
 
-def _reader(use: Use, experts: Collection[str]) -> tuple[str, Layout] | None:
-    """The kind of a reader, and the layout that it wants; None if its operand must stay a constant, or is no weight."""
-    op, rank = use.operation, _rank(use.operation.operands[use.index])
-    if use.index == 0 and (axes := _axes_before(op)) is not None:
-        readers = [_reader(each, experts) for each in op.results[0].uses]
-        if not readers or None in readers or readers[0] is None:
-            return None
-        kind, layout = readers[0]
-        if not {*layout.kept, layout.summed} <= axes.keys():
-            return None
-        return kind, Layout(tuple(axes[axis] for axis in layout.kept), axes[layout.summed])
-    if op.name in _PRODUCTS and use.index in (0, 1):
-        rows, columns = rank - 2, rank - 1
-        stack = tuple(range(rank - 2))
-        return "matmul", Layout((*stack, columns), rows) if use.index == 1 else Layout((*stack, rows), columns)
-    if op.name in _CONVOLUTIONS and use.index == 1:
-        return "conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1)
-    if op.name in _LOOKUPS and use.index == 0:
-        return "gather", Layout((0,), rank - 1)
-    if op.name == "coreai.invoke" and callee(op) in experts and rank == 3:
-        return "gather_mm", Layout((0, 2), 1) if use.index == 1 else Layout((0, 1), 2)
-    return None
+@dataclass(frozen=True)
+class _Readers:
+    """What reads weights, through transposes and calls."""
+
+    graphs: Mapping[str, Operation]
+    experts: Collection[str]
+    """The graphs that are the composite `gather_mm`."""
+
+    def kind(self, use: Use) -> tuple[str, Layout] | None:
+        """The kind of a reader, and the layout that it wants; None if its operand is no weight."""
+        op, rank = use.operation, _rank(use.operation.operands[use.index])
+        if use.index == 0 and (axes := _axes_before(op)) is not None:
+            found = self._common(op.results[0])
+            if found is None or not {*found[1].kept, found[1].summed} <= axes.keys():
+                return None
+            kind, layout = found
+            return kind, Layout(tuple(axes[axis] for axis in layout.kept), axes[layout.summed])
+        if op.name in _PRODUCTS and use.index in (0, 1):
+            rows, columns = rank - 2, rank - 1
+            stack = tuple(range(rank - 2))
+            return "matmul", Layout((*stack, columns), rows) if use.index == 1 else Layout((*stack, rows), columns)
+        if op.name in _CONVOLUTIONS and use.index == 1:
+            return "conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1)
+        if op.name in _LOOKUPS and use.index == 0:
+            return "gather", Layout((0,), rank - 1)
+        if op.name == "coreai.invoke" and callee(op) in self.experts and rank == 3:
+            return "gather_mm", Layout((0, 2), 1) if use.index == 1 else Layout((0, 1), 2)
+        if op.name == "coreai.invoke":  # a module that was externalized with its weights as arguments
+            return self._common(self.graphs[callee(op)].regions[0].block.args[use.index])
+        return None
+
+    def _common(self, value: SSAValue) -> tuple[str, Layout] | None:
+        """The first reader of a value, if it has readers and all of them are known."""
+        found = [self.kind(use) for use in value.uses]
+        return found[0] if found and None not in found else None
 
 
 def _axes_before(op: Operation) -> dict[int, int] | None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
 from patcomp.compression import Scheme, psnr
-from patcomp.compression.palettes import palette
+from patcomp.compression.palettes import palette, vector_palette
 from patcomp.compression.schemes import Integers, Layout, compressed, floats_of
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
@@ -25,7 +25,8 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.xdsl import DenseResourceAttr, ops_inside
 from tests.helpers.command import Command
 
-SCHEMES = ["w8", "w4", "w4_block32", "w2_block32", "pal8", "pal6", "pal4", "pal4_group16", "pal3", "pal1", "sparse50",
+SCHEMES = ["w8", "w4", "w4_block32", "w2_block32", "pal8", "pal6", "pal4", "pal4_group16", "pal3", "pal1",
+           "pal4_vector2", "pal8_vector4", "sparse50",
            "sparse50_w8", "sparse75_pal4"]  # fmt: skip
 
 
@@ -124,6 +125,22 @@ def test_a_palette_of_few_numbers_is_exact() -> None:
     assert np.array_equal(table[indices], numbers)
 
 
+def test_a_palette_of_few_vectors_is_exact() -> None:
+    vectors = np.float32([[0, 1], [5, -2], [0.5, 0.5]])[np.random.default_rng(0).integers(3, size=500)]
+    table, indices = vector_palette(vectors, 2, np.dtype("f4"))
+    assert np.array_equal(table[indices], vectors)
+
+
+def test_a_palette_of_vectors_is_better_than_one_of_numbers() -> None:
+    angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 4096)  # a circle is no product of two sets of numbers
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    pairs, chosen = vector_palette(vectors, 4, np.dtype("f4"))
+    numbers, single = palette(vectors.reshape(-1), 2, np.dtype("f4"))
+    # 16 equal arcs have the error 1 - sin(a)^2/a^2 with a = pi/16, shared by two elements
+    assert np.mean((vectors - pairs[chosen]) ** 2) < 1.2 * (1 - (np.sin(np.pi / 16) / (np.pi / 16)) ** 2) / 2
+    assert psnr(vectors, pairs[chosen]) > psnr(vectors.reshape(-1), numbers[single]) + 4
+
+
 def test_a_palette_is_better_than_even_steps() -> None:
     numbers = np.random.default_rng(0).standard_normal(20000).astype(np.float32)
     table, indices = palette(numbers, 4, np.dtype("f4"))
@@ -153,6 +170,12 @@ def test_the_most_specific_entry_wins(program: AIProgram, tmp_path: Path) -> Non
     path.write_text('scheme = "w8"\nthreshold = 8192\n[kinds]\nconv = "pal4"\ngather = "none"\n'
                     '[names]\n"down.*" = "w4_block32"\n')  # fmt: skip
     assert schemes_of(program, path) == wanted
+    path = tmp_path / "config.yaml"
+    path.write_text("scheme: w8\nthreshold: 8192\nkinds: {conv: pal4, gather: null}\nnames: {down.*: w4_block32}\n")
+    assert schemes_of(program, path) == wanted
+    path.write_text("scheme: [w8")
+    with pytest.raises(ValueError, match="is no YAML"):
+        program.compress(path)
     assert schemes_of(program, {"scheme": "w8", "threshold": 9000})["up.weight"] == ""
 
 
@@ -167,6 +190,8 @@ def test_the_most_specific_entry_wins(program: AIProgram, tmp_path: Path) -> Non
         ({"kinds": {"linear": "w8"}}, "no kind 'linear'; there are matmul"),
         ({"scheme": "w8", "names": {"upp.*": "w4"}}, "no weight is called 'upp.*'; there are"),
         ({"scheme": "w8", "threshold": 10**9}, "compresses no weight of this program; its weights are embedding"),
+        ({"scheme": 8}, "a scheme is a name such as 'w8', not 8"), ({"kinds": "w8"}, "kinds is a mapping"),
+        ("pal4_vector0", "a block needs elements"),
         ({"threshold": "many"}, "threshold is a number of elements"),
     ],
 )  # fmt: skip
@@ -273,15 +298,19 @@ class Norm(nn.Module):
         return torch.relu(x @ self.weight)
 
 
-def test_a_weight_that_goes_into_an_externalized_module_is_left_alone() -> None:
+def test_a_weight_that_goes_into_an_externalized_module(native: Native) -> None:
     model = nn.Sequential(nn.Linear(64, 64), Norm(64)).eval()
     x = torch.randn(2, 64)
     with mark_for_externalization(model, [ExternalizeSpec(Norm, "my_norm", [])]) as marking:
         exported = torch.export.export(model, (x,))
     marking.check(exported)
-    report = TorchConverter().add_exported_program(exported).to_coreai().compress("w8").compression
-    assert report is not None
-    assert [weight.name for weight in report.weights] == ["0.weight"]
+    small = TorchConverter().add_exported_program(exported).to_coreai().compress("w4_block32")
+    assert small.compression is not None
+    assert [weight.name for weight in small.compression.weights] == ["0.weight", "1.weight"]
+    second = small.compression.weights[1]
+    assert (second.kinds, second.scheme, second.after) == (("matmul",), "w4_block32", 64 * 64 // 2 + 64 * 2 * 4)
+    (exact,), (close,) = small.run({"input": x}).values(), native.run(small.module, {"input": x}).values()
+    torch.testing.assert_close(torch.as_tensor(close), exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
