@@ -8,6 +8,7 @@ from patcomp.compression.compress import compress_module, psnr
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import CompressionReport, WeightReport
 from patcomp.compression.schemes import PRESETS, Scheme
+from patcomp.compression.stored import stored_weights
 from patcomp.compression.weights import Weight, weights_of
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "WeightReport",
     "compress_module",
     "psnr",
+    "stored_weights",
     "weights_of",
     "within",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -49,11 +49,11 @@ def compress_module(
             continue
         values = floats(weight, made.blobs)
         stored = compressed(values, weight.layout, scheme, dtype_of(weight))
+        del made.blobs.blobs[weight.key]
         _replace(weight, stored, scheme, made.blobs)
         after = stored_bytes(stored, scheme)
         error = psnr(values, floats_of(stored))
         reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, after, error))
-        del made.blobs.blobs[weight.key]
     verify(made, runtime=True)
     return made, reports
 
@@ -94,25 +94,26 @@ def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: Blo
         assert constant.parent is not None
         location = fused(f"compress {scheme.name}", [constant])
         with Builder(constant.parent, before=constant, blobs=blobs, location=location):
-            made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.shape)
+            made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.key)
         constant.results[0].replace_all_uses_with(made.ssa)
         constant.detach()
         constant.erase()
 
 
-def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, shape: Sequence[int]) -> Value:
+def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, key: str) -> Value:
     """The ops that make floats of what stands for a weight."""
     if isinstance(stored, Sparse):
-        values = _unpacked(stored.values, scheme, element, shape)
-        sparse = coreai.build_sparse_with_bitmask(values, coreai.constant(stored.mask, "ui1"))
+        values = _unpacked(stored.values, scheme, element, key)
+        sparse = coreai.build_sparse_with_bitmask(values, coreai.constant(stored.mask, "ui1", name=f"{key}.mask"))
         return coreai.sparse_with_bitmask_to_dense(sparse)
     if isinstance(stored, Integers):
         zeros = np.zeros(stored.scales.shape)
         return coreai.blockwise_shift_scale(
-            coreai.constant(stored.values, scheme.element), coreai.constant(stored.scales, element),
+            coreai.constant(stored.values, scheme.element, name=key),
+            coreai.constant(stored.scales, element, name=f"{key}.scales"),
             coreai.constant(zeros, scheme.element), coreai.constant(zeros, element),
         )  # fmt: skip
     if isinstance(stored, Indices):
-        table = coreai.constant(stored.tables, element)
-        return coreai.lut_to_dense(coreai.constant(stored.values, scheme.element), table, stored.axis)
-    return coreai.constant(stored, element)
+        table = coreai.constant(stored.tables, element, name=f"{key}.palette")
+        return coreai.lut_to_dense(coreai.constant(stored.values, scheme.element, name=key), table, stored.axis)
+    return coreai.constant(stored, element, name=key)

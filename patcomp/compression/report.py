@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ class WeightReport:
         scheme: the scheme's name; empty if it was left alone.
         before: bytes before.
         after: bytes after, with scales, palettes and masks.
-        psnr: the peak signal-to-noise ratio of the weight in dB; infinite if it is unchanged.
+        psnr: the peak signal-to-noise ratio of the weight in dB; infinite if it is unchanged, None if it was compressed
+            before the conversion, so that its floats are not known.
     """
 
     name: str
@@ -32,7 +34,7 @@ class WeightReport:
     scheme: str
     before: int
     after: int
-    psnr: float
+    psnr: float | None
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,12 @@ class CompressionReport:
         return sum(weight.after for weight in self.weights)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as data for JSON."""
+        """The report as data for JSON; numbers that JSON lacks are texts, `"inf"`."""
         return {
-            "weights": [asdict(weight) for weight in self.weights],
+            "weights": [{**asdict(weight), "psnr": _plain(weight.psnr)} for weight in self.weights],
             "before": self.before,
             "after": self.after,
-            "output_psnr": dict(self.output_psnr),
+            "output_psnr": {name: _plain(psnr) for name, psnr in self.output_psnr.items()},
         }
 
     def __str__(self) -> str:
@@ -82,7 +84,11 @@ class CompressionReport:
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for weight in self.weights:
             shape = "x".join(map(str, weight.shape))
-            numbers = f"{weight.before:,}", f"{weight.after:,}", f"{weight.psnr:.1f}"
+            numbers = f"{weight.before:,}", f"{weight.after:,}", "-" if weight.psnr is None else f"{weight.psnr:.1f}"
             yield weight.name, ", ".join(weight.kinds), shape, weight.scheme or "-", *numbers
         share = f"{self.after / self.before:.1%}" if self.before else "-"
         yield "all", "", "", "", f"{self.before:,}", f"{self.after:,}", share
+
+
+def _plain(psnr: float | None) -> float | str | None:
+    return psnr if psnr is None or math.isfinite(psnr) else str(psnr)

@@ -42,8 +42,8 @@ class Weight:
 
     @property
     def name(self) -> str:
-        """The weight's name in the model; a key that would begin with a digit has `_` in front."""
-        return self.key[1:] if re.match(r"_\d", self.key) else self.key
+        """The weight's name in the model."""
+        return name_of(self.key)
 
     @property
     def type(self) -> TensorType[Any]:
@@ -61,10 +61,14 @@ class Weight:
         return math.prod(self.shape)
 
 
+def name_of(key: str) -> str:
+    """The name in the model of a weight's key, which has `_` in front of a digit."""
+    return key[1:] if re.match(r"_\d", key) else key
+
+
 def weights_of(module: IRModule) -> Iterator[Weight]:
     """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
-    experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
-    readers_of = _Readers({graph_name(graph): graph for graph in module.graphs}, experts)
+    known = Readers.of(module)
     found: dict[str, list[Operation]] = {}
     for op in ops_inside(module.op):
         value = op.properties["value"] if is_constant(op) else None
@@ -73,7 +77,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
         if element_name(value.type.element_type) in ELEMENTS and len(static_shape(value.type)) > 1:
             found.setdefault(value.resource_handle.data, []).append(op)
     for key, constants in found.items():
-        readers = [readers_of.kind(use) for op in constants for use in op.results[0].uses]
+        readers = [known.kind(use) for op in constants for use in op.results[0].uses]
         if readers and None not in readers:
             kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
             # readers may want other channels; the weight is still right with those of the first
@@ -81,12 +85,18 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
 
 
 @dataclass(frozen=True)
-class _Readers:
+class Readers:
     """What reads weights, through transposes and calls."""
 
     graphs: Mapping[str, Operation]
     experts: Collection[str]
     """The graphs that are the composite `gather_mm`."""
+
+    @classmethod
+    def of(cls, module: IRModule) -> Readers:
+        """The readers of a program's weights."""
+        experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
+        return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
     def kind(self, use: Use) -> tuple[str, Layout] | None:
         """The kind of a reader, and the layout that it wants; None if its operand is no weight."""

@@ -40,8 +40,11 @@ def compress_program(
         loss = None if examples is None else examples.lost
         schemes = within(program.module, budget, chosen, bits=bits_per_weight, output_loss=loss)
     module, weights = compress_module(program.module, chosen, None if schemes is None else lambda w: schemes[w.name])
+    earlier = () if program.compression is None else [weight for weight in program.compression.weights if weight.scheme]
     if not any(weight.scheme for weight in weights):
         seen = ", ".join(weight.name for weight in weights[:5]) or "none that products, convolutions or lookups read"
+        if earlier:
+            seen += f"; {len(earlier)} are compressed already ({earlier[0].name}: {earlier[0].scheme})"
         raise ValueError(f"the config compresses no weight of this program; its weights are {seen}")
     fired: dict[str, int] = {}
     for weight in weights:
@@ -57,7 +60,7 @@ def compress_program(
         module=module,
         reports=reports,
         stages=Stages(lambda: {**program.stages, STAGE: module.text()}, reports),
-        _compression=CompressionReport(weights, errors),
+        _compression=CompressionReport([*earlier, *weights], errors),
     )
 
 

@@ -250,8 +250,14 @@ class AIProgram:
 
     @property
     def compression(self) -> CompressionReport | None:
-        """What `compress` did to each weight; None for a program whose weights are as the model has them."""
-        return self._compression
+        """The weights that are stored in fewer bits: what `compress` did to each, and those that a library compressed
+        before the conversion. None for a program without any."""
+        if self._compression is not None:
+            return self._compression
+        from patcomp.compression import CompressionReport, stored_weights
+
+        found = tuple(stored_weights(self.module))
+        return CompressionReport(found, {}) if found else None
 
     @property
     def composites(self) -> dict[str, int]:

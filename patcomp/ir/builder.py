@@ -90,14 +90,17 @@ class Builder:
         erased = {result for op in taken for result in op.results}
         self._constants = {key: value for key, value in self._constants.items() if value.ssa not in erased}
 
-    def constant(self, array: np.ndarray, element: Attribute) -> Value:
-        """A constant of values in storage form (`constants.to_numpy`); small equal ones are made once."""
+    def constant(self, array: np.ndarray, element: Attribute, name: str = "constant") -> Value:
+        """A constant of values in storage form (`constants.to_numpy`); small equal ones are made once.
+
+        A large one is a weight of that name.
+        """
         from patcomp.ir.dialect import create_op
 
         key = (element, bytes(str(array.shape), "ascii") + array.tobytes()) if array.size <= 16 else None
         if key is not None and key in self._constants:
             return self._constants[key]
-        attribute = constant_attribute(array, element, self.blobs)
+        attribute = constant_attribute(array, element, self.blobs, name)
         op = self.insert(create_op("coreai.constant", (), (attribute.type,), {"value": attribute}))
         value = Value(op.results[0])
         if key is not None and self.before is None:

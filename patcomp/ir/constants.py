@@ -331,6 +331,12 @@ def constant_attribute(
     return DenseResourceAttr.from_params(blobs.add(key, array, type_, owner), type_)
 
 
+def weight_key(value: SSAValue) -> str | None:
+    """The key of the weight that a value is; None for small constants, and for what is computed."""
+    attribute = value.owner.properties.get("value") if isinstance(value.owner, Operation) else None
+    return attribute.resource_handle.data if isinstance(attribute, DenseResourceAttr) else None
+
+
 def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     # kept on the attribute, because a lookup would hash the attribute, which costs more than most uses
     try:

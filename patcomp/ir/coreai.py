@@ -34,13 +34,14 @@ Branch = Callable[..., Value | Sequence[Value]]
 """A function that builds a region and returns one or several values."""
 
 
-def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) -> Value:
+def constant(value: Any, dtype: Any = None, *, name: str | None = None, loc: LocationAttr | None = None) -> Value:
     """A constant tensor.
 
     Args:
         value: bool, int, float, nested list or numpy array.
         dtype: element type (`"f32"`, an xDSL type, a numpy or PyTorch dtype); by default `i1`, `si32` or `f32` for
             Python values and the array's own for numpy ones.
+        name: the name that a large constant has in the text, `dense_resource<name>`.
         loc: location of the op.
 
     Raises:
@@ -48,7 +49,7 @@ def constant(value: Any, dtype: Any = None, *, loc: LocationAttr | None = None) 
         TypeError: the value or the element type is not supported.
     """
     element = _element(dtype) if dtype is not None else None
-    return _at(loc, lambda builder: builder.constant(*to_numpy(value, element)))
+    return _at(loc, lambda builder: builder.constant(*to_numpy(value, element), name or "constant"))
 
 
 def cast(x: Any, dtype: Any, *, loc: LocationAttr | None = None, result_type: Attribute | None = None) -> Value:

@@ -75,10 +75,11 @@ def _data(
         )
 
     compilation = replay(keep)
-    if program.module.text() != compilation.module.text():
-        keep("specialized", program.module)  # what the user did with the program after the conversion
     measured = {report.name: report for report in program.reports}
-    for stage, report in zip(stages[1:], compilation.reports, strict=False):
+    later = [report for report in program.reports if report.name not in {each.name for each in compilation.reports}]
+    if program.module.text() != compilation.module.text():  # what the user did with the program after the conversion
+        keep(later[-1].name if later else "specialized", program.module)
+    for stage, report in zip(stages[1:], [*compilation.reports, *later[-1:]], strict=False):
         stage["rules"] = [
             [name, work.tries, work.rewrites, measured[report.name].statistics.rules[name].seconds if times else None]
             for name, work in report.statistics.rules.items()
@@ -99,6 +100,7 @@ def _data(
             for rule in rules
         },
         "weights": _weights(program.module),
+        "compression": None if program.compression is None else program.compression.as_dict(),
         "composites": [
             [call.composite, call.rule, call.place, call.origins[0].module_path if call.origins else ""]
             for call in report.calls

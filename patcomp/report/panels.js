@@ -190,6 +190,16 @@ const digits = (number) => (typeof number === "number" ? number.toPrecision(3) :
 const passed = (error) => element("span", { class: error.passed ? "good" : "bad" }, [error.passed ? "passed" : "FAILED"]);
 const size = (bytes) => (bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : bytes >= 1e3 ? `${(bytes / 1e3).toFixed(1)} kB` : `${bytes} B`);
 
+function compression(report) {
+  if (!report) return [];
+  const rows = report.weights.map((each) => [each.name, each.kinds.join(", "), each.shape.join("x"), each.scheme || "-",
+    size(each.before), size(each.after), each.psnr === null ? "-" : digits(each.psnr)]);
+  return [element("h3", {}, [`Compressed: ${size(report.before)} become ${size(report.after)}`]),
+    table(["weight", "read by", "shape", "scheme", "size", "becomes", "PSNR, dB"], rows),
+    ...Object.entries(report.output_psnr).map(([name, psnr]) =>
+      element("p", {}, [`Output ${name}: ${digits(psnr)} dB against the program before.`]))];
+}
+
 const TABS = {
   rules: () => {
     const stage = DATA.stages[main.stage];
@@ -210,6 +220,7 @@ const TABS = {
     }
     return [element("h3", {}, [`${DATA.weights.length} weights, ${size(total)}`]),
       table(["element type", "size"], [...types].sort((a, b) => b[1] - a[1]).map(([type, bytes]) => [type, size(bytes)])),
+      ...compression(DATA.compression),
       element("h3", {}, ["The largest"]),
       table(["weight", "type", "size", "uses"], DATA.weights.map(([key, type, bytes, uses]) => [key, type, size(bytes), uses]))];
   },

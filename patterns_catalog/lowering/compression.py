@@ -14,7 +14,7 @@ import numpy as np
 
 from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_values
+from patcomp.ir.constants import constant_values, weight_key
 from patcomp.ir.types import element_name, integer_range, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
@@ -32,6 +32,11 @@ def _values(x: Value) -> np.ndarray | None:
     return constant_values(x.ssa, Builder.current().blobs)
 
 
+def _name(x: Value) -> str | None:
+    """The name of a weight, for what is stored in its place."""
+    return weight_key(x.ssa)
+
+
 def _holds(element: str, numbers: np.ndarray) -> bool:
     """Whether an element type has some integers. Core AI subtracts only zeros from floats."""
     low, high = integer_range(element) if is_integer(element) else (0, 0)
@@ -47,7 +52,7 @@ def _narrowed(op: OpView, c: Coreai, x: Value, element: str) -> Value:
         raise Rejected(f"{element} data must be a constant of the model")
     is_known = is_integer(x.dtype) and is_integer(element)
     op.expect(is_known and _holds(element, values), f"the data has values that {element} cannot hold")
-    return c.constant(values, element)
+    return c.constant(values, element, name=_name(x))
 
 
 def _shifts(op: OpView, c: Coreai, element: str, shape: Sequence[int], base: str | Attribute) -> tuple[Value, Value]:
@@ -117,7 +122,8 @@ def sparse_to_dense(op: OpView, c: Coreai) -> Value:
     if mask is None:
         raise Rejected("the mask must be a constant of the model")
     op.expect(values.shape == (np.count_nonzero(mask),), "there must be one value for each place of the mask")
-    return c.sparse_with_bitmask_to_dense(c.build_sparse_with_bitmask(values, c.constant(mask != 0, "ui1")))
+    bits = c.constant(mask != 0, "ui1", name=_name(op.mask))
+    return c.sparse_with_bitmask_to_dense(c.build_sparse_with_bitmask(values, bits))
 
 
 def _along(op: OpView, c: Coreai, x: Value) -> tuple[Value, tuple[int, ...], list[int]]:
@@ -161,7 +167,7 @@ def dequantize(op: OpView, c: Coreai) -> Value:
     return c.cast(c.dequantize(data, scale, *_shifts(op, c, data.dtype, shape, base), axes), element)
 
 
-def _integers(c: Coreai, values: np.ndarray, least: float, most: float, floats: Attribute) -> Value | None:
+def _integers(c: Coreai, x: Value, values: np.ndarray, least: float, most: float, floats: Attribute) -> Value | None:
     """Integers of a range in as few bits as there are; None if they have more than 16.
 
     There are no integers of 3 and 6 bits, but indices, which the table of the range makes integers again, as floats.
@@ -171,10 +177,11 @@ def _integers(c: Coreai, values: np.ndarray, least: float, most: float, floats: 
             continue
         for element in (f"si{bits}", f"ui{bits}"):
             if element in _SCALED and _holds(element, np.array([least, most])):
-                return c.constant(values, element)
+                return c.constant(values, element, name=_name(x))
         if bits in (1, 3, 6):
             table = np.arange(least, least + (1 << bits)).reshape([1] * values.ndim + [-1, 1])
-            return c.lut_to_dense(c.constant(values - int(least), f"ui{bits}"), c.constant(table, floats), 0)
+            indices = c.constant(values - int(least), f"ui{bits}", name=_name(x))
+            return c.lut_to_dense(indices, c.constant(table, floats), 0)
     return None
 
 
@@ -198,7 +205,7 @@ def dequantize_affine(op: OpView, c: Coreai) -> Value:
     data: Value | None = x
     if values is not None and values.size and shift is not None and is_integer(x.dtype):
         least, most = (integer_range(x.dtype)[i] if limits[i] is None else limits[i] for i in (0, 1))
-        data = _integers(c, values, min(least, values.min()), max(most, values.max()), scale.element_type)
+        data = _integers(c, x, values, min(least, values.min()), max(most, values.max()), scale.element_type)
     if data is not None and shift is not None and (data.dtype in _SCALES or _holds(data.dtype, shift)):
         shift = np.broadcast_to(shift if shift.size == 1 else shift.reshape(blocks), blocks)
         offset = c.constant(shift, data.element_type)

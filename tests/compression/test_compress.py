@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
+from patcomp.composite_ops import GatherMM
 from patcomp.compression import Scheme, psnr
 from patcomp.compression.palettes import palette, vector_palette
 from patcomp.compression.schemes import Integers, Layout, compressed, floats_of
@@ -323,8 +324,45 @@ def test_weights_that_are_not_finite_are_refused(number: float) -> None:
 
 
 def test_a_compressed_program_has_nothing_left_to_compress(program: AIProgram) -> None:
-    with pytest.raises(ValueError, match="compresses no weight of this program; its weights are none that products"):
+    with pytest.raises(ValueError, match=r"compresses no weight of this program; .*; 4 are compressed already \(embed"):
         program.compress("w8").compress("pal4")
+
+
+def test_what_is_left_can_be_compressed_later(program: AIProgram) -> None:
+    small = program.compress({"kinds": {"conv": "pal6"}}).compress("w8").compression
+    assert small is not None
+    assert {weight.name: weight.scheme for weight in small.weights} == {
+        "embedding.weight": "w8", "conv.weight": "pal6", "up.weight": "w8", "down.weight": "w8",
+    }  # fmt: skip
+
+
+class Experts(nn.Module):
+    """Rows multiplied by chosen matrices."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.product, self.matrices = GatherMM(), nn.Parameter(torch.randn(6, 32, 64, dtype=dtype))
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        return self.product(x, self.matrices, rhs_indices=chosen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("scheme", ["w4_block32", "pal4_group16", "pal4_vector2"])
+def test_chosen_experts(scheme: str, dtype: torch.dtype, native: Native) -> None:
+    x, chosen = torch.randn(2, 3, 1, 1, 32).to(dtype), torch.tensor([[[0, 5], [1, 1], [2, 4]]] * 2)
+    model = Experts(dtype).eval()
+    externalized = TorchConverter().add_exported_program(torch.export.export(model, (x, chosen))).to_coreai()
+    small = externalized.compress(scheme)
+    assert small.compression is not None
+    (weight,) = small.compression.weights
+    assert (weight.kinds, weight.scheme) == (("gather_mm",), scheme)
+    bits = {"w4_block32": 4, "pal4_group16": 4, "pal4_vector2": 2}[scheme]
+    assert weight.after < 6 * 32 * 64 * bits / 8 + 6 * 64 * 4 + 256
+    inputs = {"x": x, "chosen": chosen.int()}
+    (exact,), (close,) = small.run(inputs).values(), native.run(small.module, inputs).values()
+    np.testing.assert_allclose(np.asarray(close, np.float32), exact.float().numpy(), rtol=0.01, atol=0.02)
 
 
 # ---- what is shown --------------------------------------------------------------------------------
@@ -351,6 +389,7 @@ def test_the_report(program: AIProgram) -> None:
         "down.weight",
     ]
     assert data["weights"][0]["kinds"] == ["matmul", "gather"]
+    assert program.compress({"names": {"up.*": "w8"}}).compression.as_dict()["weights"][0]["psnr"] == "inf"  # type: ignore[union-attr]
     assert data["before"] > 3.5 * data["after"]
     assert "up.weight" in str(report)
     assert "output " in str(report)

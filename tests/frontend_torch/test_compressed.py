@@ -122,6 +122,17 @@ SCHEMES: dict[str, tuple[tuple[Buffers, Weight], float, str]] = {
 X = torch.randn(2, COLUMNS, generator=torch.Generator().manual_seed(3))
 
 
+NAMES = {
+    "int8 a channel": "w8", "int4 in blocks": "w4_block32", "int2 in blocks": "w2_block32",
+    "uint4 with zero points": "u4_block32", "uint4 with minval": "u4_block32", "small values that are int8": "w8",
+    "float8": "f8E4M3FN", **{f"palette of {bits} bits": f"pal{bits}" for bits in (1, 2, 3, 4, 6, 8)},
+    "palettes of groups": "pal4_group16", "palette of vectors": "pal4_vector2",
+    "palette of integers, scaled": "pal4, table w8, scaled", "pruned": "sparse75", "torchao, 4 bits a row": "w4",
+    "torchao, 3 bits in groups": "pal3, scaled", "torchao, 2 bits in groups": "w2_block32",
+}  # fmt: skip
+"""The scheme that the report names."""
+
+
 def converted(model: nn.Module, x: Tensor = X) -> AIProgram:
     return TorchConverter().add_exported_program(torch.export.export(model, (x,))).to_coreai()
 
@@ -144,9 +155,14 @@ def test_a_compressed_weight_keeps_its_bits(scheme: str, native: Native, tmp_pat
     for run in (program.run, lambda inputs: native.run(program.module, inputs)):
         (made,) = run({"x": X}).values()
         torch.testing.assert_close(torch.as_tensor(made), wanted, rtol=0, atol=1e-6 * wanted.abs().max().item())
+    assert program.compression is not None
+    (reported,) = program.compression.weights
+    assert (reported.scheme, reported.kinds, reported.shape) == (NAMES[scheme], ("matmul",), (ROWS, COLUMNS))
+    assert reported.psnr is None
     program.save_asset(tmp_path / "small.aimodel")
     size = sum(file.stat().st_size for file in (tmp_path / "small.aimodel").rglob("*") if file.is_file())
     others = sum(value.numel() for value in buffers.values() if value.is_floating_point() and value.dim() > 1) * 4
+    assert reported.after <= size <= reported.after + 16 * 1024
     assert size <= 1.02 * (bits * ROWS * COLUMNS / 8 + (0 if element == "f8E4M3FN" else others)) + 16 * 1024
 
 

@@ -264,6 +264,25 @@ def test_modules_with_other_numbers(page: Any, program: AIProgram, tmp_path: Pat
     opened.close()
 
 
+def test_compressed_weights(page: Any, program: AIProgram, tmp_path: Path) -> None:
+    small = program.compress({"scheme": "w4", "threshold": 0}, inputs=(torch.ones(2, 8),))
+    path = small.html(tmp_path / "small.html")
+    assert _data(path)["stages"][-1]["name"] == "compress"
+    assert [rule[0] for rule in _data(path)["stages"][-1]["rules"]] == ["compress w4"]
+    opened = page.context.browser.new_page()
+    opened.set_default_timeout(5000)
+    opened.goto(path.as_uri())
+    opened.get_by_role("tab", name="Weights", exact=True).click()
+    shown = opened.inner_text("#panel")
+    assert "first.linear.weight" in shown
+    assert "w4" in shown
+    assert "dB against the program before" in shown
+    opened.get_by_role("tab", name="Rules", exact=True).click()
+    opened.locator("#panel").get_by_role("button", name="compress w4", exact=True).click()
+    assert "blockwise_shift_scale" in opened.inner_text("#details")
+    opened.close()
+
+
 def test_lists(page: Any) -> None:
     for tab, wanted in {
         "Weights": "2.0 kB",
