@@ -1,4 +1,4 @@
-"""Compress a saved program with coreai-opt's passes, in an environment that has them (`benchmarks.compression` calls it).
+"""Compress a saved program with coreai-opt's passes, in an environment that has them; for `benchmarks.compression`.
 
     python benchmarks/compression_passes.py FLOAT.aimodel w4_block32 SMALL.aimodel
 
