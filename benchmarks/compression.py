@@ -85,9 +85,10 @@ def _other(name: str, scheme: str, program: AIProgram, examples: Any, python: st
     values = named_arguments(program.signature(), *call_arguments(examples))
     exact, close = (patcomp.load(folder / f"{each}.aimodel").run(values) for each in ("float", "other"))
     errors = [compare(key, "runtime", *(torch.as_tensor(each[key]) for each in (exact, close))) for key in exact]
+    size, psnr = _size(folder / "other.aimodel"), min(error.psnr for error in errors)
     return (
-        name, scheme, "coreai-opt", "-", f"{_size(folder / 'other.aimodel') / 1e6:.1f}", "-", f"{min(error.psnr for error in errors):.1f}",
-        f"{cost['seconds']:.1f}", f"{cost['memory']:.0f}",
+        name, scheme, "coreai-opt", "-", f"{size / 1e6:.1f}", "-", f"{psnr:.1f}", f"{cost['seconds']:.1f}",
+        f"{cost['memory']:.0f}",
     )  # fmt: skip
 
 
