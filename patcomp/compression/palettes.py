@@ -1,8 +1,9 @@
 """Palettes: the few numbers that stand for all elements of a weight with the least squared error (k-means).
 
-In one dimension a cluster is an interval of the sorted elements, so that a step of Lloyd's algorithm (1982) is a search
-for its ends and a difference of running sums, whatever the number of elements is. Entries of several elements are found
-by the same algorithm over a sample, which begins with k-means++ (Arthur and Vassilvitskii 2007).
+In one dimension a cluster is an interval of the sorted elements. Dynamic programming finds the best intervals of bins,
+and Lloyd's algorithm (1982) moves their ends, where a step is a search and a difference of running sums, whatever the
+number of elements is. Entries of several elements are found by Lloyd's algorithm over a sample, which begins with
+k-means++ (Arthur and Vassilvitskii 2007).
 """
 
 from __future__ import annotations
@@ -25,18 +26,47 @@ def palette(elements: np.ndarray, bits: int, round_to: np.dtype) -> tuple[np.nda
         bits: bits of an index.
         round_to: the dtype of the palette.
     """
-    ordered = np.sort(elements)
-    sample = ordered[:: -(-ordered.size // _SAMPLE)].astype(np.float64)
-    sums, squares = (np.concatenate([[0.0], np.cumsum(sample**power)]) for power in (1, 2))
-    count = 1 << bits
-    starts = (
-        np.quantile(sample, (np.arange(count) + 0.5) / count),
-        np.linspace(sample[0], sample[-1], count + 1)[:-1] + (sample[-1] - sample[0]) / (2 * count),
-    )
-    found = min((_refined(sample, sums, squares, start) for start in starts), key=lambda each: each[0])[1]
+    ordered, count = np.sort(elements), 1 << bits
+    distinct = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+    if distinct.size <= count:
+        found = np.pad(distinct, (0, count - distinct.size), mode="edge")
+    else:
+        sample = ordered[:: -(-ordered.size // _SAMPLE)].astype(np.float64)
+        sums, squares = (np.concatenate([[0.0], np.cumsum(sample**power)]) for power in (1, 2))
+        starts = (np.quantile(sample, (np.arange(count) + 0.5) / count), _best_of_bins(sample, sums, squares, count))
+        found = min((_refined(sample, sums, squares, start) for start in starts), key=lambda each: each[0])[1]
     table = np.sort(found.astype(np.float32)).astype(round_to)
     middles = (table[:-1].astype(np.float32) + table[1:].astype(np.float32)) / 2
     return table, np.searchsorted(middles, elements).astype(np.uint8)
+
+
+def _best_of_bins(sample: np.ndarray, sums: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+    """The best palette for clusters of whole bins, by dynamic programming (Wang and Song 2011).
+
+    Bins are as dense as the cube root of the elements' density, which is how dense the best palette is (Panter and Dite
+    1951).
+    """
+    knots = sample[np.linspace(0, sample.size - 1, min(sample.size, 16 * count)).astype(np.int64)]
+    # the same number of elements is between two knots, so that their density is one over the distance
+    reached = np.concatenate([[0.0], np.cumsum(np.diff(knots) ** (2 / 3))])
+    bins = max(min(12 * count, 1024), 128)
+    numbers = np.interp(np.arange(1, bins) / bins * reached[-1], reached, knots)
+    ends = np.unique(np.concatenate([[0], np.searchsorted(sample, numbers), [sample.size]]))
+    if ends.size <= count:
+        return np.interp((np.arange(count) + 0.5) / count * reached[-1], reached, knots)
+    counts, errors = np.subtract.outer(ends, ends).T, np.subtract.outer(squares[ends], squares[ends]).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = np.where(counts > 0, errors - np.subtract.outer(sums[ends], sums[ends]).T ** 2 / counts, np.inf)
+    best, before = errors[0], []  # of one cluster from the first end to each; then of two, ...
+    for _ in range(count - 1):
+        totals = best[:, None] + errors
+        before.append(totals.argmin(axis=0))
+        best = totals[before[-1], np.arange(ends.size)]
+    cuts = [ends.size - 1]
+    for previous in reversed(before):
+        cuts.append(previous[cuts[-1]])
+    chosen = ends[[0, *reversed(cuts)]]
+    return np.diff(sums[chosen]) / np.diff(chosen)
 
 
 def _refined(sample: np.ndarray, sums: np.ndarray, squares: np.ndarray, table: np.ndarray) -> tuple[float, np.ndarray]:

@@ -126,6 +126,28 @@ def test_a_palette_of_few_numbers_is_exact() -> None:
     assert np.array_equal(table[indices], numbers)
 
 
+def least_error(numbers: np.ndarray, count: int) -> float:
+    """The least squared error of any palette, by dynamic programming over all elements."""
+    ordered = np.sort(numbers).astype(np.float64)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(ordered**power)]) for power in (1, 2))
+    sizes = np.subtract.outer(np.arange(len(sums)), np.arange(len(sums))).T
+    errors = np.subtract.outer(squares, squares).T - np.subtract.outer(sums, sums).T ** 2 / np.maximum(sizes, 1)
+    errors = np.where(sizes > 0, errors, np.inf)
+    best = errors[0]
+    for _ in range(count - 1):
+        best = (best[:, None] + errors).min(axis=0)
+    return float(best[-1])
+
+
+@pytest.mark.parametrize("bits", [2, 4, 6])
+@pytest.mark.parametrize("draw", ["normal", "laplace", "standard_cauchy"])
+def test_a_palette_is_nearly_the_best(draw: str, bits: int) -> None:
+    numbers = getattr(np.random.default_rng(0), draw)(size=1500).astype(np.float32)
+    table, indices = palette(numbers, bits, np.dtype("f4"))
+    error = float(np.sum((numbers.astype(np.float64) - table[indices]) ** 2))
+    assert error <= 1.02 * least_error(numbers, 1 << bits)
+
+
 def test_a_palette_of_few_vectors_is_exact() -> None:
     vectors = np.float32([[0, 1], [5, -2], [0.5, 0.5]])[np.random.default_rng(0).integers(3, size=500)]
     table, indices = vector_palette(vectors, 2, np.dtype("f4"))
