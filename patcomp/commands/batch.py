@@ -15,7 +15,7 @@ import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,9 @@ class BatchResult:
     code: int
     """The exit code of the command; minus a signal's number if native code aborted the process."""
     seconds: float
-    data: dict[str, Any] | None
+    data: dict[str, Any] | None = field(repr=False)
     """What `patcomp convert --json` says; None if the conversion failed."""
-    log: str
+    log: str = field(repr=False)
     """What the command reported, with the reason of a failure at the end."""
 
     def __bool__(self) -> bool:
@@ -82,8 +82,8 @@ def convert_batch(
 
     Args:
         jobs: a TOML file, as docs/command-line.md describes it, or jobs.
-        executor: runs the jobs: any `concurrent.futures.Executor`, such as that of Dask or Ray, whose workers see the
-            same files. By default a pool of threads in this process, each of which waits for its conversion.
+        executor: runs the jobs: any `concurrent.futures.Executor`, such as that of Dask, whose workers see the same
+            files. By default a pool of threads in this process, each of which waits for its conversion.
         workers: the size of this pool.
         done: called with each result when it is there.
 
