@@ -150,6 +150,25 @@ def test_inconsistent_programs_are_refused(
         TorchConverter().add_exported_program(program)
 
 
+class Cut(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = x.unbind(1)
+        return torch.cat([first.chunk(2)[0], second.tensor_split(2)[1]])
+
+
+@pytest.mark.parametrize("op", ["unbind", "chunk", "tensor_split"])
+def test_many_more_parts_than_recorded_are_refused(op: str) -> None:
+    exported = torch.export.export(Cut(), (torch.ones(4, 2),))
+    node = next(node for node in exported.graph.nodes if op in str(node.target))
+    if op == "unbind":
+        node.args[0].meta["val"] = torch.empty(2**20, 2**20, device="meta")
+    else:
+        node.args = (node.args[0], 2**40)
+        node.args[0].meta["val"] = torch.empty(2**20, 2**20, device="meta")
+    with pytest.raises(UnsupportedError, match="records 2 results, but the op cuts its input into 1,"):
+        TorchConverter().add_exported_program(exported)
+
+
 @pytest.mark.parametrize("value", [None, 3, "text", {"a": None}, {"a": ()}, ["a"]])
 def test_metadata_of_any_kind_is_no_obstacle(value: Any) -> None:
     program = torch.export.export(Plain(), (torch.ones(3),))

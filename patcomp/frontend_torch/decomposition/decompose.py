@@ -31,10 +31,12 @@ from patcomp.frontend_torch.decomposition.recording import NotRecordedError, rec
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
+    given_arguments,
     is_assertion,
     is_size,
     is_untyped,
     operator_name,
+    recorded_results,
     writes_in_place,
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
@@ -110,6 +112,7 @@ class Decomposer:
         recorded = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
             return None
+        _check_parts(node)
         shared = self._formulas.graphs
         kind = None if shared is None else kind_of(node)
         if shared is not None and kind is not None:
@@ -189,6 +192,30 @@ class Decomposer:
             traced = _traced_by_pytorch(call, samples, table, mode)
         _drop_unused_results(traced, used_results(node))
         return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
+
+
+_CUTS = {"aten.unbind.int": "", "aten.chunk": "chunks", "aten.unsafe_chunk": "chunks",
+         "aten.tensor_split.sections": "sections"}  # fmt: skip
+"""The ops that cut a tensor, and the argument that says into how many parts; without one, each row is a part."""
+
+
+def _check_parts(node: Node) -> None:
+    """Check that an op which cuts a tensor makes about as many parts as the program records.
+
+    Raises:
+        ValueError: it makes many more, which would take days to trace: the sizes of the program are wrong.
+    """
+    name = operator_name(node)
+    if name not in _CUTS:
+        return
+    given = given_arguments(node)
+    source, dim = given.get("self"), given.get("dim", 0)
+    shape = getattr(source.meta.get("val"), "shape", ()) if isinstance(source, Node) else ()
+    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
+        return  # PyTorch says what is wrong
+    parts, recorded = given.get(_CUTS[name], shape[dim]), len(recorded_results(node))
+    if isinstance(parts, int) and parts > max(2 * recorded, 1000):
+        raise ValueError(f"the program records {recorded} results, but the op cuts its input into {parts:,} parts")
 
 
 def _traced_by_pytorch(
