@@ -359,8 +359,9 @@ class CoreaiInterface(DialectInterface):
         return None if found is None else _coreai_spec(found)
 
     def constant(self, literal: Any, like: SSAValue | None, argument: ArgumentSpec | None = None) -> Value:
-        index = {"IDX": "si32", "UIDX": "ui32"}.get(argument.type.partition("+")[0]) if argument else None
-        return coreai.constant(literal, index) if index else super().constant(literal, like)
+        elements = {"IDX": "si32", "UIDX": "ui32", "B": "i1"}
+        element = elements.get(argument.type.partition("+")[0]) if argument else None
+        return coreai.constant(literal, element) if element else super().constant(literal, like)
 
     def arguments(self, op: Operation) -> Mapping[str, Any]:
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]

@@ -62,6 +62,18 @@ def minus_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture, zero: Const) -> Rew
     return Rewrite(y, to=x, where=[call(_is_neutral, zero.values, False), y.type == x.type])
 
 
+def _is_minus_one(number: np.ndarray) -> bool:
+    return number.size == 1 and number.dtype.kind in "if" and number.item() == -1
+
+
+@algebra(example={"x": "2x3xf32", "y": "3xf32", "number": -1.0})
+def plus_negated(a: CoreaiSource, c: CoreaiTarget, x: Capture, y: Capture, number: Const) -> Rewrite:
+    "x + y * -1 -> x - y"
+    negated = y * number
+    z = x + negated
+    return Rewrite(z, to=c.broadcasting_sub(x, y), where=[call(_is_minus_one, number.values), negated.type == y.type])
+
+
 @algebra(example={"x": "2x3xf32", "to": "f32"})
 def cast_to_same(a: CoreaiSource, c: CoreaiTarget, x: Capture, to: Attr) -> Rewrite:
     "cast(x, t) -> x where x has the type t"
@@ -187,7 +199,9 @@ def _op_of_reshape_and_row(op: str) -> Rule:
     return reshape_last
 
 
-op_of_reshape_and_row = [_op_of_reshape_and_row(op) for op in ("broadcasting_add", "broadcasting_mul")]
+op_of_reshape_and_row = [
+    _op_of_reshape_and_row(op) for op in ("broadcasting_add", "broadcasting_sub", "broadcasting_mul")
+]
 
 
 def _op_of_reshapes(op: str) -> Rule:
@@ -202,7 +216,7 @@ def _op_of_reshapes(op: str) -> Rule:
     return reshape_last
 
 
-op_of_reshapes = [_op_of_reshapes(op) for op in ("broadcasting_add", "broadcasting_mul")]
+op_of_reshapes = [_op_of_reshapes(op) for op in ("broadcasting_add", "broadcasting_sub", "broadcasting_mul")]
 
 
 # ---- transposes ----------------------------------------------------------------------------------
@@ -278,6 +292,39 @@ def size_of_transposed(
     return Rewrite(y, to=size, where=[i.values[0] >= 0, y.shape == (1,)])
 
 
+# ---- sorts ---------------------------------------------------------------------------------------
+
+
+def _is_infinity(number: np.ndarray) -> bool:
+    return bool(np.isposinf(number.astype(np.float64)).all())
+
+
+@algebra(
+    example={"x": "3x4xf32", "infinity": float("inf"), "axis": 1, "descending": True, "stable": True, "to": "si32"}
+)
+def sort_of_softmax(
+    a: CoreaiSource,
+    c: CoreaiTarget,
+    x: Capture,
+    infinity: Const,
+    axis: Const,
+    descending: Const,
+    stable: Const,
+    to: Attr,
+) -> Rewrite:
+    """a sort of softmax(x) that puts NaN at the end of infinities -> argsort(softmax(x))
+
+    All of a row of a softmax are NaN, or none. Equal values stay in their order in a stable sort.
+    """
+    row = a.escaping(a.softmax(x, axis))
+    missing = a.broadcasting_not_equal(row, row)
+    first = a.argsort(a.broadcasting_where(missing, infinity, row), axis, descending, stable)
+    second = a.argsort(a.gather_along_axis(a.cast(missing, to), first, axis), axis, descending, stable)
+    y = a.gather_along_axis(first, second, axis)
+    where = [call(_is_infinity, infinity.values), stable.values[()], infinity.shape == ()]
+    return Rewrite(y, to=c.argsort(c.softmax(x, axis), axis, descending, stable), where=where)
+
+
 # ---- broadcasts ----------------------------------------------------------------------------------
 
 
@@ -295,3 +342,17 @@ def _op_of_broadcasts(op: str) -> Rule:
 
 
 op_of_broadcasts = [_op_of_broadcasts(f"broadcasting_{op}") for op in ("add", "sub", "mul", "divide")]
+
+
+def _op_of_unit(op: str) -> Rule:
+    @algebra(name=f"{op}_of_unit", example={"x": "2x3xf32", "y": "1x1xf32", "s": []})
+    def op_alone(a: CoreaiSource, c: CoreaiTarget, x: Capture, y: Capture, s: Capture) -> Rewrite:
+        "f(x, reshape(y, [])) -> f(x, y) where y has as few dimensions as x"
+        number = a.reshape(y, s)
+        z = a.op(op, x, number)
+        return Rewrite(z, to=c.op(op, x, y), where=[number.rank == 0, y.rank <= x.rank])
+
+    return op_alone
+
+
+op_of_unit = [_op_of_unit(f"broadcasting_{op}") for op in ("add", "sub", "mul", "divide")]
