@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from patcomp.compression.compress import dtype_of, floats
+from patcomp.compression.compress import dtype_of, floats, squared_error
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.schemes import Scheme, compressed, floats_of, stored_bytes
 from patcomp.compression.weights import Weight, weights_of
@@ -120,8 +120,7 @@ def _sensitivities(weights: Sequence[Weight], module: IRModule, output_loss: Out
 
 def _relative_error(values: np.ndarray, made: np.ndarray) -> float:
     """The squared error over the squared length, so that each weight counts as the share of its own signal."""
-    power = float(np.sum(values.astype(np.float64) ** 2)) or 1.0
-    return float(np.sum((values - made) ** 2, dtype=np.float64)) / power
+    return squared_error(values, made) / (squared_error(values) or 1.0)
 
 
 def _limit(budget: str | int | None, before: int) -> int:

@@ -20,6 +20,8 @@ from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
 
+_PART = 1 << 20
+
 Choice = Callable[[Weight], Scheme | None]
 
 
@@ -81,10 +83,19 @@ def dtype_of(weight: Weight) -> np.dtype:
     return ML_DTYPES[name] if name in ML_DTYPES else np.dtype(f"float{name[1:]}")
 
 
+def squared_error(exact: np.ndarray, made: np.ndarray | None = None) -> float:
+    """The squared distance of two arrays, or the squared length of one, in parts, because a weight may be large."""
+    total, flat = 0.0, exact.reshape(-1)
+    for start in range(0, flat.size, _PART):
+        part = flat[start : start + _PART].astype(np.float64)
+        total += float(np.sum((part if made is None else part - made.reshape(-1)[start : start + _PART]) ** 2))
+    return total
+
+
 def psnr(exact: np.ndarray, made: np.ndarray) -> float:
     """The peak signal-to-noise ratio in dB: the largest magnitude against the root of the mean squared error."""
-    error = float(np.mean((exact.astype(np.float32) - made) ** 2, dtype=np.float64))
-    peak = float(np.abs(exact).max(initial=0))
+    error = squared_error(exact, made) / max(exact.size, 1)
+    peak = max(abs(float(exact.max(initial=0))), abs(float(exact.min(initial=0))))
     return math.inf if error == 0 else -math.inf if peak == 0 else 10 * math.log10(peak**2 / error)
 
 

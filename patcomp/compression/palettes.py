@@ -27,9 +27,9 @@ def palette(elements: np.ndarray, bits: int, round_to: np.dtype) -> tuple[np.nda
         round_to: the dtype of the palette.
     """
     ordered, count = np.sort(elements), 1 << bits
-    distinct = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
-    if distinct.size <= count:
-        found = np.pad(distinct, (0, count - distinct.size), mode="edge")
+    is_new = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    if np.count_nonzero(is_new) <= count:
+        found = np.pad(ordered[is_new], (0, count - int(np.count_nonzero(is_new))), mode="edge")
     else:
         sample = ordered[:: -(-ordered.size // _SAMPLE)].astype(np.float64)
         sums, squares = (np.concatenate([[0.0], np.cumsum(sample**power)]) for power in (1, 2))
@@ -37,7 +37,10 @@ def palette(elements: np.ndarray, bits: int, round_to: np.dtype) -> tuple[np.nda
         found = min((_refined(sample, sums, squares, start) for start in starts), key=lambda each: each[0])[1]
     table = np.sort(found.astype(np.float32)).astype(round_to)
     middles = (table[:-1].astype(np.float32) + table[1:].astype(np.float32)) / 2
-    return table, np.searchsorted(middles, elements).astype(np.uint8)
+    indices = np.empty(elements.size, np.uint8)
+    for start in range(0, elements.size, _SAMPLE):  # positions take eight bytes each
+        indices[start : start + _SAMPLE] = np.searchsorted(middles, elements[start : start + _SAMPLE])
+    return table, indices
 
 
 def _best_of_bins(sample: np.ndarray, sums: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:

@@ -185,6 +185,27 @@ def test_a_number_of_more_than_64_bits_is_a_problem_of_its_node() -> None:
         TorchConverter().add_exported_program(exported).to_coreai()
 
 
+class Total(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def test_names_that_are_no_identifiers() -> None:
+    program = torch.export.export(Total(), (torch.ones(3),))
+    node = next(node for node in program.graph.nodes if node.op == "placeholder")
+    old = node.name
+    node.name = node.target = "b😀"
+    for spec in (*program.graph_signature.input_specs, *program.graph_signature.output_specs):
+        if getattr(spec.arg, "name", None) == old:
+            spec.arg.name = "b😀"  # type: ignore[union-attr]
+    assert "coreai" in str(TorchConverter().add_exported_program(program).to_coreai())
+
+
 class Plain(torch.nn.Module):
     def __init__(self, weight: torch.Tensor | None = None) -> None:
         super().__init__()
@@ -203,7 +224,7 @@ def test_an_expanded_constant_is_not_written_out() -> None:
 # ---- specs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 5000, '[[models]]\nmodel = "a\\u0000b.py:net"'])
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, '[[models]]\nmodel = "a\\u0000b.py:net"', "a = " + "1" * 5000])
 def test_a_broken_batch_is_a_wrong_use(text: str) -> None:
     Path("batch.toml").write_text(text)
     with pytest.raises(UsageError, match=r"batch\.toml"):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
@@ -31,6 +31,7 @@ from patcomp.frontend_torch.fx.provenance import Origins, nested_graph, nodes_of
 from patcomp.frontend_torch.interface.aliases import names_of_shared, shared_tensors, used_once
 from patcomp.ir.locations import Origin
 from patcomp.pytorch import (
+    LazyGraphModule,
     OperatorBase,
     OpOverload,
     is_traceable_wrapper_subclass,
@@ -139,7 +140,7 @@ def _converted(program: ExportedProgram, graph: Graph, writes: bool) -> Exported
         argument = dataclasses.replace(spec.arg, name=result.name) if isinstance(result, Node) else spec.arg
         outputs.append(OutputSpec(spec.kind, argument, spec.target))
     changed = copy.copy(program)
-    replace_graph_module(changed, GraphModule(program.graph_module, graph))
+    replace_graph_module(changed, LazyGraphModule(program.graph_module, graph))
     replace_graph_signature(changed, ExportGraphSignature(list(given.input_specs), outputs))
     return changed
 

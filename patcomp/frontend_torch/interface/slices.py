@@ -17,12 +17,13 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import given_arguments, graphs_of, is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
 from patcomp.pytorch import (
+    LazyGraphModule,
     OpOverload,
     ValueRanges,
     enable_python_dispatcher,
@@ -107,7 +108,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
     if not lengths or any(node.name in states for node in dynamic) or not numbers.isdisjoint(recorded.values()):
         return None
     changed = copy.copy(program)
-    replace_graph_module(changed, GraphModule(program.graph_module, graph))
+    replace_graph_module(changed, LazyGraphModule(program.graph_module, graph))
     return changed, lengths
 
 
