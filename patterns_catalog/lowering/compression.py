@@ -17,7 +17,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, weight_key
 from patcomp.ir.types import element_name, integer_range, is_integer
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute
+from patcomp.ir.xdsl import Attribute, Block
 from patcomp.patterns import OpView, Rejected, example, lowering
 
 _OP = "torch_coreai."
@@ -37,6 +37,13 @@ def _name(x: Value) -> str | None:
     return weight_key(x.ssa)
 
 
+def _not_constant(x: Value, what: str) -> Rejected:
+    where = ""
+    if isinstance(x.ssa.owner, Block):  # the weights of such a module are its arguments
+        where = "; it goes into an externalized module, so externalize modules without compressed weights only"
+    return Rejected(f"{what} must be a constant of the model{where}")
+
+
 def _holds(element: str, numbers: np.ndarray) -> bool:
     """Whether an element type has some integers. Core AI subtracts only zeros from floats."""
     low, high = integer_range(element) if is_integer(element) else (0, 0)
@@ -49,7 +56,7 @@ def _narrowed(op: OpView, c: Coreai, x: Value, element: str) -> Value:
         return x
     values = _values(x)
     if values is None:
-        raise Rejected(f"{element} data must be a constant of the model")
+        raise _not_constant(x, f"{element} data")
     is_known = is_integer(x.dtype) and is_integer(element)
     op.expect(is_known and _holds(element, values), f"the data has values that {element} cannot hold")
     return c.constant(values, element, name=_name(x))
@@ -70,7 +77,7 @@ def _shifts(op: OpView, c: Coreai, element: str, shape: Sequence[int], base: str
         return c.constant(shift + integer_range(element)[0], element), c.reshape(c.cast(minval, base), shape)
     known = _values(zero_point)
     if known is None:
-        raise Rejected("the zero point must be a constant of the model")
+        raise _not_constant(zero_point, "the zero point")
     op.expect(_holds(element, known), f"the zero point has values that {element} cannot hold")
     shift = np.broadcast_to(known if known.size == 1 else known.reshape(shape), shape) if shape else known.reshape(())
     return c.constant(shift, element), base_shift
@@ -120,7 +127,7 @@ def sparse_to_dense(op: OpView, c: Coreai) -> Value:
     "the values in the places of a mask, in order, and zeros elsewhere"
     values, mask = op.nonzero_data, _values(op.mask)
     if mask is None:
-        raise Rejected("the mask must be a constant of the model")
+        raise _not_constant(op.mask, "the mask")
     op.expect(values.shape == (np.count_nonzero(mask),), "there must be one value for each place of the mask")
     bits = c.constant(mask != 0, "ui1", name=_name(op.mask))
     return c.sparse_with_bitmask_to_dense(c.build_sparse_with_bitmask(values, bits))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from patcomp import TorchConverter
+from patcomp import ExternalizeSpec, TorchConverter
 from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
@@ -190,6 +190,30 @@ def test_a_weight_that_two_layers_read_is_stored_once() -> None:
 
     program = converted(Tied(*palette(3)))
     assert list(stored(program).values()) == ["ui3"]
+
+
+@pytest.mark.parametrize("scheme", ["palette of 3 bits", "int4 in blocks", "pruned"])
+def test_a_compressed_weight_inside_an_externalized_module_is_refused(scheme: str) -> None:
+    model = nn.Sequential(nn.Linear(COLUMNS, COLUMNS), Layer(*SCHEMES[scheme][0])).eval()
+    converter = TorchConverter().add_pytorch_module(
+        model, lambda m: torch.export.export(m, (X,)), externalize_modules=[ExternalizeSpec(Layer, "my_layer", [])]
+    )
+    with pytest.raises(UnsupportedError, match="must be a constant of the model; it goes into an externalized module"):
+        converter.to_coreai()
+
+
+def test_an_int8_weight_inside_an_externalized_module() -> None:
+    model = nn.Sequential(nn.Linear(COLUMNS, COLUMNS), Layer(*SCHEMES["int8 a channel"][0])).eval()
+    program = (
+        TorchConverter()
+        .add_pytorch_module(
+            model, lambda m: torch.export.export(m, (X,)), externalize_modules=[ExternalizeSpec(Layer, "my_layer", [])]
+        )
+        .to_coreai()
+    )
+    assert "si8" in stored(program).values()
+    (made,) = program.run({program.input_names()[0]: X}).values()
+    torch.testing.assert_close(torch.as_tensor(made), model(X), rtol=0, atol=1e-6 * model(X).abs().max().item())
 
 
 @pytest.mark.parametrize(
