@@ -26,6 +26,7 @@ from patcomp.emit.replacement import check_space, check_target, not_an_asset, re
 from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
 from patcomp.errors import MissingToolchainError, PatcompError
 from patcomp.ir.module import IRModule
+from patcomp.ir.pages import releasing
 
 BLOB_ALIGNMENT = 16
 """Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
@@ -337,7 +338,8 @@ def _handed_over(program: HandOver, metadata: Callable[[Any], Any], name: str) -
         def write(folder: Path) -> None:
             check_space(folder.parent, size)
             try:
-                tools.AIProgram._from_mlir_module(parsed).save_asset(folder, made)
+                with releasing(program.weights.values()):
+                    tools.AIProgram._from_mlir_module(parsed).save_asset(folder, made)
             except RuntimeError as error:
                 cause = error.__cause__ or error
                 raise AssetError(

@@ -37,8 +37,9 @@ class HandOver:
             VerifyError: a weight is missing from the blob store or has the wrong size (the toolchain would crash).
         """
         check_blobs(module)
-        same = module.blobs.same_content()
-        constants = tuple(same[attribute.resource_handle.data] for attribute in resource_attributes(module))
+        keys = [attribute.resource_handle.data for attribute in resource_attributes(module)]
+        same = module.blobs.same_content(keys)
+        constants = tuple(same[key] for key in keys)
         return cls(hand_over_text(module), constants, {key: module.blobs[key].data for key in constants})
 
     def with_copied_weights(self) -> HandOver:

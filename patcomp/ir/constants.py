@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from patcomp.ir import packing
+from patcomp.ir.pages import release
 from patcomp.ir.types import (
     ML_DTYPES,
     Shape,
@@ -43,6 +44,8 @@ from patcomp.ir.xdsl import (
 
 INLINE_LIMIT = 256
 """From this many elements on, a constant is a blob."""
+_FIRST_BYTES = 4096
+"""Weights that differ here need not be read to be told apart."""
 MOST_INTEGERS = 1_000_000
 """Sizes, axes and sections are fewer; a text may have a constant that repeats one number up to 2^62 times."""
 PACKED_LIMIT = 32
@@ -105,6 +108,7 @@ class Blob:
         if not self._hash:
             digest = hashlib.sha256(str(self.type).encode())
             digest.update(self.data)
+            release([self.data])
             self._hash = digest.hexdigest()
         return self._hash
 
@@ -201,18 +205,18 @@ class BlobStore:
     def __iter__(self) -> Iterator[Blob]:
         return iter(self.blobs.values())
 
-    def same_content(self) -> dict[str, str]:
-        """For each key, the first key in the store whose weight has the same type and bytes."""
-        first: dict[tuple[TensorType, str], str] = {}
-        sizes: dict[tuple[TensorType, int], int] = {}
-        for blob in self:
-            sizes[blob.type, len(blob.data)] = sizes.get((blob.type, len(blob.data)), 0) + 1
+    def same_content(self, keys: Iterable[str]) -> dict[str, str]:
+        """For each key, the first of them whose weight has the same type and bytes."""
+        alike: dict[tuple[TensorType, bytes], list[Blob]] = {}
+        for key in dict.fromkeys(keys):
+            blob = self.blobs[key]
+            alike.setdefault((blob.type, bytes(blob.data[:_FIRST_BYTES])), []).append(blob)
         result = {}
-        for blob in self:
-            if sizes[blob.type, len(blob.data)] == 1:
-                result[blob.key] = blob.key  # alone in its size: no need to read it
-            else:
-                result[blob.key] = first.setdefault((blob.type, blob.content_hash), blob.key)
+        for blobs in alike.values():
+            first: dict[str, str] = {}
+            for blob in blobs:  # one that begins like no other is not read
+                content = blob.content_hash if len(blobs) > 1 else ""
+                result[blob.key] = first.setdefault(content, blob.key)
         return result
 
 

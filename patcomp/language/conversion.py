@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram, export
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import ConversionWarning
+from patcomp.ir.pages import release
 from patcomp.language.architectures import ARCHITECTURES, Architecture
 from patcomp.language.bundle import Bundle, card, description, write_description
 from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
@@ -169,6 +170,13 @@ def _converted(exported: ExportedProgram) -> AIProgram:
         return converter.to_coreai(target="gpu")
 
 
+def _bytes_of(model: nn.Module) -> Iterator[memoryview]:
+    """The memory of a model's weights."""
+    for weight in model.parameters():
+        if weight.is_contiguous():
+            yield memoryview(weight.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
 """The largest difference of a logit from the model's, as a part of the largest logit."""
 
@@ -181,6 +189,8 @@ def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtyp
             model's own are not finite.
     """
     arguments = _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype)
+    # the weights of the model and of the program are never in memory together, if they are mapped from files
+    hook = decoder.register_forward_hook(lambda *_: release(_bytes_of(decoder)))
     with torch.no_grad():
         largest = float(decoder(*(each.clone() for each in arguments)).abs().max())
     if not math.isfinite(largest):
@@ -192,6 +202,8 @@ def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtyp
     verification = program.verify_against(
         decoder, tuple(each.clone() for each in arguments), backends=["evaluator"], tolerance=tolerance
     )
+    hook.remove()
+    release(blob.data for blob in program.module.blobs)
     if not verification.passed:
         raise LanguageModelError(
             f"the converted program does not compute what the model does; please report this:\n{verification}"

@@ -16,6 +16,7 @@ from patcomp.ir.constants import BlobStore, constant_attribute, is_constant
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
+from patcomp.ir.pages import release
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside
@@ -46,7 +47,7 @@ def store_prepared_weights(module: IRModule) -> int:
                 continue
             key = _key(op)
             if key not in stored:
-                stored[key] = _stored(op, module)
+                stored[key] = _stored(op, module, leaves[op])
             assert op.parent is not None
             builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused(NAME, [op]))
             for result, attribute in zip(op.results, stored[key], strict=True):
@@ -105,14 +106,16 @@ def _key(op: Operation) -> object:
     return op.name, tuple(operands), tuple(sorted(op.properties.items())), tuple(op.result_types)
 
 
-def _stored(op: Operation, module: IRModule) -> list[Attribute]:
-    """The attributes of constants with the results of an op."""
+def _stored(op: Operation, module: IRModule, sources: Iterable[Attribute]) -> list[Attribute]:
+    """The attributes of constants with the results of an op, which is computed from others."""
     attributes: list[Attribute] = []
     for result, array in zip(op.results, _computed(op, module), strict=True):
         assert isinstance(result.type, TensorType)
         attributes.append(
             constant_attribute(_kept(array, module.blobs), result.type.element_type, module.blobs, _weight_name(op))
         )
+    keys = [each.resource_handle.data for each in [*sources, *attributes] if isinstance(each, DenseResourceAttr)]
+    release(module.blobs[key].data for key in keys)
     return attributes
 
 
