@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -90,6 +90,9 @@ def _of_inputs(program: ExportedProgram) -> Iterator[Problem]:
 
 def _of_outputs(program: ExportedProgram) -> Iterator[Problem]:
     names = {node.name for node in program.graph.nodes}
+    stated, results = len(program.graph_signature.output_specs), program.graph.output_node().args[0]
+    if isinstance(results, Sequence) and len(results) != stated:
+        yield Problem(f"the signature has {stated} outputs, but the graph returns {len(results)}", advice=_ADVICE)
     for spec in program.graph_signature.output_specs:
         name = getattr(spec.arg, "name", "")
         if name not in names and not isinstance(spec.arg, ConstantArgument):

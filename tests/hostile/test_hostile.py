@@ -128,6 +128,10 @@ def other_output(program: ExportedProgram) -> None:
     program.graph_signature.output_specs[-1].arg.name = "none"  # type: ignore[union-attr]
 
 
+def no_outputs(program: ExportedProgram) -> None:
+    program.graph_signature.output_specs.clear()
+
+
 def no_function(program: ExportedProgram) -> None:
     next(node for node in program.graph.nodes if node.op == "call_function").target = "text"
 
@@ -139,6 +143,7 @@ def no_function(program: ExportedProgram) -> None:
         (no_function, "the node calls 'text', which is no function"),
         (lost_weight, "the program has nothing for the weight 'count'"),
         (other_name, "the signature has the input 'none', which the graph has not"),
+        (no_outputs, "the signature has 0 outputs, but the graph returns"),
         (other_output, "the signature has the output 'none', which no node computes"),
     ],
 )
