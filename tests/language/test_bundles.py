@@ -167,13 +167,26 @@ def stored(source: Path, path: Path, change: Callable[[str, torch.Tensor], torch
     return path
 
 
-def test_bfloat16(tmp_path: Path) -> None:
-    model = checkpoint("llama")
+@pytest.mark.parametrize("kind", ["llama", pytest.param("gpt_oss", marks=pytest.mark.slow)])
+def test_bfloat16(kind: str, tmp_path: Path) -> None:
+    """Each token is the best of the same weights in float32, as far as PyTorch's bfloat16 tells tokens apart.
+
+    gpt_oss is such a case: its fourth token is 0.025 ahead in float32, and PyTorch's own bfloat16 is 0.096 off there.
+    """
+    model = checkpoint(kind)
     bundle = convert_language_model(model, out=tmp_path / "bundle", dtype="bfloat16")
     assert check_bundle(bundle.path) == ()
     half = copy.deepcopy(model).bfloat16()
     prompt = [3, 80, 7, 33, 9, 44, 21, 5, 6]
-    assert bundle.generate(prompt, 8) == generated(half, prompt, 8)
+    made = bundle.generate(prompt, 10)
+    with torch.no_grad():
+        tokens = torch.tensor([prompt + made])
+        own, exact = half(tokens).logits[0].float(), copy.deepcopy(half).float()(tokens).logits[0]
+    for position, token in enumerate(made, start=len(prompt) - 1):
+        off = float((own[position] - exact[position]).abs().max())
+        assert exact[position, token] >= exact[position].max() - 2 * off
+    if kind == "llama":
+        assert made == generated(half, prompt, 10)
 
 
 def test_weights_of_several_types(source: Path, made: Bundle, tmp_path: Path) -> None:
