@@ -24,7 +24,8 @@ def compress(
         typer.Option(help="A scheme (w8, w4_block32, pal4_group16, pal6, ...), or a TOML file (docs/compression.md)."),
     ] = "w8",
     budget: Annotated[
-        str | None, typer.Option(help="Choose the schemes: bytes of all weights, or a share of them, 60%.")
+        str | None,
+        typer.Option(help="Choose the schemes: bytes of all weights, or a share, 60%; with --check, by the outputs."),
     ] = None,
     bits: Annotated[float | None, typer.Option(help="The same, in bits for each element: 4.5.")] = None,
     target: Annotated[
