@@ -14,8 +14,8 @@ from patterns_catalog.target.linear import is_weight
 
 _CHANNELS = 32
 _POSITIONS = 16
-"""A product was as slow as the convolution with 16 channels, and faster with 64 and more. Fewer than 49 positions were not
-measured."""
+"""A product was as slow as the convolution with 16 channels, and faster with 64 and more. Fewer than 49 positions were
+not measured."""
 
 
 @op_rule("target", "coreai.conv2d", name="pointwise convolution as product", examples=[
