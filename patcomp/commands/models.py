@@ -53,6 +53,9 @@ Trusted = Annotated[
 
 WHAT_MODELS_ARE = "a model is a file that torch.export.save wrote, or FILE.py:FUNCTION"
 
+_LONG = 1000
+"""The most characters of PyTorch's own error that a message shows."""
+
 
 def load_model(
     model: str, modules: Sequence[str] | None = None, *, train: bool = False, trusted: bool = False
@@ -170,6 +173,8 @@ def _load(path: Path, trusted: bool) -> ExportedProgram:
         reason = str(found).partition("This is an internal miniz error")[0].strip()
         if not isinstance(found, RuntimeError | ValueError | OSError):
             reason = f"PyTorch's loader fails with {type(found).__name__}: {reason}"
+        if len(reason) > _LONG:  # PyTorch repeats what it finds in the file
+            reason = f"{reason[:_LONG]} ..."
         advice = f"; {WHAT_MODELS_ARE}"
         if "regist" in reason:
             advice = "\n--import MODULE imports a module that registers a class or an operator first"

@@ -48,6 +48,14 @@ def test_other_routes_to_code_are_refused(route: Callable[[Members], Members], m
         load_model("model.pt2")
 
 
+def test_a_long_error_of_the_loader_is_cut(members: Members) -> None:
+    version = next(name for name in members if name.endswith("archive_version"))
+    write(Path("model.pt2"), {**members, version: b"9" * 20_000})
+    with pytest.raises(PatcompError, match=r"model.pt2 is not a program that torch.export.save wrote: ") as error:
+        load_model("model.pt2")
+    assert len(str(error.value)) < 2000
+
+
 def test_the_command_refuses_code_and_takes_trusted(
     members: Members, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
