@@ -107,11 +107,20 @@ class ConversionWarning(UserWarning):
     """A converted program has a property that its user may not expect; `program.diagnostics` has the same facts."""
 
 
+_LONG = 500
+"""The most characters of a message of many; a name may have thousands."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG]} ..."
+
+
 def _numbered(headline: str, problems: Sequence[Problem]) -> str:
     """A headline and a list of problems; the advice of several in a row follows the last of them."""
+    short = [replace(problem, message=_cut(problem.message), op=_cut(problem.op)) for problem in problems]
     shown = [
         replace(problem, advice="") if following is not None and following.advice == problem.advice else problem
-        for problem, following in zip_longest(problems, problems[1:])
+        for problem, following in zip_longest(short, short[1:])
     ]
     return "\n".join([headline, *(f"  {number}. {problem}" for number, problem in enumerate(shown, 1))])
 

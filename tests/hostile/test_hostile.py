@@ -95,6 +95,15 @@ def test_broken_texts_are_refused_with_a_short_message(path: Path) -> None:
     assert len(str(refused.value)) < 2000
 
 
+def test_names_of_thousands_of_characters_are_cut() -> None:
+    name = "a" * 5000
+    bad = "".join(f"%{i} = coreai.abs %x : tensor<2xf32> -> tensor<{i + 3}xf32>\n" for i in range(5))
+    text = f"module {{ coreai.graph @{name}(%x: tensor<2xf32>) -> () {{ {bad} coreai.output }} }}"
+    with pytest.raises(VerifyError, match="the IR has 5 problems") as error:
+        verify(IRModule(parse_module(text)), runtime=False)
+    assert len(str(error.value)) < 6000
+
+
 def test_an_invalid_producer_of_sizes_is_refused() -> None:
     text = (DATA / "invalid" / "reshape_without_operands.mlir").read_text()
     with pytest.raises(VerifyError, match=r"coreai\.reshape"):
