@@ -25,7 +25,7 @@ def compress(
     ] = "w8",
     budget: Annotated[
         str | None,
-        typer.Option(help="Choose the schemes: bytes of all weights, or a share, 60%; with --check, by the outputs."),
+        typer.Option(help="Choose the schemes: bytes of all weights, or a share of them, 60%."),
     ] = None,
     bits: Annotated[float | None, typer.Option(help="The same, in bits for each element: 4.5.")] = None,
     target: Annotated[
@@ -56,7 +56,9 @@ def compress(
         program = converter.to_coreai(target=target_of(target, None))
     size = int(budget) if budget is not None and budget.isdigit() else budget
     with working(f"compressing {model}", True):
-        small = program.compress(chosen, budget=size, bits_per_weight=bits, inputs=source.inputs if check else None)
+        seen = (size is not None or bits is not None) and source.exported.example_inputs is not None
+        examples = source.inputs if check or seen else None
+        small = program.compress(chosen, budget=size, bits_per_weight=bits, inputs=examples)
     assert small.compression is not None
     if output is not None:
         with working(f"writing {output}", True):

@@ -425,6 +425,8 @@ def test_the_command(patcomp: Command, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert json.loads(done.out)["weights"][0]["scheme"] == "w4_block32"
     assert (tmp_path / "small.aimodel").is_dir()
+    done = patcomp("compress", "model.py:make", "--bits", "5", "--json")
+    assert list(json.loads(done.out)["output_psnr"]) == ["linear"]  # the budget went by the example inputs
     done = patcomp("compress", "model.py:make", "--config", "w5")
     assert done.code != 0
     assert "integers have 2, 4, 8 bits" in done.err
