@@ -99,7 +99,7 @@ def _read(path: Path) -> Any:
     try:
         import yaml
     except ModuleNotFoundError:
-        raise ImportError(f"{path} is YAML; install pyyaml, or write the config as TOML") from None
+        raise ImportError(f"{path} is YAML; install patcomp[yaml], or write the config as TOML") from None
     try:
         return yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
