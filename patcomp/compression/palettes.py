@@ -49,14 +49,13 @@ def _best_of_bins(sample: np.ndarray, sums: np.ndarray, squares: np.ndarray, cou
     Bins are as dense as the cube root of the elements' density, which is how dense the best palette is (Panter and Dite
     1951).
     """
-    knots = sample[np.linspace(0, sample.size - 1, min(sample.size, 16 * count)).astype(np.int64)]
-    # the same number of elements is between two knots, so that their density is one over the distance
-    reached = np.concatenate([[0.0], np.cumsum(np.diff(knots) ** (2 / 3))])
+    # the density between two elements is one over their distance
+    reached = np.concatenate([[0.0], np.cumsum(np.diff(sample) ** (2 / 3))])
     bins = max(min(12 * count, 1024), 128)
-    numbers = np.interp(np.arange(1, bins) / bins * reached[-1], reached, knots)
+    numbers = np.interp(np.arange(1, bins) / bins * reached[-1], reached, sample)
     ends = np.unique(np.concatenate([[0], np.searchsorted(sample, numbers), [sample.size]]))
     if ends.size <= count:
-        return np.interp((np.arange(count) + 0.5) / count * reached[-1], reached, knots)
+        return np.interp((np.arange(count) + 0.5) / count * reached[-1], reached, sample)
     counts, errors = np.subtract.outer(ends, ends).T, np.subtract.outer(squares[ends], squares[ends]).T
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = np.where(counts > 0, errors - np.subtract.outer(sums[ends], sums[ends]).T ** 2 / counts, np.inf)
