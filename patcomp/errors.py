@@ -107,17 +107,14 @@ class ConversionWarning(UserWarning):
     """A converted program has a property that its user may not expect; `program.diagnostics` has the same facts."""
 
 
-_LONG = 500
-"""The most characters of a message of many; a name may have thousands."""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONG else f"{text[:_LONG]} ..."
+def shortened(text: str, most: int = 500) -> str:
+    """The beginning of a text that may have thousands of characters, because it repeats what a file has."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _numbered(headline: str, problems: Sequence[Problem]) -> str:
     """A headline and a list of problems; the advice of several in a row follows the last of them."""
-    short = [replace(problem, message=_cut(problem.message), op=_cut(problem.op)) for problem in problems]
+    short = [replace(problem, message=shortened(problem.message), op=shortened(problem.op)) for problem in problems]
     shown = [
         replace(problem, advice="") if following is not None and following.advice == problem.advice else problem
         for problem, following in zip_longest(short, short[1:])

@@ -18,7 +18,7 @@ import typer
 from patcomp.commands.archives import DAMAGED, code_in, weights_only
 from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, say
 from patcomp.commands.exporting import AS_IT_IS, ExportOptions, Source, check_unused, exported_by
-from patcomp.errors import PatcompError
+from patcomp.errors import PatcompError, shortened
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -52,9 +52,6 @@ Trusted = Annotated[
 ]
 
 WHAT_MODELS_ARE = "a model is a file that torch.export.save wrote, or FILE.py:FUNCTION"
-
-_LONG = 1000
-"""The most characters of PyTorch's own error that a message shows."""
 
 
 def load_model(
@@ -173,8 +170,7 @@ def _load(path: Path, trusted: bool) -> ExportedProgram:
         reason = str(found).partition("This is an internal miniz error")[0].strip()
         if not isinstance(found, RuntimeError | ValueError | OSError):
             reason = f"PyTorch's loader fails with {type(found).__name__}: {reason}"
-        if len(reason) > _LONG:  # PyTorch repeats what it finds in the file
-            reason = f"{reason[:_LONG]} ..."
+        reason = shortened(reason, 1000)  # PyTorch repeats what it finds in the file
         advice = f"; {WHAT_MODELS_ARE}"
         if "regist" in reason:
             advice = "\n--import MODULE imports a module that registers a class or an operator first"

@@ -8,7 +8,7 @@ from patcomp.compression.compress import compress_module, psnr
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import CompressionReport, WeightReport
 from patcomp.compression.schemes import PRESETS, Scheme
-from patcomp.compression.stored import stored_weights
+from patcomp.compression.stored import compressed_weights
 from patcomp.compression.weights import Weight, weights_of
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "Weight",
     "WeightReport",
     "compress_module",
+    "compressed_weights",
     "psnr",
-    "stored_weights",
     "weights_of",
     "within",
 ]

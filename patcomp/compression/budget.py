@@ -65,11 +65,16 @@ def within(
     before = {weight.name: storage_bytes(weight.shape, weight.type.element_type) for weight in weights}
     elements = sum(weight.count for weight in weights)
     limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
-    candidates = {weight.name: _candidates(weight, before[weight.name], config, module) for weight in weights}
-    if output_loss is not None:
-        free = [weight for weight in weights if len(candidates[weight.name]) > 1]
-        for name, factor in _sensitivities(free, module, output_loss).items():
-            candidates[name] = [replace(each, loss=each.loss * factor) for each in candidates[name]]
+    candidates: dict[str, Sequence[_Candidate]] = {}
+    prices: dict[str, float] = {}
+    for weight in weights:
+        candidates[weight.name], price = _tried(weight, before[weight.name], config, module, output_loss)
+        if price is not None:
+            prices[weight.name] = price
+    mean = sum(prices.values()) / max(len(prices), 1) or 1.0
+    for name, price in prices.items():
+        factor = max(price, _LEAST_SHARE * mean)
+        candidates[name] = [replace(each, loss=each.loss * factor) for each in candidates[name]]
     chosen = dict.fromkeys(candidates, 0)
     total = sum(options[0].size for options in candidates.values())
     while total > limit:
@@ -104,20 +109,6 @@ def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, 
                 yield _Move(name, position, now.size - option.size, option.loss - now.loss)
 
 
-def _sensitivities(weights: Sequence[Weight], module: IRModule, output_loss: OutputLoss) -> dict[str, float]:
-    """What the outputs lose for the error of each weight, measured with one weight changed at a time."""
-    found = {}
-    for weight in weights:
-        values = floats(weight, module.blobs)
-        rounded = floats_of(compressed(values, weight.layout, _PROBE, dtype_of(weight)))
-        changed = copy(module)
-        changed.blobs = module.blobs.with_values(weight.key, rounded.astype(dtype_of(weight)))
-        error = _relative_error(values, rounded)
-        found[weight.name] = output_loss(changed) / error if error else 0.0
-    mean = sum(found.values()) / max(len(found), 1) or 1.0
-    return {name: max(factor, _LEAST_SHARE * mean) for name, factor in found.items()}
-
-
 def _relative_error(values: np.ndarray, made: np.ndarray) -> float:
     """The squared error over the squared length, so that each weight counts as the share of its own signal."""
     return squared_error(values, made) / (squared_error(values) or 1.0)
@@ -132,14 +123,22 @@ def _limit(budget: str | int | None, before: int) -> int:
     return int(before * float(share[1]) / 100)
 
 
-def _candidates(weight: Weight, size: int, config: CompressionConfig, module: IRModule) -> Sequence[_Candidate]:
-    """The choices of a weight, from large to small."""
+def _tried(
+    weight: Weight, size: int, config: CompressionConfig, module: IRModule, output_loss: OutputLoss | None
+) -> tuple[Sequence[_Candidate], float | None]:
+    """The choices of a weight, from large to small, and what the outputs lose for its error, if that can be tried."""
     own = config.scheme_of(weight)
     if own is None:
-        return [_Candidate(None, size, 0.0)]
-    values = floats(weight, module.blobs)
+        return [_Candidate(None, size, 0.0)], None
+    values, is_pinned, price = floats(weight, module.blobs), config.pins(weight), None
     found = []
-    for scheme in [own] if config.pins(weight) else map(Scheme.parse, BUDGET_SCHEMES):
+    for scheme in [own] if is_pinned else map(Scheme.parse, BUDGET_SCHEMES):
         stored = compressed(values, weight.layout, scheme, dtype_of(weight))
-        found.append(_Candidate(scheme, stored_bytes(stored, scheme), _relative_error(values, floats_of(stored))))
-    return sorted(found, key=lambda each: (-each.size, each.loss))
+        made = floats_of(stored)
+        error = _relative_error(values, made)
+        found.append(_Candidate(scheme, stored_bytes(stored, scheme), error))
+        if output_loss is not None and scheme == _PROBE and not is_pinned:
+            changed = copy(module)
+            changed.blobs = module.blobs.with_values(weight.key, made.astype(dtype_of(weight)))
+            price = output_loss(changed) / error if error else 0.0
+    return sorted(found, key=lambda each: (-each.size, each.loss)), price

@@ -24,7 +24,7 @@ _UNPACKING = (*_SCALES, "coreai.lut_to_dense", "coreai.sparse_with_bitmask_to_de
 _PARTS = (*_UNPACKING, "coreai.build_sparse_with_bitmask")
 
 
-def stored_weights(module: IRModule) -> Iterator[WeightReport]:
+def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
     """What is known of each weight that ops unpack, in the order of the program: all but its distance from floats."""
     readers, seen = Readers.of(module), set()
     for op in ops_inside(module.op):

@@ -40,7 +40,8 @@ def compress_program(
         loss = None if examples is None else examples.lost
         schemes = within(program.module, budget, chosen, bits=bits_per_weight, output_loss=loss)
     module, weights = compress_module(program.module, chosen, None if schemes is None else lambda w: schemes[w.name])
-    earlier = () if program.compression is None else [weight for weight in program.compression.weights if weight.scheme]
+    known = program.compression
+    earlier = [] if known is None else [weight for weight in known.weights if weight.scheme]
     if not any(weight.scheme for weight in weights):
         seen = ", ".join(weight.name for weight in weights[:5]) or "none that products, convolutions or lookups read"
         if earlier:

@@ -254,9 +254,9 @@ class AIProgram:
         before the conversion. None for a program without any."""
         if self._compression is not None:
             return self._compression
-        from patcomp.compression import CompressionReport, stored_weights
+        from patcomp.compression import CompressionReport, compressed_weights
 
-        found = tuple(stored_weights(self.module))
+        found = tuple(compressed_weights(self.module))
         return CompressionReport(found, {}) if found else None
 
     @property

@@ -86,7 +86,7 @@ def _data(
             if work.rewrites
         ]
         stage["seconds"] = measured[report.name].seconds if times else None
-    report = program.report()
+    report, compression = program.report(), program.compression
     exhausted = [(name, stage) for stage in compilation.reports for name in stage.statistics.exhausted]
     return {
         "entrypoints": [
@@ -100,7 +100,7 @@ def _data(
             for rule in rules
         },
         "weights": _weights(program.module),
-        "compression": None if program.compression is None else program.compression.as_dict(),
+        "compression": None if compression is None else compression.as_dict(),
         "composites": [
             [call.composite, call.rule, call.place, call.origins[0].module_path if call.origins else ""]
             for call in report.calls

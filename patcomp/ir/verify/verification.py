@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from patcomp.errors import Problem
+from patcomp.errors import Problem, shortened
 from patcomp.ir.locations import origins, rules
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Operation, SSAValue
-
-_LONGEST = 500
-"""The characters of a message or signature that are shown; a broken text has axes and types of any length."""
 
 
 @dataclass(eq=False)
@@ -33,17 +30,13 @@ class Verification:
         place = next(iter(origins(op.location)), None)
         self.problems.append(
             Problem(
-                where + _cut(message) + made_by,
-                _cut(_signature(op)),
+                where + shortened(message) + made_by,  # a broken text has axes and types of any length
+                shortened(_signature(op)),
                 place.node if place else "",
                 place.module_path if place else "",
                 place.source if place else "",
             )
         )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _signature(op: Operation) -> str:
