@@ -170,7 +170,7 @@ def _load(path: Path, trusted: bool) -> ExportedProgram:
         reason = str(found).partition("This is an internal miniz error")[0].strip()
         if not isinstance(found, RuntimeError | ValueError | OSError):
             reason = f"PyTorch's loader fails with {type(found).__name__}: {reason}"
-        reason = shortened(reason, 1000)  # PyTorch repeats what it finds in the file
+        reason = _shortened(reason)
         advice = f"; {WHAT_MODELS_ARE}"
         if "regist" in reason:
             advice = "\n--import MODULE imports a module that registers a class or an operator first"
@@ -178,6 +178,11 @@ def _load(path: Path, trusted: bool) -> ExportedProgram:
     finally:
         for logger in loggers:
             logger.removeFilter(reasons)
+
+
+def _shortened(reason: object) -> str:
+    """What a library says of a file, which repeats what it finds there."""
+    return shortened(str(reason), 1000)
 
 
 def _check_trust(path: Path) -> None:
@@ -190,7 +195,7 @@ def _check_trust(path: Path) -> None:
         found = code_in(path)
     except PatcompError as error:
         raise PatcompError(
-            f"{path} is not a program that torch.export.save wrote: {error}; {WHAT_MODELS_ARE}"
+            f"{path} is not a program that torch.export.save wrote: {_shortened(error)}; {WHAT_MODELS_ARE}"
         ) from error
     if found:
         raise _distrust(path, found)
@@ -198,8 +203,8 @@ def _check_trust(path: Path) -> None:
 
 def _distrust(path: Path, reason: str) -> PatcompError:
     return PatcompError(
-        f"{path} can run code while PyTorch loads it, because {reason}. Give --trusted if you trust whoever made the "
-        "file; docs/untrusted-files.md explains what is checked"
+        f"{path} can run code while PyTorch loads it, because {_shortened(reason)}. Give --trusted if you trust "
+        "whoever made the file; docs/untrusted-files.md explains what is checked"
     )
 
 

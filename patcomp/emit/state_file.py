@@ -21,7 +21,7 @@ import ml_dtypes  # noqa: F401  (numpy then knows the dtypes by name)
 import numpy as np
 
 from patcomp.emit.replacement import STATE_FILE
-from patcomp.errors import PatcompError
+from patcomp.errors import PatcompError, shortened
 
 _DAMAGES = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError, EOFError, RuntimeError,
             zipfile.BadZipFile, zlib.error, SyntaxError)  # fmt: skip
@@ -79,8 +79,8 @@ def _read(path: Path) -> StateArrays:
                 state.setdefault(str(entry["entrypoint"]), {})[str(entry["state"])] = array
     except _DAMAGES as error:
         raise StateFileError(
-            f"{path.name} does not hold the initial state of an asset: {type(error).__name__}: {error}. Save the asset "
-            "again"
+            f"{path.name} does not hold the initial state of an asset: {type(error).__name__}: "
+            f"{shortened(str(error))}. Save the asset again"
         ) from error
     return state
 
