@@ -19,6 +19,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
+from patcomp.ir.xdsl import replace_uses
 
 _PART = 1 << 20
 
@@ -106,7 +107,7 @@ def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: Blo
         location = fused(f"compress {scheme.name}", [constant])
         with Builder(constant.parent, before=constant, blobs=blobs, location=location):
             made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.key)
-        constant.results[0].replace_all_uses_with(made.ssa)
+        replace_uses(constant.results[0], made.ssa)
         constant.detach()
         constant.erase()
 

@@ -18,7 +18,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.module import function_type, names_of
 from patcomp.ir.types import HandleType, TensorType, shape_of, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, NoneAttr, Operation, SSAValue, StringAttr, set_name
+from patcomp.ir.xdsl import Attribute, Block, NoneAttr, Operation, SSAValue, StringAttr, replace_uses, set_name
 
 _TEXT = re.compile(r"#coreaix\.hw_constraints<(\w+, alignments: \[([\dx?]*)\], interleave: \[([\dx?]*)\])>")
 
@@ -83,7 +83,7 @@ def _argument(block: Block, index: int, type_: Attribute) -> None:
             _handle_use(use.operation, new)
     else:
         with Builder(block, before=top, location=top.location):
-            old.replace_all_uses_with(_without_constraints(new, old.type))
+            replace_uses(old, _without_constraints(new, old.type))
     block.erase_arg(old)
 
 
@@ -101,7 +101,7 @@ def _handle_use(op: Operation, handle: SSAValue) -> None:
         plain = _without_constraints(content.ssa, op.results[0].type)
     set_name(plain, op.results[0].name_hint)
     for result, value in zip(op.results, (plain, token.ssa), strict=True):
-        result.replace_all_uses_with(value)
+        replace_uses(result, value)
     op.detach()
     op.erase()
 

@@ -48,7 +48,8 @@ class AIProgram:
 
     Attributes:
         module (IRModule): the IR and the weights that it names.
-        reports (tuple[StageReport, ...]): what each stage of the conversion did, in order.
+        reports (Sequence[StageReport]): what each stage of the conversion did, in order. If layers were stamped, the
+            first look at it repeats the whole conversion.
         stages (Mapping[str, str]): the text after each stage, by name: `program.stages["recover"]`.
         calls (Mapping[str, ModelCall]): how the PyTorch model of each entry point is called, by entry point.
         initial_state (Mapping[str, Mapping[str, Tensor]]): the contents of the buffers at conversion, by entry point
@@ -64,7 +65,7 @@ class AIProgram:
     """
 
     module: IRModule
-    reports: tuple[Any, ...] = ()
+    reports: Sequence[Any] = ()
     stages: Mapping[str, str] = field(default_factory=dict)
     calls: Mapping[str, ModelCall] = field(default_factory=dict)
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from patcomp.emit.dims import Dims
-from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
+from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
@@ -21,11 +22,14 @@ from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.ir.locations import erase_locations
+from patcomp.ir.locations import erase_locations, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
-from patcomp.rewrites import Compilation, Dumps, Options, collector_paused, run_pipeline
+from patcomp.rewrites import Compilation, Dumps, Options, Reports, collector_paused, run_pipeline
+from patcomp.rewrites.repeats import NotPeriodicError, shorten, stamp
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,60 @@ class Conversion:
 
         try:
             with collector_paused():
+                if dumps is None and (stamped := self._stamped(after_stage)) is not None:
+                    return stamped
                 return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
             found = self._first_defect(error)
             raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
+
+    def _stamped(self, after_stage: Callable[[str, IRModule], object]) -> Compilation | None:
+        """The conversion of the program, of whose equal layers a few are converted; None if these cannot stand for the
+        others."""
+        if self.options.target is not None or self.options.budget is not None:
+            return None
+        if any(item.compressed for item in self.staged):
+            return None
+        for kept in (3, 4):  # where the first layer becomes another one than the second, four are needed
+            shortened = shorten(module := self.imported(), kept)
+            try:
+                compilation = run_pipeline(module, self.rules, self.options, after_stage=after_stage)
+                if shortened is None:
+                    return compilation
+                stamp(shortened)
+            except NotPeriodicError as reason:
+                _LOG.info("some layers cannot stand for the others: %s", reason)
+                continue
+            except PatcompError as reason:
+                if shortened is None:
+                    raise
+                _LOG.info("all layers are converted: %s", str(reason).partition("\n")[0])
+                return None
+            if compilation.diagnostics:
+                return None  # their places are those of a few layers only
+            _LOG.info("%d layers are copies of other layers", shortened.layers)
+            if self.options.verify_all:
+                self._check_stamped(compilation.module)
+            return replace(compilation, reports=Reports(lambda: self._whole().reports))
+        return None
+
+    def _whole(self) -> Compilation:
+        """The conversion without stamping."""
+        with collector_paused():
+            return run_pipeline(self.imported(), self.rules, self.options)
+
+    def _check_stamped(self, module: IRModule) -> None:
+        """Check that a stamped program is the one that the conversion of all layers makes, with the same origins.
+        The rules that made an op may differ where two give the same.
+
+        Raises:
+            StageError: it is not.
+        """
+        verify(module, runtime=True)
+        whole = self._whole().module
+        pairs = zip(module.op.walk(), whole.op.walk(), strict=False)
+        if module.text() != whole.text() or any(set(origins(a.location)) != set(origins(b.location)) for a, b in pairs):
+            raise StageError("the program has repeated layers, and stamping them gives another one", "optimize")
 
     def texts(self) -> dict[str, str]:
         """The text after each stage; runs the conversion again."""

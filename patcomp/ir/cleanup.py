@@ -19,6 +19,7 @@ from patcomp.ir.xdsl import (
     Region,
     SymbolOpInterface,
     ops_inside,
+    replace_uses,
 )
 
 _REMOVABLE: dict[type[Operation], bool] = {}
@@ -82,7 +83,7 @@ def _merge(block: Block, known: dict[Any, tuple[Operation, ...]]) -> int:
             known[key] = (*candidates, op)
             continue
         for result, kept in zip(op.results, same.results, strict=True):
-            result.replace_all_uses_with(kept)
+            replace_uses(result, kept)
         removed += _erase(op)
     return removed
 

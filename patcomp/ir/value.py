@@ -9,7 +9,7 @@ import numpy as np
 
 from patcomp.ir.constants import constant_values
 from patcomp.ir.types import Shape, element_name, shape_of, static_shape
-from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType, set_name
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType, replace_uses, set_name
 
 
 class ValueType:
@@ -109,7 +109,7 @@ def replace_op(op: Operation, values: Sequence[SSAValue]) -> None:
     """Put values in the place of an op's results, under their names, and erase the op."""
     for result, value in zip(op.results, values, strict=True):
         set_name(value, result.name_hint)
-        result.replace_all_uses_with(value)
+        replace_uses(result, value)
     op.detach()
     op.erase()
 

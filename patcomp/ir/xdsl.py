@@ -106,6 +106,14 @@ def set_name(value: SSAValue, name: str | None) -> None:
     value._name = name
 
 
+def replace_uses(value: SSAValue, by: SSAValue) -> None:
+    """Let all users of a value use another one, which takes its name if it has none. xDSL's own method drops a trailing
+    number of the name, as its setter does."""
+    if by._name is None:
+        by._name = value._name
+    value.replace_all_uses_with(by)
+
+
 def set_type(value: SSAValue, type_: Attribute) -> None:
     """Change the type of a value in place."""
     value._type = type_

@@ -17,7 +17,17 @@ from patcomp.errors import StageError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import BlobStore, is_constant
 from patcomp.ir.locations import describe
-from patcomp.ir.xdsl import Block, LocationAttr, Operation, OpResult, Region, SSAValue, ops_inside, set_name
+from patcomp.ir.xdsl import (
+    Block,
+    LocationAttr,
+    Operation,
+    OpResult,
+    Region,
+    SSAValue,
+    ops_inside,
+    replace_uses,
+    set_name,
+)
 from patcomp.patterns.apply import BrokenRuleError, Refusal, Replacement, apply
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.catalog import RuleSet
@@ -213,7 +223,7 @@ class _Driver:
         for was, now in zip(replacement.replaced, new, strict=True):
             if was.name_hint is not None and isinstance(now, OpResult) and now.op in created:
                 set_name(now, was.name_hint)
-            was.replace_all_uses_with(now)
+            replace_uses(was, now)
         self._erase_dead(replacement.matched)
         self.statistics.records.append(record := Record(rule.name, location))
         if self.budget is not None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from patcomp.ir.constants import constant_equals, constant_values, is_constant
+from patcomp.ir.constants import constant_equals, constant_values, is_constant, is_hidden
 from patcomp.ir.namespaces import DialectInterface
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult
@@ -250,7 +250,7 @@ class Index:
         state = self._by_constant.get(attribute)
         if state is None:
             value = op.results[0]
-            if constant_values(value) is None:
+            if is_hidden(attribute) or constant_values(value) is None:
                 return self._none  # no rule reads the values of a weight
             tests = frozenset(
                 number

@@ -1,6 +1,15 @@
 """The stages between import and emission, one file a stage; `pipeline.STAGES` is the list of them."""
 
-from patcomp.rewrites.pipeline import STAGES, Compilation, Dumps, Options, StageReport, collector_paused, run_pipeline
+from patcomp.rewrites.pipeline import (
+    STAGES,
+    Compilation,
+    Dumps,
+    Options,
+    Reports,
+    StageReport,
+    collector_paused,
+    run_pipeline,
+)
 from patcomp.rewrites.recover import chosen_assumptions, chosen_composites
 from patcomp.rewrites.specialize import specialize
 
@@ -9,6 +18,7 @@ __all__ = [
     "Compilation",
     "Dumps",
     "Options",
+    "Reports",
     "StageReport",
     "chosen_assumptions",
     "chosen_composites",

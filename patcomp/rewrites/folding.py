@@ -9,13 +9,13 @@ import numpy as np
 
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
-from patcomp.ir.constants import constant_attribute, is_constant, numpy_dtype
+from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, is_constant, is_hidden, numpy_dtype
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.ir.value import replace_op
-from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_inside
+from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_inside, replace_uses
 
 FOLD_LIMIT = 2**20
 """The elements that a folded result may have. Larger ones, such as the masks of very long sequences, are computed on
@@ -52,7 +52,7 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
     for op in folded:
         for result in op.results:
             if any(use.operation not in gone for use in result.uses):
-                result.replace_all_uses_with(_constant(op, result, known[result], module))
+                replace_uses(result, _constant(op, result, known[result], module))
     for op in reversed(folded):
         assert op.parent is not None
         op.parent.erase_op(op)
@@ -107,7 +107,8 @@ def _is_in_the_text(value: SSAValue, limit: int) -> bool:
         return False
     maker = value.owner
     assert isinstance(maker, Operation)
-    return isinstance(maker.properties["value"], DenseIntOrFPElementsAttr)
+    attribute = maker.properties["value"]
+    return isinstance(attribute, DenseIntOrFPElementsAttr) or (is_hidden(attribute) and _elements(value) < INLINE_LIMIT)
 
 
 def _has_indices(value: SSAValue) -> bool:

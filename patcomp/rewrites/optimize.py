@@ -16,6 +16,7 @@ from patcomp.ir.xdsl import (
     Operation,
     Rewriter,
     ops_inside,
+    replace_uses,
 )
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.budget import Budget
@@ -95,7 +96,7 @@ def _take_known_branches(graph: Operation, module: IRModule, statistics: Statist
         assert terminator is not None
         Rewriter.inline_block(taken, InsertPoint.before(op))
         for result, value in zip(op.results, terminator.operands, strict=True):
-            result.replace_all_uses_with(value)
+            replace_uses(result, value)
         op.parent.erase_op(terminator)
         op.parent.erase_op(op)
         count += 1

@@ -6,10 +6,12 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import overload
 
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError
 from patcomp.ir.module import IRModule
@@ -118,6 +120,25 @@ class StageReport:
     statistics: Statistics = field(default_factory=Statistics)
 
 
+class Reports(Sequence[StageReport]):
+    """The reports of a conversion that is repeated, without short cuts, when one of them is asked for."""
+
+    def __init__(self, replay: Callable[[], Sequence[StageReport]]):
+        self._all = cache(replay)
+
+    @overload
+    def __getitem__(self, index: int) -> StageReport: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[StageReport]: ...
+
+    def __getitem__(self, index: int | slice) -> StageReport | Sequence[StageReport]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
 @dataclass(frozen=True)
 class Dumps:
     """A folder that gets `00-import.mlir`, `01-normalize.mlir`, ... and `08-emit.mlir`."""
@@ -149,7 +170,7 @@ class Compilation:
     """A compiled module and the reports of the stages that made it."""
 
     module: IRModule
-    reports: tuple[StageReport, ...]
+    reports: Sequence[StageReport]
     diagnostics: tuple[Problem, ...] = ()
     """The warnings of the stages."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

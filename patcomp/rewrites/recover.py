@@ -13,7 +13,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.shared_bodies import SharedBodies
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, ops_inside, set_name
+from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, ops_inside, replace_uses, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Statistics
@@ -154,7 +154,7 @@ def _inline(region: RegionOp, module: IRModule, bodies: SharedBodies) -> None:
             made = _of_type(value, result)
             if isinstance(made, OpResult) and made.op.parent is parent and made not in region.operands:
                 set_name(made, result.name_hint)
-            result.replace_all_uses_with(made)
+            replace_uses(result, made)
     parent.erase_op(terminator)
     parent.erase_op(region)
 

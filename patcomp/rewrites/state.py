@@ -28,7 +28,7 @@ from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType, shape_of
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import ArrayAttr, DictionaryAttr, Operation, SSAValue, StringAttr, set_name
+from patcomp.ir.xdsl import ArrayAttr, DictionaryAttr, Operation, SSAValue, StringAttr, replace_uses, set_name
 from patcomp.patterns.statistics import Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
@@ -89,7 +89,7 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
             contents_read[index] = read.ssa
             set_name(read.ssa, content.name_hint)
             set_name(handle, f"{content.name_hint}_handle")
-            content.replace_all_uses_with(read.ssa)
+            replace_uses(content, read.ssa)
             block.erase_arg(content)
     for index, result in marked.items():
         first = contents_read[index]

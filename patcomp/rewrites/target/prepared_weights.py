@@ -19,7 +19,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside, replace_uses
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
 from patcomp.rewrites.target.mapped import mapped
 
@@ -52,7 +52,7 @@ def store_prepared_weights(module: IRModule) -> int:
             builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused(NAME, [op]))
             for result, attribute in zip(op.results, stored[key], strict=True):
                 made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
-                result.replace_all_uses_with(made)
+                replace_uses(result, made)
         for op in reversed(leaves):
             assert op.parent is not None
             op.parent.erase_op(op)
