@@ -6,7 +6,7 @@ In the IR: `loc("fx_node@module.path"("model.py":12:0))` for an imported op, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -134,13 +134,11 @@ def places_in(location: LocationAttr) -> frozenset[LocationAttr]:
     return frozenset().union(*map(places_in, _parts(location.location)))
 
 
-def with_places(location: LocationAttr, change: Callable[[LocationAttr], LocationAttr]) -> LocationAttr:
-    """A location with other places of the user's program."""
+def with_places(location: LocationAttr, others: Mapping[int, LocationAttr]) -> LocationAttr:
+    """A location with other places of the user's program, by the identities of the `places_in` it."""
     if not isinstance(location, NameLoc) or not isinstance(location.location, FusedLoc):
-        return change(location)
-    parts = _parts(location.location)
-    changed = tuple(with_places(part, change) for part in parts)
-    return location if changed == parts else _named(location.desc, changed)
+        return others.get(id(location), location)
+    return _named(location.desc, tuple([with_places(part, others) for part in _parts(location.location)]))
 
 
 def _collect(location: LocationAttr, found: dict[Origin, None], names: list[str]) -> None:

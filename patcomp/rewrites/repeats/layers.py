@@ -11,7 +11,7 @@ from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Attribute, DenseIntOrFPElementsAttr, Operation, OpResult, SSAValue
 
-WORTH = 150
+WORTH = 100
 """Fewer ops are converted sooner than stamped."""
 
 _GRAM = 6

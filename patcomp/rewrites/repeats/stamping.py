@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import places_in, with_places
@@ -53,15 +54,16 @@ class _Stamp:
             places_in(mine.location) & places_in(other.location)
             for mine, other in zip(self.ops[self.first : self.second], model, strict=True)
         ]
+        origins = [self.origins.of(op, common) for op, common in zip(model, shared, strict=True)]
         for number in range(1, self.more + 1):
-            last = self._period(model, shared, number, last, rest[0])
+            last = self._period(model, origins, number, last, rest[0])
         for op in rest:
             for index, operand in enumerate(op.operands):
                 if (now := self._operand(operand, self.more, (), last)) is not operand:
                     op.operands[index] = now
-            self.origins.move(op, op, self.more, self.origins.early)
+            self.origins.of(op, self.origins.early).give(op, self.more)
         for op in self.ops[: self.after]:
-            self.origins.move(op, op, 0)
+            self.origins.of(op).give(op, 0)
         self.constants.restore()
 
     def _periods(self) -> tuple[int, int, int]:
@@ -128,7 +130,7 @@ class _Stamp:
     def _period(
         self,
         model: Sequence[Operation],
-        shared: Sequence[frozenset[LocationAttr]],
+        origins: Sequence[_Origin],
         number: int,
         before: Sequence[Operation],
         anchor: Operation,
@@ -137,20 +139,20 @@ class _Stamp:
 
         Args:
             model: the ops of the second period.
-            shared: the places that each has in common with its counterpart in the first period.
+            origins: where each comes from.
             number: how many layers further on the copy is.
             before: the ops of the period before.
             anchor: the op that follows.
         """
         made: list[Operation] = []
-        for op, common in zip(model, shared, strict=True):
+        for op, origin in zip(model, origins, strict=True):
             copy = type(op).create(
                 operands=[self._operand(operand, number, before, made) for operand in op.operands],
                 result_types=op.result_types,
                 properties=dict(op.properties),
                 attributes=dict(op.attributes),
             )
-            self.origins.move(op, copy, number, common)
+            origin.give(copy, number)
             self.block.insert_op_before(copy, anchor)
             made.append(copy)
         return made
@@ -219,20 +221,34 @@ class _Origins:
         self.names = {name: (k, i) for k, n in kept.items() for i, name in enumerate(removed.names[n]) if name}
         self.locations = {place: (k, i) for k, n in kept.items() for i, place in enumerate(removed.locations[n])}
         self.early = frozenset(place for n in removed.kept[:-2] for place in removed.locations[n])
-        self.moved: dict[tuple[int, LocationAttr, frozenset[LocationAttr]], LocationAttr] = {}
 
-    def move(self, op: Operation, copy: Operation, further: int, fixed: frozenset[LocationAttr] = frozenset()) -> None:
-        """Give a copy the names and the location that `op` would have some layers further on; some places stay."""
-        for result, made in zip(op.results, copy.results, strict=True):
-            layer, index = self.names.get(result.name_hint or "", (None, 0))
-            set_name(made, result.name_hint if layer is None else self.removed.names[layer + further][index])
-        key = (further, op.location, fixed)
-        if key not in self.moved:
-            self.moved[key] = with_places(
-                op.location, lambda place: place if place in fixed else self._place(place, further)
-            )
-        copy.location = self.moved[key]
+    def of(self, op: Operation, fixed: frozenset[LocationAttr] = frozenset()) -> _Origin:
+        """Where an op comes from; some places are those of all layers."""
+        names = [(result.name_hint, *self.names.get(result.name_hint or "", (None, 0))) for result in op.results]
+        places = {
+            place: self.locations[place]
+            for place in places_in(op.location)
+            if place in self.locations and place not in fixed
+        }
+        return _Origin(self.removed, names, op.location, places)
 
-    def _place(self, location: LocationAttr, further: int) -> LocationAttr:
-        layer, index = self.locations.get(location, (None, 0))
-        return location if layer is None else self.removed.locations[layer + further][index]
+
+@dataclass(frozen=True)
+class _Origin:
+    """The names and the location of an op."""
+
+    removed: Removed
+    names: Sequence[tuple[str | None, int | None, int]]
+    """Of each result the name; if it is that of an op of a kept layer, the layer and the number of the name."""
+    location: LocationAttr
+    places: Mapping[LocationAttr, tuple[int, int]]
+    """The kept layer and the number of each place in the location."""
+
+    def give(self, op: Operation, further: int) -> None:
+        """Give an op the names and the location of its counterpart some layers further on."""
+        for result, (name, layer, index) in zip(op.results, self.names, strict=True):
+            set_name(result, name if layer is None else self.removed.names[layer + further][index])
+        moved = {
+            id(place): self.removed.locations[layer + further][index] for place, (layer, index) in self.places.items()
+        }
+        op.location = with_places(self.location, moved) if moved else self.location
