@@ -293,6 +293,6 @@ def test_any_layers(layers: int, parts: list[str], data: st.DataObject) -> None:
 
 def test_without_stamping_the_texts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of all these tests is not blind."""
-    monkeypatch.setattr(stamping._Origins, "move", lambda *arguments: None)
+    monkeypatch.setattr(stamping._Origin, "give", lambda *arguments: None)
     with pytest.raises(patcomp.StageError, match="stamping them gives another one"):
         converted(Network(), INPUT)
