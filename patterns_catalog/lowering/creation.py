@@ -16,6 +16,9 @@ from patterns_catalog.lowering.rounding import rounded_down
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import sizes_of, wanted_sizes
 
+_MOST = 2**28
+"""The elements that a constant may have that a rule makes."""
+
 
 def _filled(op: OpView, c: Coreai, value: Any, sizes: Sequence[Any]) -> Value:
     element, shape = op.result.element_type, wanted_sizes(op.result.shape, sizes)
@@ -67,6 +70,7 @@ def arange(op: OpView, c: Coreai) -> Value:
         made = c.range(*(c.reshape(c.cast(n, "si32"), []) if isinstance(n, Value) else n for n in numbers))
         return c.cast(made, element)
     op.expect(None not in op.result.shape, "the length of a range with constant bounds must be static")
+    _expect_storable(op, op.result.static_shape[0])
     if is_integer(element):
         start, step = int(start), int(step)
     values = np.asarray(start) + np.arange(op.result.static_shape[0]) * np.asarray(step)
@@ -75,6 +79,11 @@ def arange(op: OpView, c: Coreai) -> Value:
         op.expect(dtype is not None, f"a range of {element_name(element)} elements is not supported")
         values = values.astype(dtype)
     return c.constant(values, element)
+
+
+def _expect_storable(op: OpView, elements: int) -> None:
+    """Refuse a constant that would take gigabytes to make."""
+    op.expect(elements <= _MOST, f"its {elements:,} elements would be stored, and at most {_MOST:,} are")
 
 
 def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
@@ -100,6 +109,7 @@ def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
 def triangle_indices(op: OpView, c: Coreai) -> Value:
     "rows and columns of the elements below or above a diagonal, row by row"
     op.ignore("dtype", because="the result type has it")
+    _expect_storable(op, op.row * op.col)
     triangle = np.tri(op.row, op.col, op.offset if "tril" in op.op_name else op.offset - 1, dtype=bool)
     places = np.nonzero(triangle if "tril" in op.op_name else ~triangle)
     return c.constant(np.stack(places).astype(numpy_dtype(op.result.element_type)), op.result.element_type)

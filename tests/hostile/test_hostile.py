@@ -302,3 +302,17 @@ def test_a_damaged_program_does_not_reach_the_toolchain() -> None:
     (folder / "main.mlirb").symlink_to("/dev/zero")
     with pytest.raises(AssetError, match=r"main.mlirb' is not a regular file"):
         patcomp.load(folder)
+
+
+def test_a_range_of_terabytes_is_refused() -> None:
+    class Range(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.arange(10.0)[:3] + x
+
+    program = torch.export.export(Range(), (torch.ones(3),))
+    node = next(node for node in program.graph.nodes if "arange" in str(node.target))
+    node.args = (2.0**33,)
+    with node.meta["val"].fake_mode:
+        node.meta["val"] = torch.arange(2**33, dtype=torch.float32)
+    with pytest.raises(UnsupportedError, match="its 8,589,934,592 elements would be stored"):
+        TorchConverter().add_exported_program(program).to_coreai()
