@@ -34,7 +34,7 @@ from patcomp.ir.xdsl import (
     FloatAttr,
     IntegerAttr,
     IntegerType,
-    IRDLOperation,
+    OwnOperation,
     ParametrizedAttribute,
     Parser,
     Printer,
@@ -274,7 +274,7 @@ _DECODERS: dict[type[Attribute], Callable[[Any, Iterator[SSAValue]], Any]] = {
 # ---- op classes -----------------------------------------------------------------------------------
 
 
-class AtenOp(IRDLOperation):
+class AtenOp(OwnOperation):
     """Base of the ops of the dialect."""
 
     SCHEMA: ClassVar[Schema]

@@ -16,8 +16,8 @@ from patcomp.ir.xdsl import (
     AnyAttr,
     ArrayAttr,
     Attribute,
-    IRDLOperation,
     LocationAttr,
+    OwnOperation,
     Pure,
     StringAttr,
     irdl_op_definition,
@@ -32,7 +32,7 @@ Lower = Callable[[dict[str, Value], LocationAttr], Any]
 
 
 @irdl_op_definition
-class CustomOp(IRDLOperation):
+class CustomOp(OwnOperation):
     """A node that the user lowers."""
 
     name = "patcomp.custom"

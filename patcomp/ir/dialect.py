@@ -29,10 +29,10 @@ from patcomp.ir.xdsl import (
     DenseArrayBase,
     Dialect,
     IntegerType,
-    IRDLOperation,
     IsolatedFromAbove,
     IsTerminator,
     Operation,
+    OwnOperation,
     Parser,
     Printer,
     Pure,
@@ -51,7 +51,7 @@ from patcomp.ir.xdsl import (
 )
 
 
-class CoreaiOp(IRDLOperation):
+class CoreaiOp(OwnOperation):
     """Base of every op of the dialect."""
 
     ROW: ClassVar[Row]

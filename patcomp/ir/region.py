@@ -27,9 +27,9 @@ from patcomp.ir.xdsl import (
     Block,
     Dialect,
     IntegerAttr,
-    IRDLOperation,
     IsolatedFromAbove,
     Operation,
+    OwnOperation,
     Parser,
     Printer,
     Pure,
@@ -50,7 +50,7 @@ from patcomp.ir.xdsl import (
 
 
 @irdl_op_definition
-class RegionOp(IRDLOperation):
+class RegionOp(OwnOperation):
     """Ops that stay together: isolated, with the operands as block arguments and a `coreai.yield`."""
 
     name = "patcomp.region"
@@ -154,7 +154,7 @@ def create_region(
 
 
 @irdl_op_definition
-class RegionBeginOp(IRDLOperation):
+class RegionBeginOp(OwnOperation):
     """The begin of a call of an externalized module; operands are its parameters and buffers, then its arguments."""
 
     name = "patcomp.region_begin"
@@ -171,7 +171,7 @@ class RegionBeginOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RegionEndOp(IRDLOperation):
+class RegionEndOp(OwnOperation):
     """The end of the innermost open call; operands are its results."""
 
     name = "patcomp.region_end"

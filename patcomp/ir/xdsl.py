@@ -4,8 +4,8 @@ xDSL's API changes about twice a month; only this file has to follow.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -62,6 +62,7 @@ from xdsl.ir import (
     TypedAttribute,
     Use,
 )
+from xdsl.ir.core import SSAValues
 from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
@@ -169,6 +170,40 @@ def parse_error_message(error: ParseError) -> str:
     cut = f"{'...' * (first > start)}{excerpt}{'...' * (last < end)}"
     caret = " " * (span.start - first + 3 * (first > start)) + "^"
     return f"{span.get_location()}\n{cut}\n{caret}\n{error.msg[:500]}\n"
+
+
+class OwnOperation(IRDLOperation):
+    """The base of the ops of our dialects, which have no successors and no properties with a default. `create` makes
+    them in a third of the time that xDSL's takes."""
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        operands: Sequence[SSAValue] = (),
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] = {},
+        attributes: Mapping[str, Attribute] = {},
+        location: LocationAttr | None = None,
+        successors: Sequence[Block] = (),
+        regions: Sequence[Region] = (),
+    ) -> Self:
+        assert not successors
+        op = cls.__new__(cls)
+        op._operands = SSAValues(operands)
+        op._operand_uses = tuple([Use(op, index) for index in range(len(op._operands))])
+        for operand, use in zip(op._operands, op._operand_uses, strict=True):
+            operand.add_use(use)
+        op.results = SSAValues([OpResult(type_, op, index) for index, type_ in enumerate(result_types)])
+        op.properties, op.attributes = dict(properties), dict(attributes)
+        op.location = _UNKNOWN if location is None else location
+        op.regions = ()
+        for region in regions:
+            op.add_region(region)
+        return op
+
+
+_UNKNOWN = UnknownLoc()
 
 
 class NamingPrinter(Printer):
