@@ -108,9 +108,9 @@ class Conversion:
         for kept in (3, 4):  # where the first layer becomes another one than the second, four are needed
             shortened = shorten(module := self.imported(), kept)
             try:
-                compilation = run_pipeline(module, self.rules, self.options, after_stage=after_stage)
                 if shortened is None:
-                    return compilation
+                    return run_pipeline(module, self.rules, self.options, after_stage=after_stage)
+                compilation = run_pipeline(module, self.rules, self.options)
                 stamp(shortened)
             except NotPeriodicError as reason:
                 _LOG.info("some layers cannot stand for the others: %s", reason)
@@ -122,6 +122,8 @@ class Conversion:
                 return None
             if compilation.diagnostics:
                 return None  # their places are those of a few layers only
+            for stage in Dumps.NAMES[:-1]:
+                after_stage(stage, module)
             _LOG.info("%d layers are copies of other layers", shortened.layers)
             if self.options.verify_all:
                 self._check_stamped(compilation.module)

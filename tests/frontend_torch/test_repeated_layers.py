@@ -15,6 +15,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.export import Dim
 
 import patcomp
 from patcomp.frontend_torch import conversion
@@ -197,6 +198,33 @@ class Counted(Network):
             x = layer(x)
             count = count * 3 + x.argmax(-1)[0]
         return self.head(x), count
+
+
+class Growing(nn.Module):
+    """A layer that gives the next one a row more."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(torch.cat([x, x[:, :1]], dim=1))
+
+
+def test_open_sizes(stamped: Callable[[], int]) -> None:
+    model, rows = Network(), Dim("rows", min=2, max=4096)
+    program = torch.export.export(model.eval(), (INPUT,), dynamic_shapes=({1: rows},))
+    made = patcomp.TorchConverter().add_exported_program(program).to_coreai()
+    assert stamped() == 24 - 3
+    made.verify_against(model, (INPUT[:, :3],)).check()
+
+
+def test_sizes_that_grow_from_layer_to_layer(stamped: Callable[[], int]) -> None:
+    model, rows = Network(24, Growing), Dim("rows", min=2, max=4096)
+    program = torch.export.export(model.eval(), (INPUT,), dynamic_shapes=({1: rows},))
+    made = patcomp.TorchConverter().add_exported_program(program).to_coreai()
+    assert not stamped()
+    made.verify_against(model, (INPUT[:, :3],)).check()
 
 
 class Buffered(nn.Module):

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from patcomp.ir.constants import is_constant
 from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.extents import extents
 from patcomp.ir.types import TensorType, element_name
+from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, DenseIntOrFPElementsAttr, Operation, OpResult, SSAValue
 
 WORTH = 100
@@ -180,14 +182,21 @@ def _content(constant: Operation) -> Attribute:
 
 
 def _is_closed(layers: Layers) -> bool:
-    """Whether a layer between the first and the last gives values of floats to the next one, and none to other ops; and
-    no other op has the weights of a layer."""
+    """Whether a layer between the first and the last gives values to the next one, of the same sizes, and none to other
+    ops; and no other op has the weights of a layer.
+
+    Integers would be another question, because the conversion bounds them: their bounds may grow from layer to layer.
+    """
     layer_of = {op: number for number, ops in enumerate(layers.ops) for op in ops}
-    for number, ops in enumerate(layers.ops[1:-1], 1):
-        for op in ops:
+    for number, ops in enumerate(layers.ops[:-1]):
+        for index, op in enumerate(ops):
             for result in op.results:
                 users = {layer_of.get(use.operation) for use in result.uses}
-                if not users <= {number, number + 1} or (number + 1 in users and not _is_float(result.type)):
+                if number and not users <= {number, number + 1}:
+                    return False
+                if not (_is_float(result.type) or _is_boolean(result.type)):
+                    return False
+                if number == 1 and 2 in users and not _keeps_sizes(layers.ops[0][index], op, result.index):
                     return False
     for number, weights in enumerate(layers.weights):
         if any(layer_of.get(use.operation) != number for op in weights for use in op.results[0].uses):
@@ -195,8 +204,18 @@ def _is_closed(layers: Layers) -> bool:
     return len({op for weights in layers.weights for op in weights}) == sum(map(len, layers.weights))
 
 
+def _keeps_sizes(before: Operation, after: Operation, result: int) -> bool:
+    """Whether a result of a layer has the sizes that it has one layer before, as far as types and ops tell."""
+    sizes = extents(Value(after.results[result]))
+    return all(isinstance(size, int) for size in sizes) or sizes == extents(Value(before.results[result]))
+
+
 def _is_float(type_: Attribute) -> bool:
     return isinstance(type_, TensorType) and element_name(type_.element_type) in _FLOATS
+
+
+def _is_boolean(type_: Attribute) -> bool:
+    return isinstance(type_, TensorType) and element_name(type_.element_type) == "i1"
 
 
 def _may_be_hidden(layers: Layers) -> bool:
