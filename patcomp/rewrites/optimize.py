@@ -49,11 +49,12 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         equal = partial(_removing, "common subexpressions", graph, statistics, merge_equal_ops)
         fold = partial(_fold, graph, module, statistics)
         step("dead ops", dead)
-        step("constant folding", fold)
+        step("common subexpressions", equal)  # so that a mask that each layer computes is folded and stored once
+        folded = step("constant folding", fold)
         while step("known branches", partial(_take_known_branches, graph, module, statistics)):
-            step("constant folding", fold)  # of ops that use the result of a branch
-        # before the rules, so that equal bounds of slices are the same value
-        step("common subexpressions", equal)
+            folded = step("constant folding", fold) or folded  # of ops that use the result of a branch
+        if folded:
+            step("common subexpressions", equal)  # so that equal bounds of slices are the same value for the rules
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
         step("common subexpressions", equal)
         step("dead ops", dead)
@@ -79,9 +80,11 @@ def _record(statistics: Statistics, name: str, rewrites: int, started: float) ->
         statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
 
 
-def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> None:
+def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
     started = time.perf_counter()
-    _record(statistics, "constant folding", fold_constants(graph, module), started)
+    count = fold_constants(graph, module)
+    _record(statistics, "constant folding", count, started)
+    return bool(count)
 
 
 def _take_known_branches(graph: Operation, module: IRModule, statistics: Statistics) -> bool:

@@ -200,6 +200,26 @@ class Counted(Network):
         return self.head(x), count
 
 
+class Masked(nn.Module):
+    """A layer that computes its mask itself, from constants."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.arange(20.0)
+        return self.layer(x, torch.where(rows[:, None] >= rows, 0.0, -5.0))
+
+
+def test_a_mask_that_each_layer_computes_is_stored_once(stamped: Callable[[], int]) -> None:
+    model, x = Network(24, Masked), torch.rand(1, 20, 3)
+    program = converted(model, x)
+    assert stamped() == 24 - 3
+    assert [blob.key for blob in program.module.blobs if blob.key.startswith("constant")] == ["constant"]
+    program.verify_against(model, (x,)).check()
+
+
 class Growing(nn.Module):
     """A layer that gives the next one a row more."""
 
