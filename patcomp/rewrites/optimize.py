@@ -25,6 +25,7 @@ from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.loops import own_values
+from patcomp.rewrites.state import drop_repeated_accesses
 
 
 def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: Budget | None = None) -> Statistics:
@@ -59,6 +60,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         step("common subexpressions", equal)
         step("dead ops", dead)
     for name, work in (
+        ("repeated accesses of states", drop_repeated_accesses),
         ("own values of loops", own_values),
         ("empty tensors", allow_empty),
         ("constant expressions", expand_constant_expressions),

@@ -28,8 +28,17 @@ from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType, shape_of
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import ArrayAttr, DictionaryAttr, Operation, SSAValue, StringAttr, replace_uses, set_name
-from patcomp.patterns.statistics import Statistics
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    DictionaryAttr,
+    Operation,
+    SSAValue,
+    StringAttr,
+    ops_inside,
+    replace_uses,
+    set_name,
+)
+from patcomp.patterns.statistics import RuleStatistics, Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
 """The argument attribute that names the result which holds a mutated argument's new value."""
@@ -61,6 +70,34 @@ def state(module: IRModule) -> Statistics:
     return statistics
 
 
+def drop_repeated_accesses(module: IRModule, statistics: Statistics) -> None:
+    """Drop writes of what was read from the state just before, and readings that follow another one."""
+    started, count = time.perf_counter(), 0
+    for op in ops_inside(module.op):
+        if op.name not in ("coreai.write_handle", "coreai.read_handle"):
+            continue
+        token = op.operands[-1]
+        last = token.owner
+        if (
+            not isinstance(last, Operation)
+            or last.name != "coreai.read_handle"
+            or last.operands[0] is not op.operands[0]
+        ):
+            continue
+        if op.name == "coreai.write_handle" and op.operands[1] is not last.results[0]:
+            continue
+        same = last.results if op.name == "coreai.read_handle" else last.results[1:]
+        for result, kept in zip(op.results, same, strict=True):
+            replace_uses(result, kept)
+        op.detach()
+        op.erase()
+        count += 1
+    if count:
+        statistics.add(
+            Statistics({"repeated accesses of states": RuleStatistics(count, count, time.perf_counter() - started)})
+        )
+
+
 def _marked(graph: Operation) -> dict[int, int]:
     """The arguments that are marked as mutated, and the result with the new content of each."""
     attributes = graph.properties.get("arg_attrs")
@@ -85,11 +122,13 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
         for index in marked:
             content = block.args[index]
             handle = block.insert_arg(HandleType(content.type), index)
-            read, tokens[index] = coreai.read_handle(Value(handle), root)
-            contents_read[index] = read.ssa
-            set_name(read.ssa, content.name_hint)
             set_name(handle, f"{content.name_hint}_handle")
-            replace_uses(content, read.ssa)
+            tokens[index], contents_read[index] = root, content
+            if content.first_use is not None:  # otherwise nothing asks what the state was
+                read, tokens[index] = coreai.read_handle(Value(handle), root)
+                contents_read[index] = read.ssa
+                set_name(read.ssa, content.name_hint)
+                replace_uses(content, read.ssa)
             block.erase_arg(content)
     for index, result in marked.items():
         first = contents_read[index]

@@ -144,8 +144,25 @@ def in_a_loop(m: Buffers, x: torch.Tensor) -> torch.Tensor:
     return m.a + 1
 
 
+def written_unchanged(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.copy_(m.a * 1.0)
+    m.b.add_(x)
+    return m.a + m.b
+
+
+def overwritten(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.copy_(x * 2)
+    m.a.copy_(x * 3)
+    return m.a + x
+
+
+def written_and_not_read(m: Buffers, x: torch.Tensor) -> torch.Tensor:
+    m.a.copy_(x * 2)
+    return x + 1
+
+
 UPDATES = [
-    add_and_return, return_old, swap, one_from_the_others_old_value, one_from_the_others_new_value, through_a_view,
+    written_unchanged, overwritten, written_and_not_read, add_and_return, return_old, swap, one_from_the_others_old_value, one_from_the_others_new_value, through_a_view,
     written_by_a_constant, written_by_an_input, written_only, written_twice, part_by_part, assigned, by_a_condition,
     by_one_branch, by_one_of_nested_branches, in_a_loop,
 ]  # fmt: skip
@@ -187,6 +204,16 @@ def check_calls(
 @pytest.mark.parametrize("update", UPDATES, ids=lambda update: update.__name__)
 def test_three_calls_equal_eager(update: Any, native: Native) -> None:
     check_calls(Buffers(update), [(X + 1,), (X * 2,), (Y,)], native)
+
+
+@pytest.mark.parametrize(
+    ("update", "reads", "writes"),
+    [(written_unchanged, 3, 1), (overwritten, 1, 1), (written_and_not_read, 0, 1), (add_and_return, 2, 1)],
+)
+def test_a_state_is_not_accessed_without_need(update: Any, reads: int, writes: int) -> None:
+    program = TorchConverter().add_exported_program(export(Buffers(update), X)).to_coreai()
+    text = program.text()
+    assert (text.count("coreai.read_handle"), text.count("coreai.write_handle")) == (reads, writes)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16])

@@ -99,6 +99,7 @@ def _is_mask(example: Any) -> bool:
     return bool(((example == 0) | (example == 1)).all())
 
 
+_PLAIN = frozenset({int, float, bool, str, type(None)})
 _VIEWS = frozenset({"aten.view", "aten.reshape", "aten._unsafe_view"})
 
 
@@ -396,6 +397,8 @@ class _Importer:
         The normalize stage replaces empty results of a static shape.
         """
         results = recorded_results(node)
+        if all(type(size) is int for value in results if isinstance(value, torch.Tensor) for size in value.shape):
+            return None
         shapes = [known_shape(value) if isinstance(value, torch.Tensor) else [] for value in results]
         if all(isinstance(size, int) for shape in shapes for size in shape):
             return None
@@ -454,6 +457,8 @@ class _Importer:
         return given
 
     def _argument(self, value: Any, length: int | None) -> Any:
+        if type(value) in _PLAIN and not length:
+            return value
         if isinstance(value, SYMBOLIC):
             return self.sizes.of(value)
         if isinstance(value, Node):
