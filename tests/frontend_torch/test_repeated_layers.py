@@ -268,6 +268,21 @@ def test_layers_that_are_more_than_a_chain_are_converted(stamped: Callable[[], i
     assert program.composites["layer_norm"] == 48
 
 
+def test_lowerings_of_users_are_called_for_all_layers(stamped: Callable[[], int]) -> None:
+    converter, calls = patcomp.TorchConverter(), []
+
+    @converter.register_torch_lowering("aten::gelu", allow_override=True)
+    def gelu(values: Any, node: Any, loc: Any) -> Any:
+        calls.append(node)
+        return patcomp.ir.coreai.gelu(values[node.args[0].name], loc=loc)
+
+    model = Network()
+    converter.add_exported_program(torch.export.export(model.eval(), (INPUT,)))
+    converter.to_coreai().verify_against(model, (INPUT,)).check()
+    assert not stamped()
+    assert len(calls) == 24
+
+
 def test_every_problem_is_reported() -> None:
     class Broken(nn.Module):
         def __init__(self, number: int):

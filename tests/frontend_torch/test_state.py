@@ -162,9 +162,10 @@ def written_and_not_read(m: Buffers, x: torch.Tensor) -> torch.Tensor:
 
 
 UPDATES = [
-    written_unchanged, overwritten, written_and_not_read, add_and_return, return_old, swap, one_from_the_others_old_value, one_from_the_others_new_value, through_a_view,
-    written_by_a_constant, written_by_an_input, written_only, written_twice, part_by_part, assigned, by_a_condition,
-    by_one_branch, by_one_of_nested_branches, in_a_loop,
+    written_unchanged, overwritten, written_and_not_read, add_and_return, return_old, swap,
+    one_from_the_others_old_value, one_from_the_others_new_value, through_a_view, written_by_a_constant,
+    written_by_an_input, written_only, written_twice, part_by_part, assigned, by_a_condition, by_one_branch,
+    by_one_of_nested_branches, in_a_loop,
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patcomp.ir.constants import is_constant
+from patcomp.ir.custom import CustomOp
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.extents import extents
 from patcomp.ir.types import TensorType, element_name
@@ -114,8 +115,7 @@ def _runs(kinds: Sequence[int], kept: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _checked(ops: Sequence[Operation], start: int, period: int, count: int) -> Layers | None:
-    """The layers of a run, as many of them from the first on as are equal; None if they
-    cannot be stamped."""
+    """The layers of a run, as many of them from the first on as are equal; None if they cannot be stamped."""
     places = {op: index - start for index, op in enumerate(ops) if start <= index < start + period * count}
     layers = [list(ops[start + layer * period : start + (layer + 1) * period]) for layer in range(count)]
     slots: list[dict[Operation, Operation]] = []
@@ -141,8 +141,8 @@ def _corresponds(
     constants: dict[Operation, Operation],
 ) -> bool:  # fmt: skip
     """Whether an op of a layer is to its layer what `model` is to the second one. Pairs of constants are added."""
-    if model.regions or op.regions or model.attributes != op.attributes:
-        return False
+    if model.regions or op.regions or model.attributes != op.attributes or isinstance(op, CustomOp):
+        return False  # a user's lowering may do something else each time
     return all(
         _same_role(mine, other, layer, period, places, constants)
         for mine, other in zip(model.operands, op.operands, strict=True)
