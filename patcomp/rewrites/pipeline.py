@@ -244,32 +244,13 @@ def _narrowed(module: IRModule, options: Options) -> Narrowed:
         raise StageError(f"the analysis of ranges fails with {type(error).__name__}: {error}", "lower") from error
 
 
-_MANY = 1_000_000
-"""After so many new objects the garbage is collected, whether or not the collector finds that it is time."""
-
-_unseen = 0
-"""The objects that the collector has not looked at."""
-
-
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which otherwise looks through all objects of PyTorch again and again.
-
-    What was made meanwhile becomes old at once. Otherwise the next object that anyone makes has all of it searched,
-    which takes a tenth of a conversion and finds little.
-    """
-    global _unseen
+    """Pause the cyclic garbage collector, which otherwise looks through all objects of PyTorch again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            _unseen += gc.get_count()[0]
-            if _unseen > _MANY:
-                _unseen = 0
-                gc.collect()
-            elif not gc.get_freeze_count():  # what the user froze must not thaw
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
