@@ -25,6 +25,7 @@ from patcomp.ir.xdsl import (
     StringAttr,
     SymbolRefAttr,
     irdl_attr_definition,
+    unchecked,
 )
 
 
@@ -172,7 +173,11 @@ class SymbolConstantAttr(ParametrizedAttribute):
 
 def symbol_constant(name: str) -> SymbolConstantAttr:
     """The callee attribute that names the graph `@name`."""
-    return SymbolConstantAttr(SymbolRefAttr(name))
+    symbol = unchecked(SymbolRefAttr, root_reference=unchecked(StringAttr, data=name), nested_references=_NO_SYMBOLS)
+    return unchecked(SymbolConstantAttr, symbol=symbol)
+
+
+_NO_SYMBOLS = ArrayAttr(())
 
 
 @irdl_attr_definition

@@ -40,7 +40,9 @@ from patcomp.ir.xdsl import (
     Operation,
     OpResult,
     SSAValue,
+    StringAttr,
     TensorType,
+    unchecked,
 )
 
 INLINE_LIMIT = 256
@@ -293,7 +295,7 @@ def dense(array: np.ndarray, type_: TensorType) -> DenseIntOrFPElementsAttr:
         flat = flat[:1]
     if raw.size <= _INTERNED:
         return _interned(shape_of(type_), type_.element_type, type_.encoding, flat.tobytes())
-    return DenseIntOrFPElementsAttr(type_, BytesAttr(flat.tobytes()))  # type: ignore[arg-type]
+    return unchecked(DenseIntOrFPElementsAttr, type=type_, data=unchecked(BytesAttr, data=flat.tobytes()))
 
 
 _INTERNED = 16
@@ -302,7 +304,8 @@ _INTERNED = 16
 
 @lru_cache(maxsize=4096)
 def _interned(shape: Shape, element: Attribute, encoding: Attribute, data: bytes) -> DenseIntOrFPElementsAttr:
-    return DenseIntOrFPElementsAttr(tensor(shape, element, encoding), BytesAttr(data))  # type: ignore[arg-type]
+    type_ = tensor(shape, element, encoding)
+    return unchecked(DenseIntOrFPElementsAttr, type=type_, data=unchecked(BytesAttr, data=data))
 
 
 def is_splat(array: np.ndarray) -> bool:
@@ -331,9 +334,8 @@ def constant_attribute(
     packed = packing.is_packed(name)
     if blobs is None or array.size < (PACKED_LIMIT if packed else INLINE_LIMIT) or is_splat(array):
         return dense(array, type_)
-    if packed:
-        return DenseResourceAttr.from_params(blobs.add_packed(key, packing.pack(array, name), type_), type_)
-    return DenseResourceAttr.from_params(blobs.add(key, array, type_, owner), type_)
+    unique = blobs.add_packed(key, packing.pack(array, name), type_) if packed else blobs.add(key, array, type_, owner)
+    return unchecked(DenseResourceAttr, resource_handle=unchecked(StringAttr, data=unique), type=type_)
 
 
 def weight_key(value: SSAValue) -> str | None:
@@ -452,10 +454,13 @@ def constant_equals(value: SSAValue, literal: Any) -> bool:
     values = constant_values(value)
     if values is None or not isinstance(value.type, TensorType):
         return False
-    # lists are not remembered, because (1,) and (1.0,) are one key
-    rounded = _known_rounded if isinstance(literal, bool | int | float) else _rounded
-    wanted = rounded(literal, value.type.element_type)
-    if wanted is None or not values.size or (wanted.ndim and wanted.shape != values.shape):
+    wanted = as_element(literal, value.type.element_type)
+    return wanted is not None and all_equal(values, wanted)
+
+
+def all_equal(values: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether every element equals a number, or the elements equal those of an array of the same shape."""
+    if not values.size or (wanted.ndim and wanted.shape != values.shape):
         return False
     if not wanted.ndim:
         if values[(0,) * values.ndim] != wanted:
@@ -465,8 +470,13 @@ def constant_equals(value: SSAValue, literal: Any) -> bool:
     return bool((values == wanted).all())
 
 
+def as_element(literal: Any, element: Attribute) -> np.ndarray | None:
+    """A literal as an array of an element type; None if the type cannot hold it."""
+    # lists are not remembered, because (1,) and (1.0,) are one key
+    return (_known_rounded if isinstance(literal, bool | int | float) else _rounded)(literal, element)
+
+
 def _rounded(literal: Any, element: Attribute) -> np.ndarray | None:
-    """A literal as an array; None if the element type cannot hold it."""
     try:
         return literal_values(literal, element)
     except (OverflowError, TypeError, ValueError):

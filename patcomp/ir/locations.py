@@ -26,6 +26,7 @@ from patcomp.ir.xdsl import (
 )
 
 UNKNOWN = UnknownLoc()
+_NO_METADATA = NoneAttr()
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,8 @@ def erase_locations(scope: Operation) -> None:
 def origin_location(origin: Origin) -> LocationAttr:
     """The location attribute of an imported op."""
     name = f"{origin.node}@{origin.module_path}" if origin.module_path else origin.node
-    child: LocationAttr | NoneAttr = NoneAttr()
-    if origin.file:
-        child = _line(origin.file, origin.line)
-    return NameLoc(StringAttr(name), child)
+    child = _line(origin.file, origin.line) if origin.file else _NO_METADATA
+    return unchecked(NameLoc, desc=unchecked(StringAttr, data=name), location=child)
 
 
 @cache
@@ -92,7 +91,6 @@ def _named(name: StringAttr, parts: tuple[LocationAttr, ...]) -> NameLoc:
 
 
 _string = cache(StringAttr)
-_NO_METADATA = NoneAttr()
 
 
 def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:

@@ -26,6 +26,7 @@ from patcomp.ir.xdsl import (
     UnitAttr,
     ops_inside,
     set_name,
+    unchecked,
 )
 
 
@@ -203,7 +204,10 @@ def with_outputs(module: IRModule, name: str, values: Container[str]) -> tuple[I
 def function_type(body: Block) -> FunctionType:
     """The function type of a graph's block."""
     assert body.last_op is not None
-    return FunctionType.from_lists([a.type for a in body.args], [v.type for v in body.last_op.operands])
+    inputs, outputs = (a.type for a in body.args), (v.type for v in body.last_op.operands)
+    return unchecked(
+        FunctionType, inputs=unchecked(ArrayAttr, data=tuple(inputs)), outputs=unchecked(ArrayAttr, data=tuple(outputs))
+    )
 
 
 def named(names: Sequence[str]) -> ArrayAttr:

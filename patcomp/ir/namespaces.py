@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,8 +83,12 @@ class OpSpec:
         """Whether an op is one of these."""
         return op.name == self.name if self.composite is None else self.composite.made(op)
 
+    @cached_property
+    def _by_name(self) -> dict[str, ArgumentSpec]:
+        return {argument.name: argument for argument in self.arguments}
+
     def argument(self, name: str) -> ArgumentSpec:
-        return next(argument for argument in self.arguments if argument.name == name)
+        return self._by_name[name]
 
 
 Sugar = tuple[str, Mapping[str, Any]]

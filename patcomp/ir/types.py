@@ -16,6 +16,7 @@ import numpy as np
 from patcomp.errors import DynamicSizeError
 from patcomp.ir.xdsl import (
     DYNAMIC_INDEX,
+    ArrayAttr,
     Attribute,
     AttrParser,
     BFloat16Type,
@@ -27,6 +28,7 @@ from patcomp.ir.xdsl import (
     Float16Type,
     Float32Type,
     Float64Type,
+    IntAttr,
     IntegerType,
     NoneAttr,
     ParametrizedAttribute,
@@ -37,6 +39,7 @@ from patcomp.ir.xdsl import (
     TypeAttribute,
     irdl_attr_definition,
     parse_balanced_text,
+    unchecked,
 )
 
 _NO_ENCODING = NoneAttr()
@@ -141,8 +144,8 @@ def element_type(name: str | Attribute) -> Attribute:
 
 @cache
 def _tensor(shape: Shape, element: Attribute, encoding: Attribute) -> TensorType:
-    dims = [DYNAMIC_INDEX if dim is None else dim for dim in shape]
-    return TensorType(element, dims, encoding)
+    sizes = tuple(unchecked(IntAttr, data=DYNAMIC_INDEX if dim is None else dim) for dim in shape)
+    return unchecked(TensorType, shape=unchecked(ArrayAttr, data=sizes), element_type=element, encoding=encoding)
 
 
 def tensor(shape: Sequence[int | None], element: str | Attribute, encoding: Attribute | None = None) -> TensorType:

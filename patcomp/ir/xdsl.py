@@ -177,6 +177,11 @@ class OwnOperation(IRDLOperation):
     them in a third of the time that xDSL's takes."""
 
     @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        # Python's abstract classes ask each of the 150 op classes in turn whether a new class is one of theirs
+        return cls in other.__mro__
+
+    @classmethod
     def create(
         cls,
         *,
@@ -220,10 +225,15 @@ class NamingPrinter(Printer):
             print(text, end="", file=self.stream)
 
     def print_ssa_value(self, value: SSAValue) -> str:
+        name = self.name_of(value)
+        self.print_string(f"%{name}")
+        return name
+
+    def name_of(self, value: SSAValue) -> str:
+        """The name of a value in the text, without its percent sign."""
         name = self._ssa_values.get(value)
         if name is None:
             name = self._ssa_values[value] = self._new_name(value.name_hint if self._names else None)
-        self.print_string(f"%{name}")
         return name
 
     def _new_name(self, hint: str | None) -> str:

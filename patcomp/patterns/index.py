@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from patcomp.ir.constants import constant_equals, constant_values, is_constant, is_hidden
-from patcomp.ir.namespaces import DialectInterface
+import numpy as np
+
+from patcomp.ir.constants import all_equal, as_element, constant_values, is_constant, is_hidden
+from patcomp.ir.namespaces import DialectInterface, OpSpec
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Operation, OpResult
-from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Const, Number, OpNode, PatternNode, ResultNode
+from patcomp.ir.xdsl import Attribute, Operation, OpResult, TensorType
+from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Capture, Const, Number, OpNode, PatternNode, ResultNode
 from patcomp.patterns.match import Matcher, orders, same_literal
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
@@ -54,7 +56,8 @@ class _Result(_Test):
     index: int
 
     def passes(self, actual: Any, sweep: Sweep) -> bool:
-        return isinstance(actual, Value) and _result_index(actual) == self.index and self.test in sweep.tests(actual)
+        ssa = actual.ssa if isinstance(actual, Value) else None
+        return isinstance(ssa, OpResult) and ssa.index == self.index and self.test in sweep.tests(ssa)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class _Constant(_Test):
     test: int
 
     def passes(self, actual: Any, sweep: Sweep) -> bool:
-        return isinstance(actual, Value) and self.test in sweep.tests(actual)
+        ssa = actual.ssa if isinstance(actual, Value) else None
+        return isinstance(ssa, OpResult) and self.test in sweep.tests(ssa)
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class _Literal(_Test):
 
 
 _ANYTHING = _Anything()
+_NO_TESTS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +115,7 @@ class _OpTest:
     number: int
     node: OpNode
     arguments: tuple[tuple[str, _Test], ...]
+    """The tests of the arguments, without those that everything passes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,12 +169,16 @@ class Index:
         self._by_key: dict[Any, _State] = {}
         self._by_facts: dict[Any, tuple[Rule, ...]] = {}
         self._by_constant: dict[Attribute, _State] = {}
+        self._literals: dict[Attribute, list[tuple[int, np.ndarray | None]]] = {}
         self._property_numbers: dict[Attribute, int] = {}
 
     # ---- rules to tests --------------------------------------------------------------------------
 
     def _test(self, pattern: Any, dialect: DialectInterface) -> _Test:
-        if not isinstance(pattern, OpNode | AnyOf):
+        kind = type(pattern)
+        if kind is Capture or pattern is ANY:
+            return _ANYTHING
+        if kind is not OpNode and kind is not AnyOf:
             return self._new_test(pattern, dialect)
         # nodes are shared: a pattern with many alternatives has far more paths than nodes
         if id(pattern) not in self._tests:
@@ -189,33 +199,37 @@ class Index:
             return _Constant(self._constant_tests[literal])
         if isinstance(pattern, list):
             return _Items(tuple(self._test(item, dialect) for item in pattern))
-        if pattern is ANY or pattern is LAST or isinstance(pattern, PatternNode | Attr):
+        if pattern is LAST or isinstance(pattern, PatternNode | Attr):
             return _ANYTHING
         return _literal(pattern)
 
     def _op_test(self, node: OpNode, dialect: DialectInterface) -> int:
+        spec = node.spec
+        tests = [(name, self._test(pattern, dialect)) for name, pattern in node.arguments.items()]
         arguments = tuple(
-            (name, _ANYTHING if node.spec.argument(name).kind == "element type" else self._test(pattern, dialect))
-            for name, pattern in node.arguments.items()
+            [
+                (name, test)
+                for name, test in tests
+                if test is not _ANYTHING and spec.argument(name).kind != "element type"
+            ]
         )
-        key = (dialect.name, node.spec.name, arguments)
-        if key not in self._op_tests:
-            self._op_tests[key] = next(self._numbers)
-            plan = self._plans.setdefault(node.spec.op_name, _Plan())
+        key = (dialect.name, spec.name, arguments)
+        number = self._op_tests.get(key)
+        if number is None:
+            number = self._op_tests[key] = next(self._numbers)
+            plan = self._plans.setdefault(spec.op_name, _Plan())
             plan.dialect = dialect
-            plan.tests.append(_OpTest(self._op_tests[key], node, arguments))
-            if node.spec.composite is not None:
+            plan.tests.append(_OpTest(number, node, arguments))
+            if spec.composite is not None:
                 plan.tested |= dict.fromkeys(("declaration", "options", "recover"))
-                return self._op_tests[key]
-            tested = dict(node.spec.commutes_when)
-            for name, test in arguments:
-                kind = node.spec.argument(name).kind
-                if kind in ("attribute", "mixed") and (test != _ANYTHING or name in tested):
+                return number
+            for name in (*(name for name, _ in arguments), *(name for name, _ in spec.commutes_when)):
+                if spec.argument(name).kind in ("attribute", "mixed"):
                     plan.tested[name] = None
-            for argument in node.spec.arguments:
+            for argument in spec.arguments:
                 if argument.kind in ("mixed", "values") or (argument.optional and argument.kind == "value"):
                     plan.structural[argument.name] = None
-        return self._op_tests[key]
+        return number
 
     @property
     def transitions(self) -> int:
@@ -250,35 +264,57 @@ class Index:
         state = self._by_constant.get(attribute)
         if state is None:
             value = op.results[0]
-            if is_hidden(attribute) or constant_values(value) is None:
+            values = None if is_hidden(attribute) else constant_values(value)
+            if values is None or not isinstance(value.type, TensorType):
                 return self._none  # no rule reads the values of a weight
-            tests = frozenset(
-                number
-                for literal, number in self._constant_tests.items()
-                if literal.value is ANY or constant_equals(value, literal.value)
-            )
-            state = self._by_constant[attribute] = self._state(tests, op.name)
+            literals = self._literals_of(value.type.element_type)
+            held = [number for number, wanted in literals if wanted is None or all_equal(values, wanted)]
+            state = self._by_constant[attribute] = self._state(frozenset(held), op.name)
         return state
+
+    def _literals_of(self, element: Attribute) -> list[tuple[int, np.ndarray | None]]:
+        """The tests of constants that one with this element type may pass, and the values that each asks for."""
+        known = self._literals.get(element)
+        if known is None:
+            asked = [(number, literal.value) for literal, number in self._constant_tests.items()]
+            arrays = [(number, as_element(value, element)) for number, value in asked if value is not ANY]
+            known = self._literals[element] = [(number, None) for number, value in asked if value is ANY]
+            known += [(number, array) for number, array in arrays if array is not None]
+        return known
 
     def _compute(self, op: Operation, plan: _Plan, sweep: Sweep) -> _State:
         """The state of an op, by trying every test of its name."""
         if plan.dialect is None:
             return self._state(frozenset(), op.name)
         # ops of one name have one description, except for the calls of composites
-        specs = {id(spec): spec for spec in (test.node.spec for test in plan.tests)}
-        arguments = {key: plan.dialect.arguments_of(op, spec) for key, spec in specs.items() if spec.describes(op)}
-        held = frozenset(
-            test.number
-            for test in plan.tests
-            if id(test.node.spec) in arguments and self._holds(test, arguments[id(test.node.spec)], sweep)
-        )
-        return self._state(held, op.name)
+        given: dict[int, list[Mapping[str, Any]]] = {}
+        held = []
+        for test in plan.tests:
+            spec = test.node.spec
+            orders_of_arguments = given.get(id(spec))
+            if orders_of_arguments is None:
+                orders_of_arguments = given[id(spec)] = _given(op, spec, plan.dialect)
+            if any(_passes(test, arguments, sweep) for arguments in orders_of_arguments):
+                held.append(test.number)
+        return self._state(frozenset(held), op.name)
 
-    def _holds(self, test: _OpTest, arguments: Mapping[str, Any], sweep: Sweep) -> bool:
-        return any(
-            all(inner.passes(arguments[order.get(name, name)], sweep) for name, inner in test.arguments)
-            for order in orders(test.node.spec, arguments)
-        )
+
+def _given(op: Operation, spec: OpSpec, dialect: DialectInterface) -> list[Mapping[str, Any]]:
+    """The arguments of an op by name, in each order that counts as the same; none if the op is another one."""
+    if not spec.describes(op):
+        return []
+    arguments = dialect.arguments_of(op, spec)
+    return [
+        {**arguments, **{name: arguments[other] for name, other in order.items()}} if order else arguments
+        for order in orders(spec, arguments)
+    ]
+
+
+def _passes(test: _OpTest, arguments: Mapping[str, Any], sweep: Sweep) -> bool:
+    for name, inner in test.arguments:  # noqa: SIM110  # a generator would take longer than most tests
+        if not inner.passes(arguments[name], sweep):
+            return False
+    return True
 
 
 def _literal(value: Any) -> _Literal:
@@ -292,10 +328,6 @@ def _roots(test: _Test) -> Iterator[_Result]:
             yield from _roots(inner)
     elif isinstance(test, _Result):
         yield test
-
-
-def _result_index(value: Value) -> int:
-    return value.ssa.index if isinstance(value.ssa, OpResult) else -1
 
 
 def _refutes(rule: Rule, op: Operation) -> bool:
@@ -318,10 +350,10 @@ class Sweep:
         self._structures: dict[int, tuple[Attribute, Any]] = {}
         self._constants: dict[int, tuple[Attribute, _State]] = {}
 
-    def tests(self, value: Value) -> frozenset[int]:
+    def tests(self, value: OpResult) -> frozenset[int]:
         """The tests that hold at the op that produces a value."""
-        state = self._below(value.ssa.op) if isinstance(value.ssa, OpResult) else None
-        return state.tests if state is not None else frozenset()
+        state = self._below(value.op)
+        return state.tests if state is not None else _NO_TESTS
 
     def _below(self, op: Operation) -> _State | None:
         """The state of the op that produces an operand. The state of a constant is computed here, when a user needs

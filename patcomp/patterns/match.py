@@ -399,6 +399,9 @@ def _is_last(axis: Any, op: Operation | None) -> bool:
 
 def same_literal(literal: Any, actual: Any) -> bool:
     """Whether an argument equals a literal. Lists are compared by element; `True` is not `1`, but `1` is `1.0`."""
+    kind = type(literal)
+    if kind is type(actual) and kind in (str, int, bool):  # most literals
+        return bool(literal == actual)
     if isinstance(literal, list | tuple):
         return (
             isinstance(actual, list | tuple)

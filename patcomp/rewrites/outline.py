@@ -14,10 +14,10 @@ from patcomp.ir.dialect import create_op
 from patcomp.ir.graphs import region_graph
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.region import RegionOp, inner_first
-from patcomp.ir.text import to_text
+from patcomp.ir.text import AttributeTexts, to_text
 from patcomp.ir.types import is_static
 from patcomp.ir.value import replace_op
-from patcomp.ir.xdsl import Attribute, Block, Operation, StringAttr
+from patcomp.ir.xdsl import Block, Operation, StringAttr
 from patcomp.patterns.statistics import Statistics
 
 
@@ -42,12 +42,12 @@ class Symbols:
         self._module = module
         self._known: dict[tuple[str, str], str] = {}
         self._of_shared: dict[str, str] = {}
-        self._attribute_text: dict[Attribute, str] = {}
+        self._texts = AttributeTexts()
 
     def place(self, graph: Operation, stem: str, caller: Operation, *, public: bool) -> str:
         """Place a graph before its caller under a new symbol, unless an equal one exists; return the symbol."""
         graph.properties["sym_name"] = StringAttr("")
-        content = to_text(graph, generic=True, names=False, known=self._attribute_text)
+        content = to_text(graph, generic=True, names=False, known=self._texts)
         # the runtime can call a public graph by its name, so only calls of the same module share one
         key = (content, stem if public else "")
         symbol = self._known.get(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from patcomp.ir.attributes import EnumerationAttr
 from patcomp.ir.casts import is_dropped
@@ -54,8 +54,15 @@ def _hazard(*names: str) -> Callable[[Hazard], Hazard]:
     return register
 
 
-def hazards_of(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def hazards_of(op: CoreaiOp, verification: Verification) -> Iterable[str]:
     """The problems that an op with correct types would cause in the toolchain or the runtime."""
+    name = op.name
+    if name not in _HAZARDS and name not in _REFUSED_OPS and name not in _REFUSED_ELEMENTS:
+        return ()
+    return _hazards(op, verification)
+
+
+def _hazards(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     for hazard in _HAZARDS.get(op.name, ()):
         yield from hazard(op, verification)
     if op.name in _REFUSED_OPS:

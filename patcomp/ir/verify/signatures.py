@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
-from patcomp.ir.attributes import class_of
+from patcomp.ir.attributes import SymbolConstantAttr, class_of
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
@@ -24,6 +25,7 @@ from patcomp.ir.verify.verification import Verification
 from patcomp.ir.xdsl import (
     Attribute,
     DenseArrayBase,
+    DenseIntOrFPElementsAttr,
     DenseResourceAttr,
     IntegerAttr,
     OpResult,
@@ -58,8 +60,7 @@ class SignatureChecker:
         if op.name == "coreai.graph":  # each has its own names, so its verdict would serve no other
             problems = _problems(op, runtime)
         else:
-            facts = _facts(op)
-            key = (op.name, runtime, len(op.operands), len(op.results), len(op.regions), *map(_identity, facts))
+            key, facts = _key(op, runtime)
             entry = _VERDICTS.get(key)
             if entry is None:
                 if len(_VERDICTS) >= _KEPT:
@@ -75,39 +76,48 @@ def _problems(op: CoreaiOp, runtime: bool) -> list[str]:
     return _structure_problems(op) or _type_problems(op) or _compare_with_inferred(op, runtime)
 
 
-def _identity(fact: object) -> object:
-    """What tells one fact from another in a key: text and numbers themselves, objects by their identity."""
-    return fact if fact is None or isinstance(fact, str | tuple) else id(fact)
-
-
-def _facts(op: CoreaiOp) -> list[object]:
-    """All that the checks of an op read: its types, what inference knows of its operands, its properties."""
-    operands = op.operands
-    facts: list[object] = [value.type for value in operands]
-    facts += [result.type for result in op.results]
-    facts += map(_known, operands)
-    for name, attribute in op.properties.items():
-        facts.append(name)
-        kind = type(attribute)
-        if kind is DenseResourceAttr:
-            facts += ("weight", attribute.type)  # type: ignore[attr-defined]  # programs have many, and the checks read only the type
-        elif kind is DenseArrayBase:
-            facts.append(tuple(attribute.get_values()))  # type: ignore[attr-defined]
-        elif kind is StringAttr:
-            facts.append(("text", attribute.data))  # type: ignore[attr-defined]
+def _key(op: CoreaiOp, runtime: bool) -> tuple[tuple[object, ...], list[object]]:
+    """All that the checks of an op read: its types, what inference knows of its operands, its properties. Text and
+    numbers stand for themselves; objects stand in the key by their identity, and must live as long as it."""
+    operands, results = op.operands, op.results
+    key: list[object] = [op.name, runtime, len(operands), len(results), len(op.regions)]
+    facts: list[object] = []
+    for value in (*operands, *results):
+        facts.append(value.type)
+    for operand in operands:
+        known = _known(operand) if type(operand) is OpResult else None
+        if known is None or type(known) is tuple:
+            key.append(known)
         else:
+            key.append(-1)
+            facts.append(known)
+    for name, attribute in op.properties.items():
+        kind = type(attribute)
+        if kind is DenseResourceAttr or (name == "value" and kind is DenseIntOrFPElementsAttr):
+            key += (name, "values")  # programs have many, and the checks read only the type
+            facts.append(attribute.type)  # type: ignore[attr-defined]
+        elif kind is DenseArrayBase:
+            key += (name, attribute.data.data)  # type: ignore[attr-defined]
+            facts.append(attribute.elt_type)  # type: ignore[attr-defined]
+        elif kind is StringAttr:
+            key += (name, "text", attribute.data)  # type: ignore[attr-defined]
+        elif kind is SymbolConstantAttr:
+            key += (name, "symbol")  # whether there is such a graph is checked for each op
+        else:
+            key.append(name)
             facts.append(attribute)
-    return facts
+    key += map(id, facts)
+    return tuple(key), facts
 
 
-def _known(value: SSAValue) -> object:
+def _known(value: OpResult) -> object:
     """What inference may know of an operand besides its type: its values, or some of the sizes that it consists of."""
-    if type(value) is not OpResult:
-        return None
     owner = value.op
     if owner.name == "coreai.constant":
-        values = owner.properties.get("value")
-        return None if isinstance(values, DenseResourceAttr) else values
+        values, type_ = owner.properties.get("value"), value.type
+        # inference reads vectors of integers, and the scalars of a range
+        read = isinstance(type_, TensorType) and (is_integer(type_.element_type) or not type_.shape.data)
+        return values if read and not isinstance(values, DenseResourceAttr) else None
     type_ = value.type
     if owner.name in SIZE_MAKERS and isinstance(type_, TensorType) and is_integer(type_.element_type):
         return partial_integers(value)
@@ -191,7 +201,7 @@ def _slot_problem(slot: Slot, type_: Attribute) -> str:
         return "" if isinstance(type_, expected) else f"must be a !{expected.name}"
     if not isinstance(type_, TensorType):
         return "must be a ranked tensor"
-    allowed = [name for family in slot.types for name in FAMILIES.get(family, (family,))]
+    allowed = _element_names(slot.types)
     if element_name(type_.element_type) not in allowed:
         return f"must have an element type of {', '.join(allowed)}"
     shape = shape_of(type_)
@@ -200,6 +210,11 @@ def _slot_problem(slot: Slot, type_: Attribute) -> str:
     if slot.length is not None and shape[0] not in (None, slot.length):
         return f"must have {slot.length} elements"
     return ""
+
+
+@cache
+def _element_names(families: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for family in families for name in FAMILIES.get(family, (family,)))
 
 
 def _compare_with_inferred(op: CoreaiOp, runtime: bool) -> list[str]:

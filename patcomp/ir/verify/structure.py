@@ -126,9 +126,10 @@ class _StructureChecker:
         visible.update(defined)
         last = block.last_op
         for op in block.ops:
-            for operand in op.operands:
-                if operand not in visible:
-                    self.verification.add(op, _invisible(operand, op))
+            if not visible.issuperset(op.operands):
+                for operand in op.operands:
+                    if operand not in visible:
+                        self.verification.add(op, _invisible(operand, op))
             self.op(op)
             if op is not last and op.name in _ENDS:
                 self.verification.add(op, "ends a block, but ops follow it")
@@ -186,8 +187,8 @@ class _StructureChecker:
             return
         self.calls[self.verification.graph].setdefault(name, op)
         signature = graph.properties.get("function_type")
-        given = FunctionType.from_lists([value.type for value in op.operands], [value.type for value in op.results])
-        if signature != given:
+        given = tuple(value.type for value in op.operands), tuple(value.type for value in op.results)
+        if not isinstance(signature, FunctionType) or (signature.inputs.data, signature.outputs.data) != given:
             self.verification.add(op, f"@{name} has the signature {signature}, which must be met exactly")
 
     def _recursion(self) -> None:
