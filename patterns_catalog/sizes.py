@@ -13,7 +13,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import Shape, tensor
-from patcomp.ir.value import Value, ValueType
+from patcomp.ir.value import Value
 
 Size = int | Value
 
@@ -55,12 +55,6 @@ def broadcast_sizes(c: Coreai, values: Sequence[Value]) -> list[Size]:
         telling = (x for x in values if x.rank >= -position and x.shape[position] is None)
         sizes.append(known if known is not None else size_of(c, next(telling), position))
     return sizes
-
-
-def unread(c: Coreai, type_: ValueType) -> Value:
-    """Stands in for a result that nobody reads."""
-    zero = c.broadcast_to(c.constant(0, type_.element_type), [1 if size is None else size for size in type_.shape])
-    return c.cast(zero, type_.element_type, result_type=type_.attribute)
 
 
 def typed(c: Coreai, x: Value, shape: Shape) -> Value:

@@ -6,6 +6,7 @@ with Builder(block, blobs=module.blobs):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -15,7 +16,15 @@ import numpy as np
 from patcomp.ir.constants import BlobStore, constant_attribute
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, LocationAttr, Operation, Region
+from patcomp.ir.xdsl import (
+    Attribute,
+    Block,
+    DenseIntOrFPElementsAttr,
+    DenseResourceAttr,
+    LocationAttr,
+    Operation,
+    Region,
+)
 
 _CURRENT: ContextVar[Builder | None] = ContextVar("builder", default=None)
 
@@ -37,7 +46,7 @@ class Builder:
         self._location = location
         self.created: list[Operation] = []
         """Every op inserted so far, in order."""
-        self._constants: dict[tuple[Attribute, bytes], Value] = {}
+        self._constants: dict[tuple[int, bytes], Value] = {}
         self._tokens: list[Any] = []
 
     @property
@@ -95,12 +104,17 @@ class Builder:
 
         A large one is a weight of that name.
         """
+        return self.constant_of(constant_attribute(array, element, self.blobs, name))
+
+    def constant_of(self, attribute: DenseIntOrFPElementsAttr | DenseResourceAttr) -> Value:
+        """A constant of an attribute; small equal ones are made once."""
         from patcomp.ir.dialect import create_op
 
-        key = (element, bytes(str(array.shape), "ascii") + array.tobytes()) if array.size <= 16 else None
-        if key is not None and key in self._constants:
-            return self._constants[key]
-        attribute = constant_attribute(array, element, self.blobs, name)
+        key = None
+        if isinstance(attribute, DenseIntOrFPElementsAttr) and math.prod(attribute.get_shape()) <= 16:
+            key = (id(attribute.type), attribute.data.data)  # types live as long as the process
+            if key in self._constants:
+                return self._constants[key]
         op = self.insert(create_op("coreai.constant", (), (attribute.type,), {"value": attribute}))
         value = Value(op.results[0])
         if key is not None and self.before is None:

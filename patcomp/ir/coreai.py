@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from patcomp.errors import DynamicSizeError, did_you_mean
 from patcomp.ir.attributes import symbol_constant, word_attribute
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import element_of_numpy, to_numpy
+from patcomp.ir.constants import dense, element_of_numpy, to_numpy
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.dialect import OPS
 from patcomp.ir.graphs import graph as graph
@@ -28,7 +29,7 @@ from patcomp.ir.infer import InferenceError, infer_types
 from patcomp.ir.rows import Row, Slot
 from patcomp.ir.types import ELEMENT_OF_TORCH, ELEMENT_TYPES, FAMILIES, TensorType, element_name, element_type, tensor
 from patcomp.ir.value import Value, ValueType
-from patcomp.ir.xdsl import Attribute, LocationAttr, Region, SSAValue, StringAttr
+from patcomp.ir.xdsl import Attribute, DenseIntOrFPElementsAttr, LocationAttr, Region, SSAValue, StringAttr
 
 Branch = Callable[..., Value | Sequence[Value]]
 """A function that builds a region and returns one or several values."""
@@ -177,6 +178,10 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
         type(item) is not int and isinstance(item, Value | SSAValue) for item in given
     ):
         return _joined(builder, given, "ui32" if slot.types[0] in ("UIDX", "ui32") else "si32")
+    if slot.types[0] in _INTEGER_SLOTS and _are_integers(given):
+        return builder.constant_of(
+            _integers(given if type(given) is int else tuple(given), slot.types[0], slot.ranks)
+        ).ssa
     families = set(slot.types)
     element: Attribute | None = None
     if families & {"UIDX", "IDX"} and slot.types[0] in ("UIDX", "IDX"):
@@ -199,11 +204,30 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
             f"{given} has a size that is only known at run time (None); read it with coreai.get_shape, or write -1"
         )
     array, element = to_numpy(given, element)
-    if slot.ranks == (0,) and array.ndim == 1 and array.size == 1:
-        array = array.reshape(())
-    if slot.ranks == (1,) and array.ndim == 0:
-        array = array.reshape(1)
-    return builder.constant(array, element).ssa
+    return builder.constant(_of_rank(array, slot.ranks), element).ssa
+
+
+_INTEGER_SLOTS = {"IDX": "si32", "UIDX": "ui32"}
+"""The slots of sizes and indices, and the element type that Python integers get there."""
+
+
+def _are_integers(given: Any) -> bool:
+    if isinstance(given, list | tuple):
+        return len(given) <= 16 and all(type(item) is int for item in given)
+    return type(given) is int
+
+
+@lru_cache(maxsize=4096)  # most programs repeat few shapes and axes
+def _integers(given: int | tuple[int, ...], slot_type: str, ranks: tuple[int, ...]) -> DenseIntOrFPElementsAttr:
+    array, element = to_numpy(given, _INTEGER_SLOTS[slot_type])
+    return dense(_of_rank(array, ranks), tensor(_of_rank(array, ranks).shape, element))
+
+
+def _of_rank(array: np.ndarray, ranks: tuple[int, ...]) -> np.ndarray:
+    """An array of one number in the only rank that a slot takes."""
+    if ranks == (0,) and array.ndim == 1 and array.size == 1:
+        return array.reshape(())
+    return array.reshape(1) if ranks == (1,) and array.ndim == 0 else array
 
 
 def _joined(builder: Builder, given: Sequence[Any], element: str) -> SSAValue:

@@ -140,19 +140,25 @@ def _call(
         made = rule.function(view, target)
     if made is None:
         return _NO_MATCH
-    values = list(made) if isinstance(made, list | tuple) else [made]
+    given = list(made) if isinstance(made, list | tuple) else [made]
+    if len(given) != len(view.results):
+        raise RuleError(f"it gave {len(given)} values for the {len(view.results)} results of {op.name}")
+    # None stands for a result that nobody reads
+    pairs = [
+        pair for pair in zip(given, op.results, strict=True) if pair[0] is not None or pair[1].first_use is not None
+    ]
+    values, results = [value for value, _ in pairs], [result for _, result in pairs]
     if wrong := [value for value in values if not isinstance(value, Value)]:
         raise RuleError(f"it gave {wrong[0]!r} for {op.name}, which is no value")
     if view.unread:
         raise RuleError(f"it does not account for argument {', '.join(sorted(view.unread))} of {op.name}")
-    if len(values) != len(view.results):
-        raise RuleError(f"it gave {len(values)} values for the {len(view.results)} results of {op.name}")
-    _check_types(values, [result.attribute for result in view.results], op, exact=rebuilding is None)
+    types = [view.results[result.index].attribute for result in results]
+    _check_types(values, types, op, exact=rebuilding is None)
     if rebuilding is not None and (view.replaced or len(view.matched) > 1):
         raise RuleError("it covers several ops; only the stages that rewrite in place can have such rules")
     others = [old.ssa for old, _ in view.replaced]
     _check_types([new for _, new in view.replaced], [old.type for old in others], op, exact=True)
-    return Replacement([*values, *(new for _, new in view.replaced)], [*op.results, *others], view.matched)
+    return Replacement([*values, *(new for _, new in view.replaced)], [*results, *others], view.matched)
 
 
 def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) -> Replacement | Refusal:

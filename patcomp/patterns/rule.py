@@ -15,7 +15,7 @@ from patcomp.patterns.pattern import Pattern
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.targets import TargetCall, target_parts
 
-RuleFunction = Callable[[OpView, Any], Value | Sequence[Value] | None]
+RuleFunction = Callable[[OpView, Any], Value | Sequence[Value | None] | None]
 """A function of the op and the authoring functions of the target; None is a refusal without a reason."""
 
 

@@ -99,12 +99,14 @@ class _Lowering:
                 builder.location = op.location
                 results = self.op(op, values, builder)
                 for old_result, made_result in zip(op.results, results, strict=True):
+                    if made_result is None:  # nobody reads it
+                        continue
                     values[old_result] = made_result
                     if made_result.name_hint is None or old_result.name_hint is not None:
                         set_name(made_result, old_result.name_hint)
         return new
 
-    def op(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
+    def op(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue | None]:
         if is_constant(op):
             return self.constant(op, builder)
         if isinstance(op, AtenOp):
@@ -164,7 +166,7 @@ class _Lowering:
         name = op.target.data if isinstance(op, CustomOp) else None
         self.problems.append(problem_at(op, message, advice, name=name))
 
-    def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
+    def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue | None]:
         if problem := _complex_problem(op):
             return self.refuse(op, builder, problem)
         if self.budget is not None and self.budget.exhausted:
@@ -179,7 +181,9 @@ class _Lowering:
             self.statistics.record(rule.name, isinstance(made, Replacement), time.perf_counter() - started)
             if isinstance(made, Replacement):
                 self.spend(rule.name, op)
-                return [_refined(value, type_) for value, type_ in zip(made.values, types, strict=True)]
+                given = dict(zip(made.replaced, made.values, strict=True))
+                pairs = zip(map(given.get, op.results), types, strict=True)
+                return [None if value is None else _refined(value, type_) for value, type_ in pairs]
             if made.reason:
                 reasons.append(made.reason)
         if reasons:

@@ -9,7 +9,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import FurtherResults, OpView, composites, example, op_rule
-from patterns_catalog.sizes import Size, size_of, sizes_of, typed, unread
+from patterns_catalog.sizes import Size, size_of, sizes_of, typed
 
 
 def _centered(c: Coreai, x: Value, axes: list[int]) -> tuple[Value, Value]:
@@ -112,7 +112,7 @@ FOLDED = {"infinities and zeros": "eager folds statistics and weights into one f
 @op_rule("recover", "aten.native_layer_norm", name="layer_norm", unspecified=_STATISTICS, examples=[
     example("2x3x4xf32", [4], "4xf32", "4xf32", 1e-5), example("2x3x4xf32", [3, 4], None, None, 1e-3),
 ])  # fmt: skip
-def native_layer_norm(op: OpView, c: Coreai) -> list[Value] | None:
+def native_layer_norm(op: OpView, c: Coreai) -> list[Value | None] | None:
     "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; ones and zeros where the layer has no weights"
     x, size = op.input, list(op.normalized_shape)
     axes = list(range(x.rank - len(size), x.rank))
@@ -124,7 +124,7 @@ def native_layer_norm(op: OpView, c: Coreai) -> list[Value] | None:
 @op_rule("recover", "aten.native_group_norm", name="group_norm", unspecified=_STATISTICS, examples=[
     example("2x6x4x5xf32", "6xf32", "6xf32", 2, 6, 20, 3, 1e-5), example("2x4x5xf32", None, None, 2, 4, 5, 2, 1e-5),
 ])  # fmt: skip
-def native_group_norm(op: OpView, c: Coreai) -> list[Value]:
+def native_group_norm(op: OpView, c: Coreai) -> list[Value | None]:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
     op.ignore("N", "HxW", because="the input's shape has them")
     x = op.input
@@ -139,7 +139,7 @@ def native_group_norm(op: OpView, c: Coreai) -> list[Value]:
     example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
     example("2x3xf32", None, None, "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
 ])  # fmt: skip
-def native_batch_norm(op: OpView, c: Coreai) -> list[Value]:
+def native_batch_norm(op: OpView, c: Coreai) -> list[Value | None]:
     "(x - mean) / sqrt(var + eps) * weight + bias with the running statistics of each channel"
     saved = [index for index in (1, 2) if op.used(index) and 0 not in op.results[index].shape]
     op.expect(not saved, "the saved statistics of batch norm")
@@ -151,7 +151,7 @@ def native_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     size = sizes_of(c, mean)
     weight, bias = affine(c, op.weight, op.bias, size, mean.element_type)
     result = batch_norm(x, weight, bias, mean, op.running_var, eps=op.eps)
-    return [result, *_unused(c, op, 1)]
+    return [result, None, None]
 
 
 @op_rule("recover", "aten.instance_norm", name="instance_norm", examples=[
@@ -171,17 +171,12 @@ def aten_instance_norm(op: OpView, c: Coreai) -> Value:
     return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
 
 
-def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value]:
+def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value | None]:
     """The second and third result of a norm: mean and 1 / sqrt(var + eps) of the normalised values."""
     if not op.used(1) and not op.used(2):
-        return _unused(c, op, 1)
+        return [None, None]
     wide = c.cast(x, compute_type(x))
     _, variance = _centered(c, wide, axes)
     statistics = c.reduce_mean(wide, axes), c.rsqrt(c.broadcasting_add(variance, op.eps))
     pairs = zip(statistics, op.results[1:], strict=True)
     return [c.cast(c.reshape(value, list(t.static_shape)), t.element_type) for value, t in pairs]
-
-
-def _unused(c: Coreai, op: OpView, first: int) -> list[Value]:
-    """Stand-ins for results that nobody reads."""
-    return [unread(c, type_) for type_ in op.results[first:]]

@@ -15,7 +15,6 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.average_pooling import adaptive_windows, per_window
 from patterns_catalog.lowering.indexing import take
-from patterns_catalog.sizes import unread
 
 
 @lowering("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", name="max_pool", examples=[
@@ -23,7 +22,7 @@ from patterns_catalog.sizes import unread
     example("1x1x5x5xf32", [2, 2], [3, 3], [1, 1], [1, 1], True), example("2x6x6xf32", [2, 2]),
     example("2x4x5x6xf32", [2, 3, 2], [2, 1, 2], [1], [1], True, op="aten.max_pool3d_with_indices"),
 ])  # fmt: skip
-def max_pool(op: OpView, c: Coreai) -> list[Value]:
+def max_pool(op: OpView, c: Coreai) -> list[Value | None]:
     """Pad with the smallest value so that the windows fit exactly, then pool.
 
     The right padding follows from PyTorch's result size, whose rounding rule (the last window starts
@@ -63,14 +62,14 @@ def max_pool(op: OpView, c: Coreai) -> list[Value]:
         lowest = -np.inf if is_float(x.element_type) else np.iinfo(numpy_dtype(x.element_type)).min
         x = c.pad(x, amounts, c.constant(lowest, x.element_type), padding_mode="constant")
     y = (c.maxpool2d if axes == 2 else c.maxpool3d)(x, kernel, stride, dilation, False)
-    return [c.shrink_dims(y, [0]) if unbatched else y, unread(c, op.results[1])]
+    return [c.shrink_dims(y, [0]) if unbatched else y, None]
 
 
 @lowering("aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d", examples=[
     example("1x2x7x8xf32", [3, 3]), example("2x3x4xf32", [5, 2]),
     example("1x2x4x5x3xf32", [3, 2, 3], op="aten.adaptive_max_pool3d"),
 ])  # fmt: skip
-def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value]:
+def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value | None]:
     "the windows of the adaptive average pool, one axis after the other"
     x, output = op["self"], list(op.output_size)
     if op.used(1):
@@ -80,10 +79,10 @@ def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value]:
             for size, count in zip(x.static_shape[-len(output) :], output, strict=True)
         ]
         return _with_positions(op, c, x, windows)
-    return [per_window(c, c.reduce_max, x, output), unread(c, op.results[1])]
+    return [per_window(c, c.reduce_max, x, output), None]
 
 
-def _with_positions(op: OpView, c: Coreai, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value]:
+def _with_positions(op: OpView, c: Coreai, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value | None]:
     """The maxima of windows, of which each axis has a list of positions for each result, and their places.
 
     A place counts the elements of the plane or volume in row-major order. As in ATen's loops the first of equal

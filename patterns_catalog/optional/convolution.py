@@ -16,7 +16,6 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.sizes import unread
 from patterns_catalog.views import made_by
 
 
@@ -24,7 +23,7 @@ from patterns_catalog.views import made_by
     "recover", "aten._native_batch_norm_legit_no_training", name="fold batch_norm into convolution",
     examples=[example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5)],
 )  # fmt: skip
-def fold_batch_norm(op: OpView, c: Coreai) -> list[Value]:
+def fold_batch_norm(op: OpView, c: Coreai) -> list[Value | None]:
     "(x * w + b - mean) / sqrt(variance + eps) * gamma + beta is x * (w s) + (b - mean) s + beta, s = gamma / sqrt(...)"
     op.expect(not op.used(1) and not op.used(2), "the saved statistics are used; export the model in eval mode")
     op.ignore("momentum", because="it only concerns training")
@@ -41,7 +40,7 @@ def fold_batch_norm(op: OpView, c: Coreai) -> list[Value]:
     folded = weight * factor.reshape(-1, *([1] * (weight.ndim - 1)))
     given["weight"], given["bias"] = (c.constant(values.astype(np.float32)) for values in (folded, shift))
     result = aten.convolution(op.result, **given)
-    return [result, *(unread(c, type_) for type_ in op.results[1:])]
+    return [result, None, None]
 
 
 def _values(op: OpView, value: Value | None, default: np.ndarray | None) -> np.ndarray:
