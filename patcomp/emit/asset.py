@@ -177,6 +177,11 @@ class Asset:
                     np.copyto(as_array(old), new)
         return outputs
 
+    @property
+    def function_names(self) -> list[str]:
+        """The names of the entry points."""
+        return self._loaded.names
+
     def described(self, entrypoint: str = "main") -> Any:
         """The runtime's description of an entry point: names, shapes and types of inputs, states and outputs.
 

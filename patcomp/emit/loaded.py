@@ -44,13 +44,18 @@ class LoadedModel:
             self._stop()
             raise
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the functions."""
+        return list(self._model.function_names)
+
     def function(self, name: str) -> Any:
         """The runtime's function of an entry point.
 
         Raises:
             UnknownNameError: there is none; it is a `KeyError`.
         """
-        names = list(self._model.function_names)
+        names = self.names
         if name not in names:
             raise UnknownNameError(f"there is no entry point {name!r}; there are {near_names(name, names)}")
         if name not in self._functions:

@@ -13,17 +13,20 @@ class Architecture:
     """The implementation of attention in transformers."""
     experts: str | None = None
     """The implementation of experts in transformers; the others cannot be exported, or call an op of its own."""
+    has_static_form: bool = False
+    """Whether it has a form for the Neural Engine."""
     note: str = ""
 
 
 _EXPERTS = Architecture(experts="batched_mm")
+_STATIC = Architecture(has_static_form=True)
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "llama": Architecture(),
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
+    "llama": _STATIC,
+    "qwen2": _STATIC,
+    "qwen3": _STATIC,
     "qwen3_moe": _EXPERTS,
-    "mistral": Architecture(),
+    "mistral": _STATIC,
     "mixtral": _EXPERTS,
     "phi3": Architecture(),
     "gemma2": Architecture("eager", note="its softcaps are in the written-out attention only"),

@@ -14,6 +14,8 @@ import numpy as np
 
 from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, STATES, TOKENS, VERSION
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.static_contract import CACHES, EXTEND
+from patcomp.language.static_run import generate_static, sizes_of
 
 Call = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs the function `main` on inputs and states by name; the states are updated in place."""
@@ -61,10 +63,17 @@ class Bundle:
             )
         asset = load(self.asset)
         try:
-            described = asset.described().state_descriptor(STATES[0])
+            sizes = sizes_of(asset.function_names)
+            main = f"{EXTEND}_{sizes[-1][0]}_{sizes[-1][1]}" if sizes else "main"
+            described = asset.described(main).state_descriptor((CACHES if sizes else STATES)[0])
             shape = [0 if size is None or size < 0 else size for size in described.shape]
             empty = np.zeros(shape, described.dtype.lower())
-            return greedy(asset.run, tokens, max_new_tokens, empty, limit)
+            if not sizes:
+                return greedy(asset.run, tokens, max_new_tokens, empty, limit)
+            return generate_static(
+                lambda name, inputs, states: asset.run(inputs, states or None, name), sizes, empty, tokens,
+                max_new_tokens,
+            )  # fmt: skip
         finally:
             asset.close()
 

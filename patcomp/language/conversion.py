@@ -23,7 +23,18 @@ from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
 from patcomp.language.decoder import CacheShape, Decoder
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
-from patcomp.language.unfinished import request_of, unfinished
+from patcomp.language.static_contract import EXTEND, QUERIES
+from patcomp.language.static_form import (
+    DEFAULT_CONTEXT,
+    Embeddings,
+    Extend,
+    checked_context,
+    context_sizes,
+    converted,
+    extend_arguments,
+    rotary_tables,
+)
+from patcomp.language.unfinished import Unfinished, request_of, unfinished
 
 _NEW, _TOTAL = 16, 24
 """The new tokens, and all tokens, of the example that is exported; both sizes are open."""
@@ -34,7 +45,7 @@ _CHECKED = 4
 
 def convert_language_model(
     folder_or_model: str | Path | nn.Module,
-    target: Literal["gpu"] = "gpu",
+    target: Literal["gpu", "neural_engine"] = "gpu",
     *,
     out: str | Path,
     max_context: int | None = None,
@@ -42,6 +53,7 @@ def convert_language_model(
     name: str | None = None,
     tokenizer: Any = None,
     trust_remote_code: bool = False,
+    quantize_embeddings: bool = True,
     check: bool = True,
     progress: Callable[[str], AbstractContextManager[Any]] | None = None,
 ) -> Bundle:
@@ -50,14 +62,17 @@ def convert_language_model(
     Args:
         folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer), or a model of
             transformers, which is not changed.
-        target: the device; `"gpu"` is the form of macOS, one function with open sizes.
+        target: the device; `"gpu"` is the form of macOS, one function with open sizes; `"neural_engine"` that of iOS,
+            functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3 and mistral.
         out: the folder of the bundle, which must not exist.
-        max_context: the most tokens, those of the prompt included; by default the model's own.
+        max_context: the most tokens, those of the prompt included; by default the model's own, and at most 4096 for
+            the Neural Engine.
         dtype: the type of the weights and the cache. The Swift package takes float16 logits, which both half types
             give; float32 is for checks.
         name: of the bundle; by default that of the folder.
         tokenizer: for a model that is given, its tokenizer; without one, the bundle generates from token ids only.
         trust_remote_code: whether to run code of the checkpoint's folder.
+        quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
         check: whether the converted program is compared with the model on a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
 
@@ -68,18 +83,25 @@ def convert_language_model(
         LanguageModelError: the checkpoint is incomplete, is no causal language model, or an argument does not fit it.
         UnsupportedError: the model has ops that cannot be converted; the message lists all of them.
     """
-    if target != "gpu":
-        raise LanguageModelError(f"the target {target!r} has no form of language models yet; there is 'gpu'")
+    if target not in ("gpu", "neural_engine"):
+        raise LanguageModelError(
+            f"the target {target!r} has no form of language models; there are 'gpu', 'neural_engine'"
+        )
+    if target == "neural_engine" and dtype != "float16":
+        raise LanguageModelError(f"the form for the Neural Engine is of float16, got dtype={dtype!r}")
     if dtype not in DTYPES:
         raise LanguageModelError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     place = Path(out)
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
-    step: Callable[[str], AbstractContextManager[Any]] = progress or (lambda what: nullcontext())
+    step: Step = progress or (lambda what: nullcontext())
     source = None if isinstance(folder_or_model, nn.Module) else Path(folder_or_model)
     if source is not None:
         checked_folder(source, trust_remote_code=trust_remote_code)
-    options = {"context": max_context, "dtype": dtype, "name": name, "check": check}
+    options = {
+        "context": max_context, "dtype": dtype, "name": name, "check": check, "target": target,
+        "quantize_embeddings": quantize_embeddings,
+    }  # fmt: skip
     again = source is not None and tokenizer is None  # objects have no mark by which a later run knows them
     with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
         if source is None:
@@ -90,6 +112,9 @@ def convert_language_model(
                 model = load_model(source, dtype, trust_remote_code=trust_remote_code)
         architecture = _architecture(model)
         context = _context(model, max_context)
+        if target == "neural_engine":
+            _check_has_static_form(model, architecture)
+            context = checked_context(model, context if max_context else min(context, DEFAULT_CONTEXT))
         name = name or _name(source, model)
         described = description(model, context, name, source)
         work.once(
@@ -97,17 +122,53 @@ def convert_language_model(
             lambda: write_description(work.folder, described, source, tokenizer, trust_remote_code=trust_remote_code),
         )
         with implementations(model, architecture.attention, architecture.experts):
-            decoder = Decoder(model)
-            with step("exporting the model"):
-                exported = _exported(decoder, context, DTYPES[dtype])
-            with step("converting the program"):
-                program = _converted(exported)
-            if check:
-                with step("comparing the program with the model"):
-                    work.once("comparison", lambda: _check(program, decoder, context, DTYPES[dtype]))
+            if target == "gpu":
+                program = _dynamic(model, context, DTYPES[dtype], step, work if check else None)
+            else:
+                program = _static(model, context, quantize_embeddings, step, work if check else None)
         with step("writing the asset"):
             program.save_asset(work.folder / f"{name}.aimodel", metadata=card(source))
     return Bundle(place)
+
+
+Step = Callable[[str], AbstractContextManager[Any]]
+
+
+def _dynamic(model: Any, context: int, dtype: torch.dtype, step: Step, work: Unfinished | None) -> AIProgram:
+    """One function with open sizes; compared with the model if there is a folder to note it in."""
+    decoder = Decoder(model)
+    with step("exporting the model"):
+        exported = _exported(decoder, context, dtype)
+    with step("converting the program"):
+        program = _converted(exported)
+    if work is not None:
+        with step("comparing the program with the model"):
+            work.once("comparison", lambda: _check(program, decoder, context, dtype))
+    return program
+
+
+def _static(model: Any, context: int, quantized: bool, step: Step, work: Unfinished | None) -> AIProgram:
+    """The functions of fixed sizes; the first is compared with the model if there is a folder to note it in."""
+    embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=quantized)
+    with rotary_tables(model, context, torch.float16):
+        with step("exporting and converting the functions"):
+            program = converted(model, embeddings, context)
+        if work is not None:
+            with step("comparing the program with the model"):
+                work.once("comparison", lambda: _check_static(program, model, embeddings, context))
+    return program
+
+
+def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, context: int) -> None:
+    """Compare the smallest function on its first block with the model.
+
+    Raises:
+        LanguageModelError: as `_check`.
+    """
+    size, queries = context_sizes(context)[0], QUERIES[0]
+    module = Extend(model, embeddings, logits=True)
+    arguments = extend_arguments(model, embeddings, queries, size)
+    _compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
 
 
 def _context(model: Any, wanted: int | None) -> int:
@@ -136,6 +197,14 @@ def _architecture(model: Any) -> Architecture:
             stacklevel=3,
         )
     return ARCHITECTURES.get(kind, Architecture())
+
+
+def _check_has_static_form(model: Any, architecture: Architecture) -> None:
+    if not architecture.has_static_form:
+        names = ", ".join(kind for kind, each in ARCHITECTURES.items() if each.has_static_form)
+        raise LanguageModelError(
+            f"{model.config.model_type!r} has no form for the Neural Engine; these architectures have one: {names}"
+        )
 
 
 def _name(source: Path | None, model: Any) -> str:
@@ -188,20 +257,25 @@ def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtyp
         LanguageModelError: they differ by more than 2 % of the largest logit (bfloat16 8 %, float32 0.01 %), or the
             model's own are not finite.
     """
-    arguments = _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype)
+    _compare(program, decoder, _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype), dtype, "main")
+
+
+def _compare(
+    program: AIProgram, module: nn.Module, arguments: tuple[torch.Tensor, ...], dtype: torch.dtype, entrypoint: str
+) -> None:
     # the weights of the model and of the program are never in memory together, if they are mapped from files
-    hook = decoder.register_forward_hook(lambda *_: release(_bytes_of(decoder)))
+    hook = module.register_forward_hook(lambda *_: release(_bytes_of(module)))
     with torch.no_grad():
-        largest = float(decoder(*(each.clone() for each in arguments)).abs().max())
+        largest = float(module(*(each.clone() for each in arguments)).abs().max())
     if not math.isfinite(largest):
         raise LanguageModelError(
             f"the model's own logits are not finite in {str(dtype).removeprefix('torch.')}; pass dtype='bfloat16'"
         )
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
-    tolerance = largest * _TOLERANCE[dtype]
     verification = program.verify_against(
-        decoder, tuple(each.clone() for each in arguments), backends=["evaluator"], tolerance=tolerance
-    )
+        module, tuple(each.clone() for each in arguments), backends=["evaluator"], entrypoint=entrypoint,
+        tolerance=largest * _TOLERANCE[dtype],
+    )  # fmt: skip
     hook.remove()
     release(blob.data for blob in program.module.blobs)
     if not verification.passed:
