@@ -8,14 +8,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, STATES, TOKENS, VERSION
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import CACHES, EXTEND
-from patcomp.language.static_run import generate_static, sizes_of
+from patcomp.language.static_run import StaticCall, generate_static, sizes_of
+
+if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset
 
 Call = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs the function `main` on inputs and states by name; the states are updated in place."""
@@ -54,6 +57,7 @@ class Bundle:
             MissingToolchainError: coreai-core is not installed.
         """
         from patcomp.emit.asset import load
+        from patcomp.emit.unconstrained import unconstrained
 
         tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
         limit = int(self.metadata["language"]["max_context_length"])
@@ -64,16 +68,13 @@ class Bundle:
         asset = load(self.asset)
         try:
             sizes = sizes_of(asset.function_names)
-            main = f"{EXTEND}_{sizes[-1][0]}_{sizes[-1][1]}" if sizes else "main"
-            described = asset.described(main).state_descriptor((CACHES if sizes else STATES)[0])
+            if sizes:
+                with unconstrained(asset) as runnable:
+                    empty = _empty_cache(runnable, sizes)
+                    return generate_static(_static_call(runnable), sizes, empty, tokens, max_new_tokens)
+            described = asset.described().state_descriptor(STATES[0])
             shape = [0 if size is None or size < 0 else size for size in described.shape]
-            empty = np.zeros(shape, described.dtype.lower())
-            if not sizes:
-                return greedy(asset.run, tokens, max_new_tokens, empty, limit)
-            return generate_static(
-                lambda name, inputs, states: asset.run(inputs, states or None, name), sizes, empty, tokens,
-                max_new_tokens,
-            )  # fmt: skip
+            return greedy(asset.run, tokens, max_new_tokens, np.zeros(shape, described.dtype.lower()), limit)
         finally:
             asset.close()
 
@@ -119,6 +120,17 @@ def greedy(call: Call, prompt: Sequence[int], new_tokens: int, empty: np.ndarray
             made.append(int(logits[0, -1].argmax()))
             waiting = made[-1:]
     return made
+
+
+def _static_call(asset: Asset) -> StaticCall:
+    return lambda name, inputs, states: asset.run(inputs, states or None, name)
+
+
+def _empty_cache(asset: Asset, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """A cache of the largest size of `extend`."""
+    size, queries = sizes[-1]
+    described = asset.described(f"{EXTEND}_{size}_{queries}").state_descriptor(CACHES[0])
+    return np.zeros(list(described.shape), described.dtype.lower())
 
 
 def _grown(cache: Any, capacity: int) -> np.ndarray:

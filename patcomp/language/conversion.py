@@ -29,6 +29,7 @@ from patcomp.language.static_form import (
     Embeddings,
     Extend,
     checked_context,
+    constrained,
     context_sizes,
     converted,
     extend_arguments,
@@ -156,7 +157,7 @@ def _static(model: Any, context: int, quantized: bool, step: Step, work: Unfinis
         if work is not None:
             with step("comparing the program with the model"):
                 work.once("comparison", lambda: _check_static(program, model, embeddings, context))
-    return program
+    return constrained(program, context)
 
 
 def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, context: int) -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import export
+from torch.export import ExportedProgram, export
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from patcomp import AIProgram, TorchConverter
+from patcomp import AIProgram, ExternalizeSpec, TorchConverter
+from patcomp.emit.constraints import constrain
+from patcomp.ir.verify import verify
 from patcomp.language.decoder import CacheShape
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import (
@@ -105,15 +107,27 @@ class LoadEmbeddings(nn.Module):
         return self.table.clone()
 
 
-class GatherEmbeddings(nn.Module):
-    """Gives the embeddings of q tokens, 1 x q x 1 x hidden."""
+class _Gather(nn.Module):
+    """The composite `fused_interleaved_embedding_gather_dequant_reshape`."""
 
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype):
         super().__init__()
         self.embeddings, self.dtype = embeddings, dtype
 
+    def forward(self, token_ids: Tensor, embedding_table: Tensor) -> Tensor:
+        return self.embeddings.values(embedding_table[token_ids], self.dtype)
+
+
+class GatherEmbeddings(nn.Module):
+    """Gives the embeddings of q tokens, 1 x q x 1 x hidden."""
+
+    def __init__(self, embeddings: Embeddings, dtype: torch.dtype):
+        super().__init__()
+        self.gather = _Gather(embeddings, dtype)
+
     def forward(self, in_new_token_ids: Tensor, embedding_table: Tensor) -> Tensor:
-        return self.embeddings.values(embedding_table[in_new_token_ids], self.dtype)
+        made: Tensor = self.gather(in_new_token_ids, embedding_table)
+        return made
 
 
 class _Rows(CacheLayerMixin):
@@ -202,7 +216,8 @@ class Extend(nn.Module):
 
 
 class _RotaryTables(nn.Module):
-    """The model's own rotary embedding of each position, computed once; angles do not fit half precision."""
+    """The composite `rope_cached_cos_sin_gather`: the model's own rotary embedding of each position, computed once.
+    Angles do not fit half precision."""
 
     def __init__(self, rotary: nn.Module, context: int, dtype: torch.dtype):
         super().__init__()
@@ -210,15 +225,33 @@ class _RotaryTables(nn.Module):
             cosines, sines = rotary(torch.zeros(1), torch.arange(context)[None])
         self.cosines, self.sines = nn.Buffer(cosines[0].to(dtype)), nn.Buffer(sines[0].to(dtype))
 
-    def forward(self, hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         return self.cosines[position_ids], self.sines[position_ids]
+
+
+class _Rotary(nn.Module):
+    """What the model calls for its rotary embedding."""
+
+    def __init__(self, tables: _RotaryTables):
+        super().__init__()
+        self.tables = tables
+
+    def forward(self, hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        made: tuple[Tensor, Tensor] = self.tables(position_ids)
+        return made
+
+
+_COMPOSITES = [
+    ExternalizeSpec(target_class=_Gather, composite_op_name="fused_interleaved_embedding_gather_dequant_reshape"),
+    ExternalizeSpec(target_class=_RotaryTables, composite_op_name="rope_cached_cos_sin_gather"),
+]
 
 
 @contextmanager
 def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None]:
     """The model with tables in place of its rotary embedding, which comes back."""
     before = model.model.rotary_emb
-    model.model.rotary_emb = _RotaryTables(before, context, dtype)
+    model.model.rotary_emb = _Rotary(_RotaryTables(before, context, dtype))
     try:
         yield
     finally:
@@ -251,9 +284,17 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
     converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
 
     def add(module: nn.Module, arguments: tuple[Tensor, ...], name: str, **names: list[str]) -> None:
-        with torch.no_grad():
-            exported = export(module, arguments, strict=False)
-        converter.add_exported_program(exported, entrypoint_name=name, **names)  # type: ignore[arg-type]
+        def exported(of: nn.Module) -> ExportedProgram:
+            with torch.no_grad():
+                return export(of, arguments, strict=False)
+
+        converter.add_pytorch_module(
+            module,
+            exported,
+            externalize_modules=_COMPOSITES,
+            entrypoint_name=name,
+            **names,  # type: ignore[arg-type]
+        )
 
     add(LoadEmbeddings(embeddings), (), LOAD, output_names=[TABLE])
     gather = GatherEmbeddings(embeddings, model.model.embed_tokens.weight.dtype)
@@ -272,3 +313,20 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
                     input_names=list(EXTEND_INPUTS), output_names=[LOGITS], state_names=list(CACHES),
                 )  # fmt: skip
     return converter.to_coreai(target="neural_engine")
+
+
+def constrained(program: AIProgram, context: int) -> AIProgram:
+    """The program with the memory layout that the caller's tensors have on a device: that of the table, which
+    `load_embeddings` returns and the others take, and that of the caches, of which smaller functions see a part."""
+    table, caches = _surface([8, 1, 1], [1, 1, 1, 1]), _surface([1, 1, 8, 1, 1], [1, 1, 1, 1, 8 * context, 1])
+    module = program.module.clone()
+    for name in program.calls:
+        states = dict.fromkeys(CACHES, caches) if name.startswith((EXTEND, PROMPT)) else {}
+        constrain(module.graph(name), {TABLE: table, **states})
+    verify(module, runtime=True)
+    return replace(program, module=module)
+
+
+def _surface(interleave: Sequence[int], alignments: Sequence[int]) -> str:
+    lists = ("x".join(map(str, numbers)) for numbers in (alignments, interleave))
+    return "#coreaix.hw_constraints<IOSurface, alignments: [{}], interleave: [{}]>".format(*lists)
