@@ -18,6 +18,12 @@ def convert_lm(
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32"], typer.Option(help="The type of the weights and the cache.")
     ] = "float16",
+    target: Annotated[
+        Literal["gpu", "neural_engine"], typer.Option(help="The form: one function for macOS, or many for iOS.")
+    ] = "gpu",
+    quantize_embeddings: Annotated[
+        bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
+    ] = True,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code of the folder.")] = False,
 ) -> None:
     """Convert a causal language model to a bundle that Apple's Swift package loads."""
@@ -27,8 +33,8 @@ def convert_lm(
     from patcomp.language import check_bundle, convert_language_model
 
     bundle = convert_language_model(
-        folder, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        progress=working,
+        folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
+        quantize_embeddings=quantize_embeddings, progress=working,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     for problem in check_bundle(bundle.path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import Problem
+from patcomp.language.static_check import is_static, static_problems
 
 TOKENS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
 STATES = ("keyCache", "valueCache")
@@ -79,7 +80,7 @@ def _keys(metadata: dict[str, Any]) -> list[Problem]:
 
 
 def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
-    """What is wrong with the function `main` of an asset."""
+    """What is wrong with the functions of an asset."""
     from patcomp.emit.asset import AssetError, load
 
     try:
@@ -87,6 +88,8 @@ def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
     except (FileNotFoundError, AssetError) as error:
         return [_problem(str(error))]
     try:
+        if is_static(asset.function_names):
+            return [_problem(problem) for problem in static_problems(asset, language)]
         described = asset.described()
     except KeyError as error:
         return [_problem(str(error.args[0]))]

@@ -241,10 +241,10 @@ class _Rotary(nn.Module):
         return made
 
 
-_COMPOSITES = [
-    ExternalizeSpec(target_class=_Gather, composite_op_name="fused_interleaved_embedding_gather_dequant_reshape"),
-    ExternalizeSpec(target_class=_RotaryTables, composite_op_name="rope_cached_cos_sin_gather"),
-]
+_GATHERED = ExternalizeSpec(
+    target_class=_Gather, composite_op_name="fused_interleaved_embedding_gather_dequant_reshape"
+)
+_ROTARY = ExternalizeSpec(target_class=_RotaryTables, composite_op_name="rope_cached_cos_sin_gather")
 
 
 @contextmanager
@@ -282,8 +282,11 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
         queries: the sizes of blocks.
     """
     converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+    table = torch.empty_like(embeddings.table)  # an example that is no view of a weight, which export cannot tell apart
 
-    def add(module: nn.Module, arguments: tuple[Tensor, ...], name: str, **names: list[str]) -> None:
+    def add(
+        module: nn.Module, arguments: tuple[Tensor, ...], name: str, *composites: ExternalizeSpec, **names: list[str]
+    ) -> None:
         def exported(of: nn.Module) -> ExportedProgram:
             with torch.no_grad():
                 return export(of, arguments, strict=False)
@@ -291,7 +294,7 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
         converter.add_pytorch_module(
             module,
             exported,
-            externalize_modules=_COMPOSITES,
+            externalize_modules=composites,
             entrypoint_name=name,
             **names,  # type: ignore[arg-type]
         )
@@ -301,15 +304,15 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
     for count in queries:
         tokens = torch.zeros(1, count, dtype=torch.int32)
         add(
-            gather, (tokens, embeddings.table), f"{GATHER}_{count}",
+            gather, (tokens, table), f"{GATHER}_{count}", _GATHERED,
             input_names=[TOKENS, TABLE], output_names=[EMBEDDINGS],
         )  # fmt: skip
     for size in context_sizes(context):
         for count in queries:
-            arguments = extend_arguments(model, embeddings, count, size)
+            arguments = extend_arguments(model, replace(embeddings, table=table), count, size)
             for name, logits in ((EXTEND, True), (PROMPT, False)):
                 add(
-                    Extend(model, embeddings, logits=logits), arguments, f"{name}_{size}_{count}",
+                    Extend(model, embeddings, logits=logits), arguments, f"{name}_{size}_{count}", _ROTARY,
                     input_names=list(EXTEND_INPUTS), output_names=[LOGITS], state_names=list(CACHES),
                 )  # fmt: skip
     return converter.to_coreai(target="neural_engine")

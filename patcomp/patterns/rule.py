@@ -16,7 +16,8 @@ from patcomp.patterns.stage import Stage
 from patcomp.patterns.targets import TargetCall, target_parts
 
 RuleFunction = Callable[[OpView, Any], Value | Sequence[Value | None] | None]
-"""A function of the op and the authoring functions of the target; None is a refusal without a reason."""
+"""A function of the op and the authoring functions of the target. None is a refusal without a reason; None in a list
+stands for a result that nobody reads."""
 
 
 @dataclass(frozen=True, eq=False)

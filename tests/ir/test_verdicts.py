@@ -109,7 +109,8 @@ def test_what_a_key_names_stays_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     assert kept
     for key, (_, facts) in kept.items():
-        assert facts and [*map(id, facts)] == list(key[-len(facts) :])
+        assert facts
+        assert [*map(id, facts)] == list(key[-len(facts) :])
         assert not {fact for fact in key[: -len(facts)] if isinstance(fact, int) and fact > 1000}
 
 

@@ -139,7 +139,7 @@ def no_json(path: Path) -> None:
         (None, {"max_context": 4096}, "max_context is 4096; the model takes 24 to 1024 tokens"),
         (None, {"max_context": 8}, "max_context is 8; the model takes 24 to 1024 tokens"),
         (None, {"dtype": "int8"}, "dtype is one of float16, bfloat16, float32, got 'int8'"),
-        (None, {"target": "neural_engine"}, "the target 'neural_engine' has no form of language models yet"),
+        (None, {"target": "cpu"}, "the target 'cpu' has no form of language models; there are 'gpu' and 'neural"),
     ],
 )
 def test_bad_input(

@@ -446,3 +446,22 @@ def test_a_rule_that_breaks_its_promise_is_broken_too():
     statistics = run(g.block, RuleSet([gives_a_number]), target=_Target(), strict=False)
     assert "it gave 2 for aten.exp, which is no value" in statistics.failures["gives_a_number"].message
     assert not statistics.fired
+
+
+def test_a_result_that_nobody_reads_needs_no_value():
+    @op_rule("recover", "aten.max.dim")
+    def without_indices(op, c):
+        op.ignore("dim", "keepdim", because="the test")
+        return [c.made(op["self"]), None]
+
+    for used in ((0,), (0, 1)):
+        g = Graph()
+        results = g.op("max.dim", g.inputs[0], dim=1, types=[MATRIX, MATRIX], hint="m")
+        for index in used:
+            g.use(results[index])
+        if used == (0,):
+            assert run(g.block, RuleSet([without_indices]), target=_Target()).fired == {"without_indices": 1}
+            assert g.names == [MADE]
+        else:
+            with pytest.raises(RuleError, match=r"it gave None for aten.max.dim, which is no value"):
+                run(g.block, RuleSet([without_indices]), target=_Target())
