@@ -23,7 +23,7 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.comparison import half_type
 from patcomp.commands.exporting import ExportOptions
-from patcomp.commands.models import OptionalModel, Train, Trusted, load_sources
+from patcomp.commands.models import OptionalModel, Train, Trusted, is_on_the_hub, load_sources
 from patcomp.commands.progress import working
 from patcomp.emit.replacement import check_target, check_writable
 from patcomp.errors import PatcompError
@@ -114,9 +114,7 @@ def convert(
     if json and text == STANDARD_OUTPUT:
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
-        is_folder = Path(model).is_dir()  # whose name may have a dot
-        output = Path(f"{Path(model)}.aimodel" if is_folder else model.rpartition(".py:")[0] or model)
-        output = output.with_suffix(".aimodel")
+        output = _default_output(model)
     _check_outputs(output, text, html, dump_stages, force)
     chosen = target_of(target, without)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
@@ -251,6 +249,15 @@ def _plain(model: str, program: AIProgram, verification: Verification | None) ->
 
 def _choice(width: Width) -> Choice:
     return cast("Choice", width.value)
+
+
+def _default_output(model: str) -> Path:
+    """Where the asset of a model is written unless the user says it."""
+    if is_on_the_hub(model):
+        return Path(f"{model.partition('/')[2]}.aimodel")
+    if Path(model).is_dir():  # whose name may have a dot
+        return Path(f"{Path(model)}.aimodel")
+    return Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
 
 
 def _check_outputs(

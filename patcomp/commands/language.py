@@ -12,7 +12,7 @@ from patcomp.commands.progress import working
 
 
 def convert_lm(
-    folder: Annotated[Path, typer.Argument(help="The folder of a checkpoint of transformers.")],
+    folder: Annotated[str, typer.Argument(help="The folder of a checkpoint of transformers, or an id of the hub.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the bundle, which must not exist.")],
     max_context: Annotated[int | None, typer.Option(help="The most tokens; by default the model's own.")] = None,
     dtype: Annotated[

@@ -112,8 +112,7 @@ def load_sources(
     Args, raises:
         As `load_source`. UsageError: the task of a folder decides an option.
     """
-    folder = Path(model)
-    if not (folder / "config.json").is_file():
+    if not (Path(model) / "config.json").is_file() and not is_on_the_hub(model):
         return [load_source(model, modules, options, trusted=trusted)]
     if unused := replace(options, half="").given() + ["--train"] * options.train:
         raise UsageError(f"{model} is a folder, whose task decides {', '.join(unused)}; leave it out")
@@ -128,8 +127,17 @@ def load_sources(
         Source(
             model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states
         )
-        for entry in entries_of(folder, options.half or "float32", trust_remote_code=trusted)
+        for entry in entries_of(model, options.half or "float32", trust_remote_code=trusted)
     ]  # fmt: skip
+
+
+def is_on_the_hub(model: str) -> bool:
+    """Whether a model is named by an id of the hub, `owner/name`, and not by a file."""
+    if model.count("/") != 1 or Path(model).suffix in (".pt2", ".pt", ".pth", ".aimodel") or ".py:" in model:
+        return False
+    from patcomp.language.hub import is_hub_id
+
+    return is_hub_id(model)
 
 
 def convert_model(

@@ -331,6 +331,28 @@ def temporary_asset(program: HandOver) -> Iterator[Asset]:
             asset.close()
 
 
+def generic_text(asset: Asset, *, weights: bool) -> str:
+    """The text of an asset's program in MLIR's generic form."""
+    operation = asset.program._module._mlir_module.operation
+    limit = {} if weights else {"large_resource_limit": 0}
+    return str(operation.get_asm(print_generic_op_form=True, **limit))
+
+
+@contextmanager
+def asset_of_text(text: str) -> Iterator[Asset]:
+    """A text with its weights, saved in a temporary folder."""
+    tools = toolchain()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "program.aimodel")
+        with tools.Context()._mlir_context:
+            tools.AIProgram._from_mlir_module(_parse(tools, text)).save_asset(path, None)
+        asset = Asset(tools.AIModelAsset.load(path))
+        try:
+            yield asset
+        finally:
+            asset.close()
+
+
 @contextmanager
 def _handed_over(program: HandOver, metadata: Callable[[Any], Any], name: str) -> Iterator[Callable[[Path], None]]:
     """Pass a program to the toolchain; yield a function that writes it as a new folder."""

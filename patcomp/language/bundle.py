@@ -194,16 +194,16 @@ def card(source: Path | None) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value}
 
 
-def description(model: Any, context: int, name: str, source: Path | None) -> dict[str, Any]:
+def description(model: Any, context: int, name: str, identifier: str | None) -> dict[str, Any]:
     """The content of `metadata.json`.
 
     Args:
         model: the model of transformers.
         context: the most tokens.
         name: of the bundle.
-        source: the checkpoint's folder.
+        identifier: of the checkpoint: its path or id; by default the name.
     """
-    identifier = str(source or name)
+    identifier = identifier or name
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
     utc = datetime.UTC
     now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)

@@ -22,6 +22,7 @@ from patcomp.language.bundle import Bundle, card, description, write_description
 from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
 from patcomp.language.decoder import CacheShape, Decoder
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.hub import checkpoint_of, is_hub_id
 from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
@@ -61,8 +62,8 @@ def convert_language_model(
     """Convert a causal language model to a bundle: prefill, decode, and the cache as state.
 
     Args:
-        folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer), or a model of
-            transformers, which is not changed.
+        folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer); an id of the hub,
+            `"owner/name"`, which is downloaded; or a model of transformers, which is not changed.
         target: the device; `"gpu"` is the form of macOS, one function with open sizes; `"neural_engine"` that of iOS,
             functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3 and mistral.
         out: the folder of the bundle, which must not exist.
@@ -86,7 +87,7 @@ def convert_language_model(
     """
     if target not in ("gpu", "neural_engine"):
         raise LanguageModelError(
-            f"the target {target!r} has no form of language models; there are 'gpu', 'neural_engine'"
+            f"the target {target!r} has no form of language models; there are 'gpu' and 'neural_engine'"
         )
     if target == "neural_engine" and dtype != "float16":
         raise LanguageModelError(f"the form for the Neural Engine is of float16, got dtype={dtype!r}")
@@ -96,8 +97,11 @@ def convert_language_model(
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
     step: Step = progress or (lambda what: nullcontext())
-    source = None if isinstance(folder_or_model, nn.Module) else Path(folder_or_model)
-    if source is not None:
+    source, identifier = None, None
+    if not isinstance(folder_or_model, nn.Module):
+        with step("downloading the checkpoint") if is_hub_id(folder_or_model) else nullcontext():
+            checkpoint = checkpoint_of(folder_or_model, trust_remote_code=trust_remote_code)
+        source, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
         checked_folder(source, trust_remote_code=trust_remote_code)
     options = {
         "context": max_context, "dtype": dtype, "name": name, "check": check, "target": target,
@@ -116,8 +120,8 @@ def convert_language_model(
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
             context = checked_context(model, context if max_context else min(context, DEFAULT_CONTEXT))
-        name = name or _name(source, model)
-        described = description(model, context, name, source)
+        name = name or _kind(model)
+        described = description(model, context, name, identifier)
         work.once(
             "description",
             lambda: write_description(work.folder, described, source, tokenizer, trust_remote_code=trust_remote_code),
@@ -185,6 +189,10 @@ def _context(model: Any, wanted: int | None) -> int:
     return wanted or int(own or 0)
 
 
+def _kind(model: Any) -> str:
+    return str(model.config.model_type)
+
+
 def _architecture(model: Any) -> Architecture:
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None or not hasattr(model, "set_attn_implementation"):
@@ -206,10 +214,6 @@ def _check_has_static_form(model: Any, architecture: Architecture) -> None:
         raise LanguageModelError(
             f"{model.config.model_type!r} has no form for the Neural Engine; these architectures have one: {names}"
         )
-
-
-def _name(source: Path | None, model: Any) -> str:
-    return source.resolve().name if source is not None else str(model.config.model_type)
 
 
 def _arguments(decoder: Decoder, new: int, total: int, capacity: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:

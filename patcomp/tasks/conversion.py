@@ -10,6 +10,7 @@ from torch.export import ExportedProgram, export
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import PatcompError
+from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import DTYPES, checked_folder, loaded
 from patcomp.targets import Target
 from patcomp.tasks.entries import Entry
@@ -28,7 +29,7 @@ def convert_folder(
     """Convert the model of a checkpoint folder of transformers or timm; its class says the task.
 
     Args:
-        folder: has `config.json` and `*.safetensors`.
+        folder: has `config.json` and `*.safetensors`; or an id of the hub, `"owner/name"`, which is downloaded.
         dtype: the type of the weights.
         target: a device, as in `TorchConverter.to_coreai`.
         trust_remote_code: whether to run code of the folder.
@@ -52,7 +53,7 @@ def entries_of(folder: str | Path, dtype: str = "float32", *, trust_remote_code:
     Raises:
         PatcompError: as `convert_folder`.
     """
-    place = Path(folder)
+    place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
         return _of_timm(place, config, dtype)

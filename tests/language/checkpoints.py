@@ -12,6 +12,10 @@ from patcomp.commands.torchvision import declare_operators
 
 declare_operators()
 
+PROMPT = [int(token) for token in torch.randint(3, 96, (12,), generator=torch.Generator().manual_seed(1))]
+SECOND = [5, 80, 7, 33, 9]
+"""Prompts of 12 and of 5 tokens."""
+
 VOCABULARY = 96
 CONTEXT = 1024
 _SIZES: dict[str, Any] = {
@@ -77,6 +81,14 @@ def generated(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
         pad_token_id=0,
     )  # fmt: skip
     return [int(token) for token in made[0, len(prompt) :]]
+
+
+def assert_best(model: Any, prompt: list[int], made: list[int]) -> None:
+    """Check that each token is the model's most probable one, up to the rounding of float16."""
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + made])).logits[0, len(prompt) - 1 : -1].float()
+    chosen = logits.gather(1, torch.tensor(made)[:, None])
+    assert float((logits.max(1, keepdim=True).values - chosen).max()) < 5e-3
 
 
 def folder(path: Path, kind: str = "llama") -> Path:

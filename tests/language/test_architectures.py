@@ -15,10 +15,8 @@ from patcomp.language import bundle as bundles
 from patcomp.language.contract import LOGITS
 from patcomp.language.decoder import CacheShape, Decoder
 from patcomp.language.loading import implementations
-from tests.language.checkpoints import CONTEXT, SETTINGS, checkpoint, generated
+from tests.language.checkpoints import CONTEXT, PROMPT, SECOND, SETTINGS, assert_best, checkpoint, generated
 
-PROMPT = [int(token) for token in torch.randint(3, 96, (12,), generator=torch.Generator().manual_seed(1))]
-SECOND = [5, 80, 7, 33, 9]
 STEPS = 16
 
 IN_CI = ("llama", "gpt_oss")
@@ -43,14 +41,6 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
         made = bundle.generate(prompt, new)
         if made != generated(half, prompt, new):
             assert_best(half, prompt, made)  # two logits are equal but for the rounding of float16
-
-
-def assert_best(model: Any, prompt: list[int], made: list[int]) -> None:
-    """Check that each token is the model's most probable one, up to the rounding of float16."""
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + made])).logits[0, len(prompt) - 1 : -1].float()
-    chosen = logits.gather(1, torch.tensor(made)[:, None])
-    assert float((logits.max(1, keepdim=True).values - chosen).max()) < 5e-3
 
 
 @each_architecture

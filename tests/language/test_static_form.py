@@ -25,8 +25,7 @@ from patcomp.language.static_form import (
     rotary_tables,
 )
 from patcomp.language.static_run import generate_static, sizes_of
-from tests.language.checkpoints import checkpoint, generated
-from tests.language.test_architectures import PROMPT, SECOND, assert_best
+from tests.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated
 
 STATIC = [kind for kind, each in ARCHITECTURES.items() if each.has_static_form]
 

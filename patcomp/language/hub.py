@@ -1,0 +1,58 @@
+"""Checkpoints by name: a folder, or an id of the Hugging Face hub where the user is online."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from patcomp.language.errors import LanguageModelError
+
+_DATA = ["*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.txt", "README.md"]
+"""The files of a checkpoint that hold data: no pickled weights, and no code."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on this machine."""
+
+    folder: Path
+    name: str
+    """The name of the folder, or that of the id."""
+    identifier: str
+    """The path as it was given, or the id."""
+
+
+def is_hub_id(checkpoint: str | Path) -> bool:
+    """Whether a name has the form `owner/name`, and there is no folder of the owner's name here."""
+    return (
+        isinstance(checkpoint, str)
+        and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", checkpoint) is not None
+        and not Path(checkpoint).parent.exists()
+    )
+
+
+def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Checkpoint:
+    """The checkpoint of a folder's path; an id of the hub is downloaded into the cache of `huggingface_hub`.
+
+    Args:
+        given: a path or an id, `owner/name`.
+        trust_remote_code: whether to download Python files, too.
+
+    Raises:
+        LanguageModelError: the hub cannot be reached, or has no such checkpoint.
+    """
+    if not is_hub_id(given):
+        return Checkpoint(Path(given), Path(given).resolve().name, str(given))
+    from huggingface_hub import snapshot_download
+
+    identifier = str(given)
+    try:
+        folder = snapshot_download(identifier, allow_patterns=[*_DATA, *["*.py"] * trust_remote_code])
+    except (OSError, ValueError, RuntimeError) as error:  # errors of the network and of the hub are of these classes
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise LanguageModelError(
+            f"there is no folder {identifier!r}, and the hub does not give a checkpoint of this id: {reason}; give the "
+            "folder of a checkpoint that was downloaded elsewhere"
+        ) from error
+    return Checkpoint(Path(folder), identifier.rpartition("/")[2], identifier)
