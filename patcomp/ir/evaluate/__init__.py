@@ -27,7 +27,7 @@ from patcomp.ir.evaluate.comparison import (
     prepare_input,
     verify_outputs,
 )
-from patcomp.ir.evaluate.folding import evaluate_op
+from patcomp.ir.evaluate.folding import copy_elements, evaluate_op
 from patcomp.ir.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
 from patcomp.ir.evaluate.overflow import Overflow, OverflowMachine
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
@@ -48,6 +48,7 @@ __all__ = [
     "Verification",
     "call_arguments",
     "compare",
+    "copy_elements",
     "evaluate",
     "evaluate_graph",
     "evaluate_op",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,12 +17,15 @@ from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Block, Operation, SSAValue
 
 
-def evaluate_op(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray] = {}) -> list[np.ndarray]:
+def evaluate_op(
+    op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray] = {}, *, views: bool = False
+) -> list[np.ndarray]:
     """The results, in storage form (bf16 as uint16), of an op whose operands are `coreai.constant`s or known.
 
     Args:
         op, module: the op, and the module with the weights.
         known: the elements of other values, in storage form.
+        views: whether results may be views of the operands, with any strides; otherwise they are contiguous.
 
     Raises:
         EvaluationError: the op is not known or not defined for these operands, or numpy lacks its element type.
@@ -39,9 +43,18 @@ def evaluate_op(op: Operation, module: IRModule, known: Mapping[SSAValue, np.nda
         raise EvaluationError(f"the evaluator does not know the op {op.name}")
     arrays = []
     for value in machine.run_op(EvaluatedOp(op, machine, {}), implementation, operands):
-        value = value.contiguous()
+        value = value if views else value.contiguous()
         arrays.append(value.view(torch.uint16).numpy() if value.dtype == torch.bfloat16 else _numpy(value))
     return arrays
+
+
+def copy_elements(source: np.ndarray, target: np.ndarray) -> None:
+    """Copy the bits of elements between arrays of the same dtype and shape; PyTorch transposes four times as fast as
+    numpy."""
+    bits = f"i{source.dtype.itemsize}"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # it is only read
+        torch.from_numpy(target.view(bits)).copy_(torch.from_numpy(source.view(bits)))
 
 
 def _tensor(array: np.ndarray, value: SSAValue) -> Tensor:

@@ -128,15 +128,21 @@ def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
         assert isinstance(operand.owner, Operation)
         if not is_constant(operand):
             known.update(zip(operand.owner.results, _computed(operand.owner, module), strict=True))
-    return evaluate_op(op, module, known)
+    return evaluate_op(op, module, known, views=True)
 
 
 def _kept(array: np.ndarray, blobs: BlobStore) -> np.ndarray:
     """The array itself where it is a view of a weight, else a copy in a file that is mapped into memory."""
-    if any(np.may_share_memory(array, np.frombuffer(blob.data, np.uint8)) for blob in blobs):
+    from patcomp.ir.evaluate import copy_elements  # needs PyTorch
+
+    weights = (np.frombuffer(blob.data, np.uint8) for blob in blobs)
+    if array.flags["C_CONTIGUOUS"] and any(np.may_share_memory(array, weight) for weight in weights):
         return array
     made = mapped(array.shape, array.dtype)
-    made[...] = array
+    if array.dtype.itemsize <= 8:
+        copy_elements(array, made)
+    else:  # complex numbers
+        made[...] = array
     return made
 
 
