@@ -101,6 +101,7 @@ NEURAL_ENGINE = Target(
         "rope as plain ops",
         "pixel_shuffle of five dimensions",
         "attention with heads apart",
+        "convolution of patches",
         "gather of runs as slices",
         "pad as concat",
         "linear as convolution",
