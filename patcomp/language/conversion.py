@@ -26,13 +26,13 @@ from patcomp.language.hub import checkpoint_of, is_hub_id
 from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
-    DEFAULT_CONTEXT,
     Embeddings,
     Extend,
     checked_context,
     constrained,
     context_sizes,
     converted,
+    default_context,
     extend_arguments,
     rotary_tables,
 )
@@ -119,7 +119,7 @@ def convert_language_model(
         context = _context(model, max_context)
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
-            context = checked_context(model, context if max_context else min(context, DEFAULT_CONTEXT))
+            context = checked_context(model, context if max_context else default_context(context))
         name = name or _kind(model)
         described = description(model, context, name, identifier)
         work.once(

@@ -39,8 +39,12 @@ from patcomp.language.static_contract import (
     TOKENS,
 )
 
-DEFAULT_CONTEXT = 4096
-"""The most tokens, unless the model takes fewer."""
+_DEFAULT_CONTEXT = 4096
+
+
+def default_context(own: int) -> int:
+    """The most tokens unless the user says it: 4096, or as many whole blocks as the model takes."""
+    return min(own, _DEFAULT_CONTEXT) // QUERIES[-1] * QUERIES[-1] or own
 
 
 def context_sizes(context: int) -> list[int]:

@@ -22,6 +22,7 @@ from patcomp.language.static_form import (
     constrained,
     context_sizes,
     converted,
+    default_context,
     rotary_tables,
 )
 from patcomp.language.static_run import generate_static, sizes_of
@@ -108,6 +109,7 @@ def test_context_sizes() -> None:
     assert context_sizes(128) == [128]
     assert context_sizes(4096) == [256, 512, 1024, 2048, 4096]
     assert context_sizes(576) == [256, 512, 576]
+    assert [default_context(own) for own in (40960, 2000, 64)] == [4096, 1984, 64]
 
 
 def test_the_table_of_embeddings() -> None:
