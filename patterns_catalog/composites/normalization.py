@@ -151,7 +151,7 @@ def native_batch_norm(op: OpView, c: Coreai) -> list[Value | None]:
     size = sizes_of(c, mean)
     weight, bias = affine(c, op.weight, op.bias, size, mean.element_type)
     result = batch_norm(x, weight, bias, mean, op.running_var, eps=op.eps)
-    return [result, None, None]
+    return [result, *_no_statistics(c, op)]
 
 
 @op_rule("recover", "aten.instance_norm", name="instance_norm", examples=[
@@ -169,6 +169,14 @@ def aten_instance_norm(op: OpView, c: Coreai) -> Value:
     weight, bias = affine(c, op.weight, op.bias, [channels], x.element_type)
     column = [channels, *([1] * (x.rank - 2))]
     return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
+
+
+def _no_statistics(c: Coreai, op: OpView) -> list[Value | None]:
+    """The saved statistics of a batch norm outside training: empty vectors, where a program reads them."""
+    return [
+        c.broadcast_to(c.constant(0, type_.element_type), list(type_.static_shape)) if op.used(index) else None
+        for index, type_ in enumerate(op.results[1:], start=1)
+    ]
 
 
 def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value | None]:
