@@ -37,6 +37,16 @@ def rule_count(entries: Collection[Rule]) -> str:
     return " and ".join(counted(count, thing) for count, thing in counts if count) or "no rules"
 
 
+def require_transformers(what: str) -> None:
+    """Check that transformers is installed, for what is converted.
+
+    Raises:
+        PatcompError: it is not.
+    """
+    if importlib.util.find_spec("transformers") is None:
+        raise PatcompError(f'{what} needs transformers: pip install "patcomp[models]"')
+
+
 class UsageError(PatcompError, ValueError):
     """The command line is wrong; the command ends with exit code 2."""
 

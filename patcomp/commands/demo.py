@@ -6,20 +6,18 @@ embedding, gated feed-forward), random weights, and needs no download.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from patcomp import TorchConverter
-from patcomp.commands.common import running
+from patcomp.commands.common import require_transformers, running
 from patcomp.commands.tables import composites_line
 from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
 from patcomp.emit.replacement import check_target
 from patcomp.emit.stages import stage_table
-from patcomp.errors import PatcompError
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -29,8 +27,7 @@ def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
         PatcompError: transformers is not installed, or cannot be imported.
     """
     declare_operators()  # transformers imports torchvision
-    if find_spec("transformers") is None:
-        raise PatcompError('the demo needs transformers: pip install "patcomp[models]"')
+    require_transformers("the demo")
     with running("the import of transformers"):
         from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(0)

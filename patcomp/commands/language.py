@@ -7,14 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from patcomp.commands.common import say
+from patcomp.commands.common import require_transformers, say
 from patcomp.commands.progress import working
 
 
 def convert_lm(
     folder: Annotated[str, typer.Argument(help="The folder of a checkpoint of transformers, or an id of the hub.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the bundle, which must not exist.")],
-    max_context: Annotated[int | None, typer.Option(help="The most tokens; by default the model's own.")] = None,
+    max_context: Annotated[
+        int | None,
+        typer.Option(help="The most tokens; by default the model's own, and at most 4096 for neural_engine."),
+    ] = None,
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32"], typer.Option(help="The type of the weights and the cache.")
     ] = "float16",
@@ -30,6 +33,7 @@ def convert_lm(
     from patcomp.commands.torchvision import declare_operators
 
     declare_operators()  # transformers imports torchvision
+    require_transformers("a language model")
     from patcomp.language import check_bundle, convert_language_model
 
     bundle = convert_language_model(

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from patcomp.commands.archives import DAMAGED, code_in, weights_only
-from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, say
+from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, require_transformers, say
 from patcomp.commands.exporting import AS_IT_IS, ExportOptions, Source, check_unused, exported_by
 from patcomp.errors import PatcompError, shortened
+from patcomp.hub import is_hub_id
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -121,6 +122,7 @@ def load_sources(
     quiet()
     declare_operators()  # transformers imports torchvision
     import_modules(modules)
+    require_transformers("the model of a folder")
     from patcomp.tasks.conversion import entries_of, exported
 
     return [
@@ -133,11 +135,7 @@ def load_sources(
 
 def is_on_the_hub(model: str) -> bool:
     """Whether a model is named by an id of the hub, `owner/name`, and not by a file."""
-    if model.count("/") != 1 or Path(model).suffix in (".pt2", ".pt", ".pth", ".aimodel") or ".py:" in model:
-        return False
-    from patcomp.language.hub import is_hub_id
-
-    return is_hub_id(model)
+    return is_hub_id(model) and Path(model).suffix not in (".pt2", ".pt", ".pth", ".aimodel")
 
 
 def convert_model(

@@ -16,13 +16,14 @@ from torch.export import Dim, ExportedProgram, export
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import ConversionWarning
+from patcomp.hub import is_hub_id
 from patcomp.ir.pages import release
 from patcomp.language.architectures import ARCHITECTURES, Architecture
 from patcomp.language.bundle import Bundle, card, description, write_description
 from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
 from patcomp.language.decoder import CacheShape, Decoder
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.hub import checkpoint_of, is_hub_id
+from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (

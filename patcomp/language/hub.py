@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from patcomp.hub import is_hub_id
 from patcomp.language.errors import LanguageModelError
 
-_DATA = ["*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.txt", "README.md"]
+_DATA = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt", "README.md"]
 """The files of a checkpoint that hold data: no pickled weights, and no code."""
 
 
@@ -21,15 +21,6 @@ class Checkpoint:
     """The name of the folder, or that of the id."""
     identifier: str
     """The path as it was given, or the id."""
-
-
-def is_hub_id(checkpoint: str | Path) -> bool:
-    """Whether a name has the form `owner/name`, and there is no folder of the owner's name here."""
-    return (
-        isinstance(checkpoint, str)
-        and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", checkpoint) is not None
-        and not Path(checkpoint).parent.exists()
-    )
 
 
 def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Checkpoint:

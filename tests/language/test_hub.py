@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,8 @@ def test_a_bundle_of_an_id(hub: list[dict[str, Any]], tmp_path: Path) -> None:
     assert (metadata["name"], metadata["language"]["tokenizer"]) == ("tiny-llama", "someone/tiny-llama")
     assert metadata["source"]["hf_model_id"] == "someone/tiny-llama"
     (call,) = hub
+    for name in ("tokenizer_of_mine.py", "pytorch_model.bin", "tokenizer.pkl", "weights.pt"):
+        assert not any(fnmatch(name, pattern) for pattern in call["allow_patterns"]), name
     assert not [pattern for pattern in call["allow_patterns"] if pattern.endswith((".py", ".bin", ".pt", ".pth"))]
 
 
@@ -66,3 +71,27 @@ def test_what_an_id_is(hub: list[dict[str, Any]], tmp_path: Path) -> None:
     assert checkpoint_of("models").folder == Path("models")
     assert hub == []
     shutil.rmtree(tmp_path / "models")
+
+
+WITHOUT = """
+import sys
+sys.modules["transformers"] = None
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "transformers" else found(name, *rest)
+sys.argv = ["patcomp", *{arguments!r}]
+from patcomp.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("arguments", [
+    ["convert", "someone/tiny"], ["convert-lm", "someone/tiny", "-o", "bundle"],
+])  # fmt: skip
+def test_without_transformers(arguments: list[str], tmp_path: Path) -> None:
+    code = WITHOUT.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert 'needs transformers: pip install "patcomp[models]"' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
