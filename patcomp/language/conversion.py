@@ -39,6 +39,9 @@ from patcomp.language.static_form import (
 )
 from patcomp.language.unfinished import Unfinished, request_of, unfinished
 
+Step = Callable[[str], AbstractContextManager[Any]]
+"""A context manager around a step, by what the step does."""
+
 _NEW, _TOTAL = 16, 24
 """The new tokens, and all tokens, of the example that is exported; both sizes are open."""
 
@@ -58,7 +61,7 @@ def convert_language_model(
     trust_remote_code: bool = False,
     quantize_embeddings: bool = True,
     check: bool = True,
-    progress: Callable[[str], AbstractContextManager[Any]] | None = None,
+    progress: Step | None = None,
 ) -> Bundle:
     """Convert a causal language model to a bundle: prefill, decode, and the cache as state.
 
@@ -110,6 +113,7 @@ def convert_language_model(
     }  # fmt: skip
     again = source is not None and tokenizer is None  # objects have no mark by which a later run knows them
     with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
+        model: Any
         if source is None:
             assert isinstance(folder_or_model, nn.Module)
             model = in_dtype(folder_or_model, dtype)
@@ -121,7 +125,7 @@ def convert_language_model(
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
             context = checked_context(model, context if max_context else default_context(context))
-        name = name or _kind(model)
+        name = name or str(model.config.model_type)
         described = description(model, context, name, identifier)
         work.once(
             "description",
@@ -135,9 +139,6 @@ def convert_language_model(
         with step("writing the asset"):
             program.save_asset(work.folder / f"{name}.aimodel", metadata=card(source))
     return Bundle(place)
-
-
-Step = Callable[[str], AbstractContextManager[Any]]
 
 
 def _dynamic(model: Any, context: int, dtype: torch.dtype, step: Step, work: Unfinished | None) -> AIProgram:
@@ -188,10 +189,6 @@ def _context(model: Any, wanted: int | None) -> int:
     if wanted is None and own is None:
         raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
     return wanted or int(own or 0)
-
-
-def _kind(model: Any) -> str:
-    return str(model.config.model_type)
 
 
 def _architecture(model: Any) -> Architecture:
@@ -269,6 +266,7 @@ def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtyp
 def _compare(
     program: AIProgram, module: nn.Module, arguments: tuple[torch.Tensor, ...], dtype: torch.dtype, entrypoint: str
 ) -> None:
+    """Compare what an entry point computes with the module that it was exported from."""
     # the weights of the model and of the program are never in memory together, if they are mapped from files
     hook = module.register_forward_hook(lambda *_: release(_bytes_of(module)))
     with torch.no_grad():

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram, export
 from transformers import Cache
-from transformers.cache_utils import CacheLayerMixin
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.emit.constraints import constrain
 from patcomp.ir.verify import verify
-from patcomp.language.decoder import CacheShape
+from patcomp.language.decoder import CacheShape, StackedCacheLayer
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import (
     CACHES,
@@ -61,11 +60,18 @@ def checked_context(model: Any, context: int) -> int:
     """The most tokens of the functions.
 
     Raises:
-        LanguageModelError: blocks of the largest size do not fill it, or the model sees fewer tokens at once.
+        LanguageModelError: blocks of the largest size do not fill it, the model sees fewer tokens at once, or its
+            rotary embedding depends on how many there are.
     """
     if context % QUERIES[-1]:
         raise LanguageModelError(
             f"max_context is {context}; for the Neural Engine it must be a multiple of {QUERIES[-1]}, the largest block"
+        )
+    kind = getattr(model.model.rotary_emb, "rope_type", "default")
+    if kind in ("dynamic", "longrope"):
+        raise LanguageModelError(
+            f"the rotary embedding of kind {kind!r} changes with the number of tokens, and the tables of the Neural "
+            "Engine's form do not; try target='gpu', which exports the embedding as the model computes it"
         )
     window = getattr(model.config, "sliding_window", None)
     slides = "sliding_attention" in (getattr(model.config, "layer_types", None) or ["sliding_attention"])
@@ -134,34 +140,14 @@ class GatherEmbeddings(nn.Module):
         return made
 
 
-class _Rows(CacheLayerMixin):
+class _Rows(StackedCacheLayer):
     """One layer of a cache of the shape layers x 1 x heads*width x 1 x S. All of it is read: a mask hides the rest."""
-
-    def __init__(self, key_cache: Tensor, value_cache: Tensor, layer: int, start: Any):
-        super().__init__()
-        self.key_cache, self.value_cache, self.layer, self.start = key_cache, value_cache, layer, start
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """The tensors are given."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self._written(self.key_cache, key_states), self._written(self.value_cache, value_states)
 
     def _written(self, cache: Tensor, new: Tensor) -> Tensor:
         _, heads, queries, width = new.shape
         columns = new.transpose(2, 3).reshape(1, 1, heads * width, 1, queries)
-        cache.narrow(0, self.layer, 1).narrow(4, self.start, queries).copy_(columns)
-        return cache.narrow(0, self.layer, 1).reshape(1, heads, width, cache.shape[4]).transpose(2, 3)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.key_cache.shape[4], 0
-
-    def get_seq_length(self) -> int:
-        return 0
-
-    def get_max_length(self) -> int:
-        return -1
+        cache.narrow(0, self.layer, 1).narrow(4, self.offset, queries).copy_(columns)
+        return cache.narrow(0, self.layer, 1).reshape(1, heads, width, self.total).transpose(2, 3)
 
 
 class Extend(nn.Module):
@@ -198,15 +184,16 @@ class Extend(nn.Module):
             key_cache, value_cache: layers x 1 x heads*width x 1 x S; the call writes to them.
         """
         start: Any = in_step.item()
+        layers, size = key_cache.shape[0], key_cache.shape[4]
         torch._check(start >= 0)
-        torch._check(start + transformer_input.shape[1] <= key_cache.shape[4])
+        torch._check(start + transformer_input.shape[1] <= size)
         model: Any = self.model
         hidden = model.model(
             inputs_embeds=transformer_input.squeeze(2),
             position_ids=position_ids.to(torch.int32),
             attention_mask=causal_mask.permute(0, 2, 3, 1),
             past_key_values=Cache(
-                layers=[_Rows(key_cache, value_cache, layer, start) for layer in range(key_cache.shape[0])]
+                layers=[_Rows(key_cache, value_cache, layer, start, size) for layer in range(layers)]
             ),
             use_cache=True,
         ).last_hidden_state

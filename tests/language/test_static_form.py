@@ -144,6 +144,15 @@ def test_a_sliding_window() -> None:
     assert checked_context(model, 128) == 128
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_rotary_embeddings_that_change(kind: str) -> None:
+    """One table cannot be right for short and for long prompts."""
+    model = model_of("llama")
+    model.model.rotary_emb.rope_type = kind
+    with pytest.raises(LanguageModelError, match=f"'{kind}' changes with the number of tokens"):
+        checked_context(model, 128)
+
+
 def static_bundle(path: Path) -> Bundle:
     """A small bundle with blocks of 8 tokens only."""
     model = in_half(model_of("llama"))
