@@ -320,10 +320,34 @@ def save_asset(
 @contextmanager
 def temporary_asset(program: HandOver) -> Iterator[Asset]:
     """A program saved in a temporary folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.aimodel"
+
+    def save(path: Path) -> None:
         with _handed_over(program, lambda metadata_class: None, path.name) as write:
             write(path)
+
+    with _temporary(save) as asset:
+        yield asset
+
+
+@contextmanager
+def asset_of_text(text: str) -> Iterator[Asset]:
+    """A text with its weights, saved in a temporary folder."""
+
+    def save(path: Path) -> None:
+        tools = toolchain()
+        with tools.Context()._mlir_context:
+            tools.AIProgram._from_mlir_module(_parse(tools, text)).save_asset(path, None)
+
+    with _temporary(save) as asset:
+        yield asset
+
+
+@contextmanager
+def _temporary(save: Callable[[Path], None]) -> Iterator[Asset]:
+    """An asset that a function saves in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.aimodel"
+        save(path)
         asset = Asset(toolchain().AIModelAsset.load(path))
         try:
             yield asset
@@ -336,21 +360,6 @@ def generic_text(asset: Asset, *, weights: bool) -> str:
     operation = asset.program._module._mlir_module.operation
     limit = {} if weights else {"large_resource_limit": 0}
     return str(operation.get_asm(print_generic_op_form=True, **limit))
-
-
-@contextmanager
-def asset_of_text(text: str) -> Iterator[Asset]:
-    """A text with its weights, saved in a temporary folder."""
-    tools = toolchain()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "program.aimodel")
-        with tools.Context()._mlir_context:
-            tools.AIProgram._from_mlir_module(_parse(tools, text)).save_asset(path, None)
-        asset = Asset(tools.AIModelAsset.load(path))
-        try:
-            yield asset
-        finally:
-            asset.close()
 
 
 @contextmanager

@@ -112,7 +112,7 @@ class Builder:
 
         key = None
         if isinstance(attribute, DenseIntOrFPElementsAttr) and math.prod(attribute.get_shape()) <= 16:
-            key = (id(attribute.type), attribute.data.data)  # types live as long as the process
+            key = (id(attribute.type), attribute.data.data)  # the value that is kept keeps its type
             if key in self._constants:
                 return self._constants[key]
         op = self.insert(create_op("coreai.constant", (), (attribute.type,), {"value": attribute}))

@@ -184,8 +184,8 @@ def _coerce(builder: Builder, row: Row, slot: Slot, given: Any, arguments: dict[
         ).ssa
     families = set(slot.types)
     element: Attribute | None = None
-    if families & {"UIDX", "IDX"} and slot.types[0] in ("UIDX", "IDX"):
-        element = element_type("ui32" if slot.types[0] == "UIDX" else "si32")
+    if slot.types[0] in _INTEGER_SLOTS:
+        element = element_type(_INTEGER_SLOTS[slot.types[0]])
         if (
             isinstance(given, np.ndarray | np.generic)
             and element_name(element_of_numpy(given.dtype)) in FAMILIES[slot.types[0]]
@@ -220,7 +220,8 @@ def _are_integers(given: Any) -> bool:
 @lru_cache(maxsize=4096)  # most programs repeat few shapes and axes
 def _integers(given: int | tuple[int, ...], slot_type: str, ranks: tuple[int, ...]) -> DenseIntOrFPElementsAttr:
     array, element = to_numpy(given, _INTEGER_SLOTS[slot_type])
-    return dense(_of_rank(array, ranks), tensor(_of_rank(array, ranks).shape, element))
+    array = _of_rank(array, ranks)
+    return dense(array, tensor(array.shape, element))
 
 
 def _of_rank(array: np.ndarray, ranks: tuple[int, ...]) -> np.ndarray:
