@@ -11,6 +11,7 @@ from patcomp.errors import ParseError
 from patcomp.ir import OPS, IRModule, create_graph, tensor
 from patcomp.ir.constants import dense
 from patcomp.ir.literals import dense_text
+from patcomp.ir.text import to_text
 from patcomp.ir.types import element_type
 from patcomp.ir.xdsl import Block, BytesAttr, DenseIntOrFPElementsAttr, FloatAttr, StringAttr
 from tests.helpers.dialect_cases import READABLE, DialectCase
@@ -61,6 +62,23 @@ def test_both_forms_round_trip(case: DialectCase) -> None:
     if not case.id.endswith("_default"):  # the pretty form gives a property that was left out its default
         assert IRModule.parse(pretty).text(generic=True) == generic
     assert IRModule.parse(generic).text() == pretty
+
+
+@pytest.mark.parametrize("case", READABLE, ids=lambda case: case.id)
+def test_plain_ops_print_as_xdsl_prints_them(case: DialectCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = IRModule.parse(case.text)
+    shorter = [to_text(module.op, generic=True, names=names) for names in (True, False)]
+    monkeypatch.setattr("patcomp.ir.text._is_plain", lambda op: False)
+    assert shorter == [to_text(module.op, generic=True, names=names) for names in (True, False)]
+
+
+def test_a_property_that_needs_quotes_keeps_them() -> None:
+    module = constant_module(dense(np.array([1, 2], np.int32), tensor((2,), "si32")))
+    (op,) = (op for op in module.op.walk() if op.name == "coreai.constant")
+    op.properties["no name"] = StringAttr("kept")
+    text = module.text(generic=True)
+    assert '"no name" = "kept"' in text
+    assert IRModule.parse(text).text(generic=True) == text
 
 
 @pytest.mark.parametrize("pretty", [False, True], ids=["generic", "pretty"])

@@ -94,15 +94,15 @@ def _key(op: CoreaiOp, runtime: bool) -> tuple[tuple[object, ...], list[object]]
     for name, attribute in op.properties.items():
         kind = type(attribute)
         if kind is DenseResourceAttr or (name == "value" and kind is DenseIntOrFPElementsAttr):
-            key += (name, "values")  # programs have many, and the checks read only the type
+            key.append((name, "values"))  # programs have many, and the checks read only the type
             facts.append(attribute.type)  # type: ignore[attr-defined]
         elif kind is DenseArrayBase:
-            key += (name, attribute.data.data)  # type: ignore[attr-defined]
+            key.append((name, attribute.data.data))  # type: ignore[attr-defined]
             facts.append(attribute.elt_type)  # type: ignore[attr-defined]
         elif kind is StringAttr:
-            key += (name, "text", attribute.data)  # type: ignore[attr-defined]
+            key.append((name, "text", attribute.data))  # type: ignore[attr-defined]
         elif kind is SymbolConstantAttr:
-            key += (name, "symbol")  # whether there is such a graph is checked for each op
+            key.append((name, "symbol"))  # whether there is such a graph is checked for each op
         else:
             key.append(name)
             facts.append(attribute)
