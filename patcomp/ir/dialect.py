@@ -73,10 +73,15 @@ class CoreaiOp(OwnOperation):
 
     def arguments_by_name(self) -> dict[str, Any]:
         """Operands by name as `Value`s (a list where variadic) and properties by name as attributes."""
-        arguments: dict[str, Any] = {k: v for k, v in self.properties.items() if k != "operandSegmentSizes"}
-        for slot, group in zip(self.ROW.operands, self.operands_by_slot(), strict=True):
-            values = [Value(operand) for operand in group]
-            arguments[slot.name] = values if slot.variadic else values[0]
+        arguments: dict[str, Any] = dict(self.properties)
+        arguments.pop("operandSegmentSizes", None)
+        if self.ROW.has_variadic:
+            for slot, group in zip(self.ROW.operands, self.operands_by_slot(), strict=True):
+                values = [Value(operand) for operand in group]
+                arguments[slot.name] = values if slot.variadic else values[0]
+        else:
+            for slot, operand in zip(self.ROW.operands, self.operands, strict=True):
+                arguments[slot.name] = Value(operand)
         return arguments
 
     def print(self, printer: Printer) -> None:

@@ -170,9 +170,12 @@ def composite_spec(composite: Composite) -> OpSpec:
     return OpSpec(name, (*inputs, *attributes), len(composite.outputs), composite=composite)
 
 
+_BOOLEAN = IntegerType(1)
+
+
 def _decoded(value: Any) -> Any:
     """Attributes of an argument as Python values; element types become their names."""
-    if isinstance(value, Value | int | float | str) or value is None:
+    if type(value) is Value or value is None or isinstance(value, int | float | str):
         return value
     if isinstance(value, list):
         return [_decoded(item) for item in value]
@@ -181,7 +184,7 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, StringAttr):
         return value.data
     if isinstance(value, IntegerAttr):
-        return bool(value.value.data) if value.type == IntegerType(1) else value.value.data
+        return bool(value.value.data) if value.type == _BOOLEAN else value.value.data
     if isinstance(value, FloatAttr):
         number = value.value.data
         # the shortest decimal that rounds to the same f32, so that the 1e-5 of a model reads 1e-05 again

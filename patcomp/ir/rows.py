@@ -83,6 +83,11 @@ class Row:
     """Name of the authoring function if it differs from the op's own name."""
 
     @cached_property
+    def has_variadic(self) -> bool:
+        """Whether one of the operands is variadic."""
+        return any(slot.variadic for slot in self.operands)
+
+    @cached_property
     def result_element(self) -> int | str:
         """The position of an operand that has the first result's element type, or else the first type it may have."""
         result = self.results[0]

@@ -250,15 +250,9 @@ class Binary(_Compound):
         self.precedence, self.function = _OPERATORS[symbol]
 
     def evaluate(self, match: Bindings) -> Any:
-        left, right = (part.evaluate(match) for part in self.parts)
-        for part, value in zip(self.parts, (left, right), strict=True):
-            if part.is_shape and None in value:
-                raise Undefined(f"{part.text} is {value!r}, which has dynamic dimensions")
-        if self.symbol in ("==", "!="):  # a shape, a list of an op's argument and a constant compare as sequences
-            left, right = (
-                tuple(side) if isinstance(side, list | tuple) or getattr(side, "ndim", 0) == 1 else side
-                for side in (left, right)
-            )
+        left, right = _static(self.parts[0], match), _static(self.parts[1], match)
+        if self.symbol in ("==", "!="):
+            left, right = _comparable(left), _comparable(right)
         else:
             self._check_numbers(left, right)
         try:
@@ -270,6 +264,19 @@ class Binary(_Compound):
     def text(self) -> str:
         left, right = self.parts
         return f"{self._quoted(left, self.precedence)} {self.symbol} {self._quoted(right, self.precedence + 1)}"
+
+
+def _static(part: Expression, match: Bindings) -> Any:
+    """The value of a side of an operator; a shape must be static."""
+    value = part.evaluate(match)
+    if part.is_shape and None in value:
+        raise Undefined(f"{part.text} is {value!r}, which has dynamic dimensions")
+    return value
+
+
+def _comparable(side: Any) -> Any:
+    """A shape, a list of an op's argument and a constant compare as sequences."""
+    return tuple(side) if isinstance(side, list | tuple) or getattr(side, "ndim", 0) == 1 else side
 
 
 class Unary(_Compound):

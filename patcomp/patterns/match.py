@@ -87,6 +87,9 @@ class Match:
 
     def value_of(self, node: Any) -> Value | None:
         """The value that a pattern node matched; None if its alternative was not taken."""
+        value = self.values.get(id(node))
+        if value is not None:
+            return Value(value)
         if isinstance(node, ResultNode):
             op = self.nodes.get(id(node.node))
             return None if op is None else Value(op.results[node.index])
@@ -95,8 +98,7 @@ class Match:
             return None if op is None else Value(op.results[0])
         if isinstance(node, AnyOf) and id(node) in self.choices:
             return self.value_of(node.alternatives[self.choices[id(node)]])
-        value = self.values.get(id(node))
-        return None if value is None else Value(value)
+        return None
 
     def attribute_of(self, attribute: Attr) -> Any:
         """The Python value that an attribute capture matched.
@@ -272,14 +274,14 @@ class Matcher:
 
     def _leaf(self, pattern: Any, actual: Any, op: Operation | None = None, name: str = "") -> bool:
         """Match a capture, a literal or a list of literals, which have no choices."""
+        if isinstance(pattern, Capture):
+            return self._capture(pattern, actual, op, name)
         if pattern is ANY:
             return True
         if pattern is LAST:
             return _is_last(actual, op) or self._argument_fails(op, name, actual, pattern)
         if isinstance(pattern, AnyValue):
             return isinstance(actual, Value) or self._argument_fails(op, name, actual, pattern)
-        if isinstance(pattern, Capture):
-            return self._capture(pattern, actual, op, name)
         if isinstance(pattern, Number):
             good = isinstance(actual, Value) and constant_equals(actual.ssa, pattern.literal)
             return good or self._argument_fails(op, name, actual, pattern)
@@ -315,26 +317,28 @@ class Matcher:
 
     def _nothing_escapes(self) -> bool:
         match = self.match
-        # a captured value remains as an input of the target, so it may have other uses
-        captured = {match.values.get(id(capture)) for capture in self.pattern.captures.values()}
         index = _root_index(self.pattern.root, match)
+        if index is None and len(match.ops) == 1:
+            return True
         for op, node in match.ops.items():
             if node.escapes:
                 continue
             for result in op.results:
-                replaced = op is self.root and index in (None, result.index)
-                if not replaced and result not in captured and not self._stays_inside(result):
-                    return False
+                if op is self.root and index in (None, result.index):
+                    continue
+                user = self._user_outside(result)
+                # a captured value remains as an input of the target, so it may have other uses
+                if user is not None and not self._is_captured(result):
+                    return self._fail(op, _used_by(user), Phase.USES)
         return True
 
-    def _stays_inside(self, result: SSAValue) -> bool:
-        for use in result.uses:
-            user = use.operation
-            if user not in self.match.ops:
-                owner = result.owner
-                assert isinstance(owner, Operation)
-                return self._fail(owner, _used_by(user), Phase.USES)
-        return True
+    def _user_outside(self, result: SSAValue) -> Operation | None:
+        matched = self.match.ops
+        return next((use.operation for use in result.uses if use.operation not in matched), None)
+
+    def _is_captured(self, result: SSAValue) -> bool:
+        values = self.match.values
+        return any(values.get(id(capture)) is result for capture in self.pattern.captures.values())
 
     def _holds(self, condition: Expression) -> bool:
         try:
@@ -371,10 +375,13 @@ class Matcher:
         return False
 
 
+_AS_GIVEN: Sequence[Mapping[str, str]] = ({},)
+
+
 def orders(spec: OpSpec, actuals: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
     """The orders of an op's arguments to try: as given, and swapped if the op commutes."""
     if spec.commutative is None or not commutes(spec, actuals):
-        return ({},)
+        return _AS_GIVEN
     first, second = spec.commutative
     return ({},) if actuals[first] == actuals[second] else ({}, {first: second, second: first})
 
