@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._appdirs import user_cache_dir
 from torch._decomp import global_decomposition_table
 from torch._decomp.decompositions import _rnn_helper as unrolled_layers
 from torch._decomp.decompositions import gather_params, one_layer_lstm
@@ -69,6 +70,7 @@ __all__ = [
     "make_fx",
     "no_new_guards",
     "one_layer_lstm",
+    "operator_of",
     "overload_name",
     "pytree",
     "qualified_name",
@@ -81,6 +83,7 @@ __all__ = [
     "sympy_interp",
     "tree_map_only",
     "unrolled_layers",
+    "user_cache_dir",
 ]
 
 
@@ -188,7 +191,7 @@ def has_default_settings() -> bool:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Registrations:
     """All registrations of this process that determine how PyTorch decomposes operators."""
 
@@ -199,21 +202,33 @@ class Registrations:
     custom_composites: tuple[OpOverload, ...]
     """Those of other libraries than ATen. A library that is registered again has new ones of the same names."""
     implementations: frozenset[str]
-    """The kernels that `torch.library` registered from Python, also shape functions."""
+    """The kernels that `torch.library` registered from Python, also shape functions; without those of patcomp."""
+
+
+_last: Registrations | None = None
 
 
 def registrations() -> Registrations:
-    """The registrations of now."""
+    """The registrations of now. They are the same object until something is registered."""
+    global _last
     composites = tuple(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
-    return Registrations(
+    found = Registrations(
         dict(global_decomposition_table["post_autograd"]),
         composites,
-        tuple(_overload(name) for name in composites if not name.startswith("aten::")),
-        frozenset(implementations_from_python),
+        tuple(operator_of(name) for name in composites if not name.startswith("aten::")),
+        frozenset(name for name in implementations_from_python if not name.startswith("patcomp/")),
     )
+    if _last is None or vars(found) != vars(_last):
+        _last = found
+    return _last
 
 
-def _overload(name: str) -> OpOverload:
+def operator_of(name: str) -> OpOverload:
+    """The operator that PyTorch calls `aten::add.Tensor`, or `aten::relu` if it has one overload.
+
+    Raises:
+        AttributeError: there is no such operator.
+    """
     namespace, _, op = name.partition("::")
     op, _, overload = op.partition(".")
     found = getattr(getattr(getattr(torch.ops, namespace), op), overload or "default")

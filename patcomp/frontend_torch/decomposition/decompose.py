@@ -25,9 +25,10 @@ from torch.fx.node import map_arg
 from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
-from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, remember
+from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas
 from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
+from patcomp.frontend_torch.decomposition.shared_graphs import SharedGraphs, shared_graphs
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
@@ -71,6 +72,11 @@ class Decomposer:
         """The functions that decompose; computed on first use, because many programs need none."""
         return formulas(self._rules, self._lowerings)
 
+    @cached_property
+    def _shared(self) -> SharedGraphs | None:
+        """The graphs that do not depend on their program."""
+        return shared_graphs(self._rules, self._lowerings)
+
     def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
         """The replacements of the nodes that no rule takes, and the problems of nodes without a replacement."""
         found: dict[Node, GraphModule] = {}
@@ -101,6 +107,8 @@ class Decomposer:
                 problem = replace(problem, advice="as above")
             shown.add(op)
             problems.append(problem)
+        if "_shared" in vars(self) and self._shared is not None:
+            self._shared.keep()
         return found, problems
 
     def graph_of(self, node: Node) -> GraphModule | None:
@@ -113,13 +121,10 @@ class Decomposer:
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
             return None
         _check_parts(node)
-        shared = self._formulas.graphs
-        kind = None if shared is None else kind_of(node)
-        if shared is not None and kind is not None:
-            if kind in shared:
-                return shared[kind]
+        kind = None if self._shared is None else kind_of(node)
+        if self._shared is not None and kind is not None:
             with suppress(Exception):  # what fails without the program is tried with it
-                return remember(shared, kind, self._decomposed(node, kind))
+                return self._shared.graph(kind, lambda: self._decomposed(node, kind))
         key = _key(node)
         if key not in self._graphs:
             self._graphs[key] = self._decomposed(node)  # only on success: the next such node fails for the same reason
@@ -148,7 +153,12 @@ class Decomposer:
     def _is_known(self, name: str) -> bool:
         """Whether rules take an op."""
         # most programs have only ops of the first kind, and need no table of decompositions
-        return name in self._rules.procedural_ops or name in self._formulas.known
+        return name in self._rules.procedural_ops or name in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """The names of the ops that rules take."""
+        return self._formulas.known if self._shared is None else self._shared.names(lambda: self._formulas.known)
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""

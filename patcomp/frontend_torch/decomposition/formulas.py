@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from patcomp.frontend_torch.custom.lowerings import Lowerings
-from patcomp.frontend_torch.decomposition.kinds import Kind
 from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.ir import aten
 from patcomp.ir.evaluate.eager import registered_overload
-from patcomp.patterns import Rule, RuleSet, Stage
+from patcomp.patterns import Rule, RuleSet
 from patcomp.pytorch import OpOverload, global_decomposition_table
 
 
@@ -33,8 +32,6 @@ class Formulas:
         self.known = rules.procedural_ops | (rules.pattern_ops - table.ops)
         """The names of the ops that rules take."""
         self._table = table
-        self.graphs: dict[Kind, GraphModule | None] | None = None if lowerings or _is_foreign(rules, table) else {}
-        """The graphs of the nodes decomposed so far, by the kinds of the nodes; None if they may depend on more."""
         self.own, self.of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
 
     @cached_property
@@ -63,34 +60,6 @@ def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
 @lru_cache(maxsize=16)
 def _without_lowerings(rules: RuleSet, table: Table, of_libraries: tuple[OpOverload | None, ...]) -> Formulas:
     return Formulas(rules, table, None)
-
-
-def _is_foreign(rules: RuleSet, table: Table) -> bool:
-    """Whether there are decompositions that neither patcomp nor PyTorch wrote. They may read anything."""
-    if not all(_module(rule.function).startswith("patterns_catalog.") for rule in rules.stage(Stage.IMPORT)):
-        return True
-    entries = (*table.functions.items(), *global_decomposition_table["post_autograd"].items())
-    # PyTorch's own ops do not become ops of other libraries
-    functions = (function for op, function in entries if op.name().startswith(("aten::", "prims::")))
-    return not all(_module(function).startswith(("torch.", "patcomp.")) for function in functions)
-
-
-def _module(function: Any) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    return str(getattr(function, "__module__", ""))
-
-
-_LIMIT = 10_000
-"""The number of graphs to keep. A program has far fewer kinds of nodes."""
-
-
-def remember(graphs: dict[Kind, GraphModule | None], kind: Kind, graph: GraphModule | None) -> GraphModule | None:
-    """Keep the graph of a kind of nodes, and return it."""
-    if len(graphs) >= _LIMIT:
-        graphs.clear()
-    graphs[kind] = graph
-    return graph
 
 
 def without(table: dict[Any, Callable[..., Any]], lowerings: Lowerings) -> dict[Any, Callable[..., Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -66,30 +66,18 @@ class Table:
         return frozenset(aten.op_name(op.name()) for op in self.functions)
 
 
-class _Current:
-    """The table that belongs to the registrations of this process."""
-
-    def __init__(self) -> None:
-        self._registered: Registrations | None = None
-        self._table = Table({})
-
-    def table(self) -> Table:
-        registered = registrations()
-        if registered != self._registered:
-            functions = dict(get_decomp_table().decomp_table)  # type: ignore[attr-defined]
-            for op in set(registered.custom_composites).difference(_of_libraries()):
-                if not any(argument.alias_info for argument in schema_of_overload(op).arguments):
-                    functions.setdefault(op, op.decompose)
-            self._registered, self._table = registered, Table(functions)
-        return self._table
-
-
-_CURRENT = _Current()
-
-
 def current_table() -> Table:
     """The table of now. It is the same object until operators or decompositions are registered."""
-    return _CURRENT.table()
+    return _table_of(registrations())
+
+
+@lru_cache(maxsize=1)
+def _table_of(registered: Registrations) -> Table:
+    functions = dict(get_decomp_table().decomp_table)  # type: ignore[attr-defined]
+    for op in set(registered.custom_composites).difference(_of_libraries()):
+        if not any(argument.alias_info for argument in schema_of_overload(op).arguments):
+            functions.setdefault(op, op.decompose)
+    return Table(functions)
 
 
 def _copy(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

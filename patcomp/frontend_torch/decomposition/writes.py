@@ -20,6 +20,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from patcomp.frontend_torch.decomposition.kinds import arguments_text
 from patcomp.frontend_torch.decomposition.views import changed_base, is_new, is_view
 from patcomp.frontend_torch.fx.nodes import (
     copy_node,
@@ -31,6 +32,7 @@ from patcomp.frontend_torch.fx.nodes import (
 )
 from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.pytorch import (
+    FakeTensor,
     OpOverload,
     base_name,
     enable_python_dispatcher,
@@ -273,6 +275,8 @@ class Functional:
         if functional is None:
             raise NotFollowedError("it is not known which value the op writes", node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read(source, node))
+        if _keeps_type(functional, args, kwargs, node):
+            return self._made(node.name, functional, args, kwargs, meta=node.meta)
         result, wanted = _recorded(functional, args, kwargs, node), node.meta["val"]
         if not statically_known_true(sym_eq(result.shape, wanted.shape)):
             raise NotFollowedError(f"the op would write a value of shape {tuple(result.shape)}", node)
@@ -330,6 +334,30 @@ def _functional(target: OpOverload) -> OpOverload | None:
 def _parameters(op: OpOverload) -> list[tuple[Any, ...]]:
     arguments = schema_of_overload(op).arguments
     return [(each.name, str(each.type), each.kwarg_only, each.default_value) for each in arguments]
+
+
+_types: dict[Any, torch.dtype] = {}
+"""The types of the results of element-wise ops on tensors of one type, by op, type and other arguments."""
+
+
+def _keeps_type(target: OpOverload, args: Any, kwargs: Any, node: Node) -> bool:
+    """Whether a call certainly has a result of the recorded shape and type: an element-wise op on tensors like it.
+
+    For such ops one shape tells the type of the result for all; PyTorch needs up to 5 ms to compute it.
+    """
+    wanted = node.meta["val"]
+    given: list[Any] = []
+    map_arg((args, kwargs), lambda source: given.append(source.meta.get("val")))
+    if torch.Tag.pointwise not in target.tags or not all(type(each) is FakeTensor for each in (wanted, *given)):
+        return False
+    if any(each.dtype != wanted.dtype or each.device != wanted.device for each in given):
+        return False
+    if not all(type(size) is int for size in wanted.shape) or any(each.shape != wanted.shape for each in given):
+        return False
+    key = target, wanted.dtype, wanted.device, wanted.dim() == 0, arguments_text(node)
+    if key not in _types:
+        _types[key] = _recorded(target, args, kwargs, node).dtype
+    return _types[key] == wanted.dtype
 
 
 def _recorded(target: OpOverload, args: Any, kwargs: Any, node: Node) -> torch.Tensor:
