@@ -27,7 +27,8 @@ def rooms() -> dict[str, set[str]]:
         r"^\| `((?:patcomp|patterns_catalog)[\w.]*)` \|.*\|([^|]*)\|$", page, re.MULTILINE
     ):
         listed = re.findall(r"`([\w.]+)`", imported)
-        found[name] = set(found) if "all of the above" in imported else {f"patcomp.{item}" for item in listed}
+        above = {room for room in found if room.removeprefix("patcomp.") in listed}
+        found[name] = set(found) if "all of the above" in imported else above
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from torch.nn import functional as F  # noqa: N812
 from patcomp import TorchConverter
 from patcomp.frontend_torch.decomposition import decompose
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
-from patcomp.frontend_torch.decomposition.formulas import formulas
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.pytorch import FakeTensorMode, pytree
 from tests.frontend_torch.models import Function
+from tests.helpers.later_process import forget_graphs
 from tests.operators.samples import name_of, operators, samples
 
 OPERATORS = operators(torch.float32)
@@ -36,14 +37,14 @@ def described(graph: GraphModule | None) -> list[tuple[str | None, str]]:
 
 def expansions(program: ExportedProgram) -> dict[str, list[tuple[str | None, str]]]:
     """The graphs of a program's nodes, traced anew."""
+    forget_graphs()
     converter = TorchConverter()
-    formulas(converter.rules, converter.lowerings).graphs.clear()  # type: ignore[union-attr]
     found, _ = Decomposer(converter.rules, converter.lowerings).expansions(program)
     return {node.name: described(graph) for node, graph in found.items()}
 
 
 def check(program: ExportedProgram, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Compare both tracers, and return how many nodes the light one left to PyTorch's."""
+    """Compare both tracers and what a later process reads, and return how many nodes were left to PyTorch's tracer."""
     left = 0
 
     def counted(*args: Any) -> GraphModule:
@@ -58,7 +59,10 @@ def check(program: ExportedProgram, monkeypatch: pytest.MonkeyPatch) -> int:
         raise NotRecordedError("a test")
 
     monkeypatch.setattr(decompose, "recorded", counted)
-    light = expansions(program)
+    with TemporaryDirectory() as folder, monkeypatch.context() as cached:
+        cached.setenv("PATCOMP_CACHE", folder)
+        light = expansions(program)
+        assert light == expansions(program)
     monkeypatch.setattr(decompose, "recorded", refused)
     assert light == expansions(program)
     return left

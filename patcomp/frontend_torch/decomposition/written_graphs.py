@@ -88,6 +88,8 @@ def _text(value: Any) -> Any:
 
 
 def _graph(found: list[Any], mode: FakeTensorMode) -> GraphModule:
+    if found[-1][0] != "output":
+        raise ValueError("the graph has no outputs")
     graph = Graph()
     nodes: dict[str, Node] = {}
 
