@@ -6,9 +6,12 @@ and one from the first to the last every repeated one.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from patcomp.ir.constants import is_constant
+from patcomp.ir.module import IRModule, callee, graph_name
+from patcomp.ir.region import RegionOp
 from patcomp.ir.xdsl import (
     Block,
     DenseIntOrFPElementsAttr,
@@ -34,44 +37,74 @@ def is_removable(op: Operation) -> bool:
     return _REMOVABLE[kind]
 
 
-def remove_dead_ops(graph: Operation) -> int:
-    """Remove the ops inside a graph whose results have no uses. Return how many ops are gone, nested ones included."""
-    return sum(_remove_dead(region) for region in graph.regions)
+def pure_graphs(module: IRModule) -> set[str]:
+    """The symbols of the graphs that only compute: calls of them can be removed and merged like ops."""
+    graphs = {graph_name(graph): graph for graph in module.graphs}
+    found: set[str] = set()
+    left = set(module.invokes())
+    while ready := {symbol for symbol in left if symbol in graphs and _only_computes(graphs[symbol], found)}:
+        found |= ready
+        left -= ready
+    return found
 
 
-def _remove_dead(region: Region) -> int:
+def _only_computes(graph: Operation, pure: Container[str]) -> bool:
+    return all(_can_go(op, pure) or op.has_trait(IsTerminator) for op in ops_inside(graph))
+
+
+def _can_go(op: Operation, pure: Container[str]) -> bool:
+    return is_removable(op) or (op.name == "coreai.invoke" and callee(op) in pure)
+
+
+def remove_dead_ops(graph: Operation, pure: Container[str] = ()) -> int:
+    """Remove the ops inside a graph whose results have no uses. Return how many ops are gone, nested ones included.
+
+    Args:
+        graph: the graph.
+        pure: the graphs whose calls can be removed, as `pure_graphs` finds them.
+    """
+    return sum(_remove_dead(region, pure) for region in graph.regions)
+
+
+def _remove_dead(region: Region, pure: Container[str]) -> int:
     removed = 0
     for block in region.blocks:
         op = block.last_op
         while op is not None:
             before = op.prev_op
-            if is_removable(op) and _is_unused(op):
+            if _can_go(op, pure) and _is_unused(op):
                 removed += _erase(op)
             else:
                 for inner in op.regions:
-                    removed += _remove_dead(inner)
+                    removed += _remove_dead(inner, pure)
             op = before
     return removed
 
 
-def merge_equal_ops(graph: Operation) -> int:
+def merge_equal_ops(graph: Operation, pure: Container[str] = ()) -> int:
     """Let one op stand for all equal ones inside a graph, and remove unused ops on the way. Return how many ops are
-    gone, nested ones included."""
-    return sum(_merge(region.block, {}) for region in graph.regions)
+    gone, nested ones included.
+
+    Args:
+        graph: the graph.
+        pure: the graphs whose calls can be merged, as `pure_graphs` finds them.
+    """
+    return sum(_merge(region.block, pure, {}) for region in graph.regions)
 
 
-def _merge(block: Block, known: dict[Any, tuple[Operation, ...]]) -> int:
+def _merge(block: Block, pure: Container[str], known: dict[Any, tuple[Operation, ...]]) -> int:
     """Merge the equal ops of a block.
 
     Args:
         block: the block.
+        pure: the graphs whose calls can be merged.
         known: the ops whose results the block can use, by their key; those of the block are added.
     """
     removed = 0
     for op in block.ops:
         for region in op.regions:
-            removed += _merge(region.block, {} if op.has_trait(IsolatedFromAbove) else dict(known))
-        if not is_removable(op):
+            removed += _merge(region.block, pure, {} if op.has_trait(IsolatedFromAbove) else dict(known))
+        if not _can_go(op, pure):
             continue
         if _is_unused(op):
             removed += _erase(op)
@@ -107,6 +140,26 @@ def _are_equal(op: Operation, other: Operation) -> bool:
             for region, others in zip(op.regions, other.regions, strict=True)
         )
     )  # fmt: skip
+
+
+def called_graphs(module: IRModule) -> set[str]:
+    """The symbols of the graphs that are called, and of the bodies that calls of composites share."""
+    regions = (op for graph in module.graphs for op in ops_inside(graph) if isinstance(op, RegionOp))
+    return set(module.invokes()).union(region.graph.string_value() for region in regions if region.graph is not None)
+
+
+def remove_uncalled_graphs(module: IRModule, before: Container[str]) -> int:
+    """Remove the private graphs that were called before and are not now. Return how many are gone."""
+    called = called_graphs(module)
+    left = [
+        graph
+        for graph in module.graphs
+        if "priv" in graph.properties and graph_name(graph) in before and graph_name(graph) not in called
+    ]
+    for graph in left:
+        graph.detach()
+        graph.erase()
+    return len(left) + (remove_uncalled_graphs(module, before) if left else 0)
 
 
 def _is_unused(op: Operation) -> bool:

@@ -79,13 +79,27 @@ def loaded(auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code:
 
     try:
         model: nn.Module = getattr(transformers, auto).from_pretrained(
-            folder, dtype=DTYPES[dtype], local_files_only=True, trust_remote_code=trust_remote_code
+            folder,
+            dtype=DTYPES[dtype],
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            **_expansion(folder),
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {first}") from error
     _check_weights(model, rounded=_stored_types(folder) != {_STORED[dtype]})
     return model.eval()
+
+
+def _expansion(folder: Path) -> dict[str, Any]:
+    """What makes transformers expand the packed weights of a checkpoint to floats: the MXFP4 experts of gpt-oss."""
+    from transformers import Mxfp4Config
+
+    quantization = json.loads((folder / "config.json").read_text()).get("quantization_config") or {}
+    if quantization.get("quant_method") != "mxfp4":
+        return {}
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 _STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}

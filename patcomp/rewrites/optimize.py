@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from patcomp.ir import coreai
-from patcomp.ir.cleanup import merge_equal_ops, remove_dead_ops
+from patcomp.ir.cleanup import called_graphs, merge_equal_ops, pure_graphs, remove_dead_ops, remove_uncalled_graphs
 from patcomp.ir.constants import constant_values
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
@@ -45,9 +45,10 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
             budget.spent.append(Record(name, UNKNOWN))
         return bool(work())
 
+    called, pure = called_graphs(module), pure_graphs(module)
     for graph in module.graphs:
-        dead = partial(_removing, "dead ops", graph, statistics, remove_dead_ops)
-        equal = partial(_removing, "common subexpressions", graph, statistics, merge_equal_ops)
+        dead = partial(_removing, "dead ops", statistics, partial(remove_dead_ops, graph, pure))
+        equal = partial(_removing, "common subexpressions", statistics, partial(merge_equal_ops, graph, pure))
         fold = partial(_fold, graph, module, statistics)
         step("dead ops", dead)
         step("common subexpressions", equal)  # so that a mask that each layer computes is folded and stored once
@@ -59,6 +60,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
         step("common subexpressions", equal)
         step("dead ops", dead)
+    uncalled = partial(remove_uncalled_graphs, module, called)
+    step("graphs without calls", partial(_removing, "graphs without calls", statistics, uncalled))
     for name, work in (
         ("repeated accesses of states", drop_repeated_accesses),
         ("own values of loops", own_values),
@@ -69,10 +72,10 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
     return statistics
 
 
-def _removing(name: str, graph: Operation, statistics: Statistics, work: Callable[[Operation], int]) -> None:
+def _removing(name: str, statistics: Statistics, work: Callable[[], int]) -> None:
     """Run a function that removes ops and returns how many, and record them."""
     started = time.perf_counter()
-    _record(statistics, name, work(graph), started)
+    _record(statistics, name, work(), started)
 
 
 def _record(statistics: Statistics, name: str, rewrites: int, started: float) -> None:

@@ -122,11 +122,11 @@ class Around(nn.Module):
 
 
 class Twice(nn.Module):
-    """Two instances, or one under two names."""
+    """Two instances, or one under two names, called with different inputs."""
 
     def __init__(self, a: nn.Module, b: nn.Module) -> None:
         super().__init__()
         self.a, self.b = a, b
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a(x) + torch.sin(self.b(x))
+        return self.a(x) + torch.sin(self.b(torch.cos(x)))

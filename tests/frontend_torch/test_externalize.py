@@ -196,6 +196,24 @@ def test_an_instance_called_twice_or_shared(target: ModuleChoice, native: Native
     check(program, model, native)
 
 
+class Again(nn.Module):
+    """One instance, called twice with the same input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Affine()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(x) + torch.sin(self.part(x))
+
+
+@pytest.mark.parametrize("target", [Affine, ExternalizeSpec(Affine, "affine")])
+def test_equal_calls_are_made_once(target: ModuleChoice, native: Native) -> None:
+    program = convert(model := Again(), [target])
+    assert calls(program) == ["part"]
+    check(program, model, native)
+
+
 def test_a_pattern_finds_a_shared_instance_by_any_of_its_paths() -> None:
     shared = Affine()
     assert calls(convert(Twice(shared, shared), ["b"])) == ["a", "a"]

@@ -323,6 +323,15 @@ def test_changed_formulas_of_pytorch_are_not_kept(folder: Path) -> None:
         library._destroy()
 
 
+def test_vmap_changes_no_file(folder: Path) -> None:
+    """PyTorch registers kernels for `vmap` when it is first used, and they decompose nothing."""
+    program = exported(mixed)
+    text_of(program)
+    torch.vmap(torch.sin)(X)
+    in_later_process(program)
+    assert len(files(folder)) == 1
+
+
 def test_a_registered_shape_function_has_a_file_of_its_own(folder: Path) -> None:
     """What a user registers for PyTorch's own ops changes the file; for other libraries it does not."""
     program = exported(mixed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.transforms.common_subexpression_elimination import cse
@@ -10,13 +11,23 @@ from xdsl.transforms.dead_code_elimination import region_dce, would_be_trivially
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.cleanup import is_removable, merge_equal_ops, remove_dead_ops
+from patcomp.ir.cleanup import (
+    called_graphs,
+    is_removable,
+    merge_equal_ops,
+    pure_graphs,
+    remove_dead_ops,
+    remove_uncalled_graphs,
+)
 from patcomp.ir.dialect import OPS, create_op
-from patcomp.ir.module import IRModule, create_graph
+from patcomp.ir.evaluate import evaluate
+from patcomp.ir.module import IRModule, callee, create_graph, graph_name
 from patcomp.ir.region import PATCOMP
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, ops_inside
+from patcomp.rewrites.optimize import optimize
+from patterns_catalog import default_rules
 
 
 def _fill(data: st.DataObject, values: list[Value], depth: int) -> None:
@@ -132,3 +143,62 @@ KINDS = [*OPS.values(), *PATCOMP.operations, aten.op_class("aten.add.Tensor")]
 def test_the_verdict_of_a_class_is_xdsls_verdict_of_its_ops(kind: type[Operation]):
     op = kind.create()
     assert is_removable(op) == would_be_trivially_dead(op)
+
+
+CALLS = """
+coreai.graph private noinline @inner(%x: tensor<2xf32> {coreai.name = "x"}) -> tensor<2xf32> {
+  %y = coreai.exp %x : tensor<2xf32> -> tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+coreai.graph private noinline @outer(%x: tensor<2xf32> {coreai.name = "x"}) -> tensor<2xf32> {
+  %y = coreai.invoke @inner(%x)  : (tensor<2xf32>) -> tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+coreai.graph private noinline @unordered(%x: tensor<2xf32> {coreai.name = "x"}) -> tensor<2xf32> {
+  %t = coreai.create_token : !coreai.token
+  coreai.output %x : tensor<2xf32>
+}
+coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}, %z: tensor<2xf32> {coreai.name = "z"})
+    -> (tensor<2xf32> {coreai.name = "r"}) {
+  %c = coreai.constant dense<true> : tensor<i1>
+  %a = coreai.invoke @CALLED(%x)  : (tensor<2xf32>) -> tensor<2xf32>
+  %b = coreai.invoke @CALLED(%x)  : (tensor<2xf32>) -> tensor<2xf32>
+  %d = coreai.invoke @CALLED(%z)  : (tensor<2xf32>) -> tensor<2xf32>
+  %e = coreai.invoke @inner(%a)  : (tensor<2xf32>) -> tensor<2xf32>
+  %f = coreai.invoke @inner(%b)  : (tensor<2xf32>) -> tensor<2xf32>
+  %r = coreai.decomposable.broadcasting_add %e, %f : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  coreai.output %r : tensor<2xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("called", ["inner", "outer"])
+def test_equal_calls_are_one_and_unused_ones_go(called: str):
+    module = IRModule.parse(CALLS.replace("CALLED", called))
+    assert pure_graphs(module) == {"inner", called}
+    optimize(module, default_rules().stage("optimize"))
+    calls = [callee(op) for op in module.graph("main").walk() if op.name == "coreai.invoke"]
+    assert calls == [called, "inner"]
+    x = torch.tensor([0.5, -1.0])
+    expected = 2 * x.exp().exp()
+    assert torch.equal(evaluate(module, {"x": x, "z": x})["r"], expected)
+
+
+def test_calls_of_graphs_with_effects_stay():
+    module = IRModule.parse(CALLS.replace("CALLED", "unordered"))
+    assert pure_graphs(module) == {"inner"}
+    optimize(module, default_rules().stage("optimize"))
+    assert len(module.invokes()["unordered"]) == 3
+
+
+def test_private_graphs_go_with_their_last_call():
+    module = IRModule.parse(CALLS.replace("CALLED", "outer"))
+    main = module.graph("main")
+    before = called_graphs(module)
+    for op in reversed(list(main.walk())):
+        if op.name == "coreai.invoke":
+            op.results[0].replace_all_uses_with(main.regions[0].block.args[0])
+            op.detach()
+            op.erase()
+    assert remove_uncalled_graphs(module, before) == 2
+    assert [graph_name(graph) for graph in module.graphs] == ["unordered", "main"]  # which was never called

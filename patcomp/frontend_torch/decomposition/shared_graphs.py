@@ -130,7 +130,8 @@ def _situation(rules: RuleSet, registered: Registrations) -> str | None:
     the rules. PyTorch's own shape functions are part of its version: it allows to register another one for its own op
     only by force.
     """
-    implementations = sorted(each for each in registered.implementations if each.startswith(("aten/", "prims/")))
+    of_pytorch = (each for each in registered.implementations if each.startswith(("aten/", "prims/")))
+    implementations = sorted(each for each in of_pytorch if "/FuncTorch" not in each)  # those are for vmap alone
     if any(each.startswith("aten/") and not each.endswith(_SHAPES_AND_DEVICES) for each in implementations):
         return None
     sources = _sources()

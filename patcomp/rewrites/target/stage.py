@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from patcomp.ir import coreai
-from patcomp.ir.cleanup import merge_equal_ops, remove_dead_ops
+from patcomp.ir.cleanup import called_graphs, merge_equal_ops, remove_dead_ops, remove_uncalled_graphs
 from patcomp.ir.locations import UNKNOWN
-from patcomp.ir.module import IRModule, graph_name
-from patcomp.ir.region import RegionOp
+from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
@@ -50,6 +49,7 @@ def retarget(
     if target is None:
         return statistics
     check_names(target, (rule.name for rule in rules), STEPS)
+    called = called_graphs(module)
     chosen = rules.filter(lambda rule: rule.name in target.rules)
     for graph in module.entry_graphs:
         fold_constants(graph, module)  # in the types of the model, before they are narrower
@@ -68,15 +68,5 @@ def retarget(
             budget.spent.append(Record(name, UNKNOWN))
     for graph in module.graphs:
         remove_dead_ops(graph)
-    _remove_unused_bodies(module)
+    remove_uncalled_graphs(module, called)
     return statistics
-
-
-def _remove_unused_bodies(module: IRModule) -> None:
-    """Remove the shared bodies of composites that no call names any more."""
-    regions = [op for graph in module.graphs for op in graph.walk() if isinstance(op, RegionOp)]
-    named = {region.graph.string_value() for region in regions if region.graph is not None}.union(module.invokes())
-    for graph in list(module.graphs):
-        if "priv" in graph.properties and graph_name(graph) not in named:
-            graph.detach()
-            graph.erase()
