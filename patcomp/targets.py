@@ -108,6 +108,7 @@ NEURAL_ENGINE = Target(
         "gelu by sigmoid",
         "tanh by sigmoid",
         "softplus without overflow",
+        "argmax by comparison",
     ),
     steps=("carry transposes", "store prepared weights", "half precision"),
     wants=Wants(
@@ -166,6 +167,8 @@ GPU = Target(
         "rope by positions",
         "softmax of the chosen",
         "order of a softmax",
+        "halves to even numbers",
+        "argmax by comparison",
     ),
     steps=("store prepared weights",),
 )

@@ -1,14 +1,14 @@
 """Heads of queries and keys that lie side by side are transposed, normed and turned together.
 
-The product of query, key and value leaves them in one tensor. What is done to each row alone, such as a norm over the
-width of a head, can be done before they are cut apart:
+The product of query, key and value leaves them in one tensor, of which they are slices or parts of a split. What is
+done to each row alone, such as a norm over the width of a head, can be done before they are cut apart:
 
     norm(y[:, 0:4]), norm(y[:, 4:6])   ->   z = norm(y[:, 0:6]);  z[:, 0:4], z[:, 4:6]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,18 +43,32 @@ def _turned(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
 class _Slice:
     """Consecutive elements of one axis of a tensor."""
 
-    made_by: Operation
+    value: Value
     whole: Value
     axis: int
     start: int
     end: int
 
+    @property
+    def users(self) -> list[Operation]:
+        """The ops that use it; one that uses it twice is there twice."""
+        return [use.operation for use in self.value.ssa.uses]
 
-def _slice(op: object) -> _Slice | None:
-    """What a slice along one axis of a known size takes; None for other ops."""
-    if not isinstance(op, Operation) or op.name != "coreai.slice":
+
+def _slice(value: Value) -> _Slice | None:
+    """What a value is of the tensor that it is cut from, along one axis of a known size; None if it is not so cut."""
+    op = value.ssa.owner
+    if not isinstance(op, Operation) or op.name not in ("coreai.slice", "coreai.split"):
         return None
     whole = Value(op.operands[0])
+    if op.name == "coreai.split":
+        (axis,) = constant_integers(op.operands[2]) or (None,)
+        sizes = [] if axis is None else [Value(part).shape[axis] for part in op.results]
+        if axis is None or None in sizes:
+            return None
+        index = op.results.index(value.ssa)
+        start = sum(size for size in sizes[:index] if size is not None)
+        return _Slice(value, whole, axis % whole.rank, start, start + (sizes[index] or 0))
     starts, ends, steps = (constant_integers(operand) for operand in op.operands[1:])
     if starts is None or ends is None or steps is None or any(step != 1 for step in steps):
         return None
@@ -65,14 +79,21 @@ def _slice(op: object) -> _Slice | None:
     size = whole.shape[axis]
     if size is None or not 0 <= starts[axis] < ends[axis]:
         return None
-    return _Slice(op, whole, axis, starts[axis], min(ends[axis], size))
+    return _Slice(value, whole, axis, starts[axis], min(ends[axis], size))
 
 
 def _slices(whole: Value, axis: int) -> list[_Slice]:
-    """All slices of a tensor along one axis, in the order of their elements."""
+    """What is cut from a tensor along one axis, in the order of its elements."""
     users = dict.fromkeys(use.operation for use in whole.ssa.uses if use.index == 0)
-    found = (_slice(user) for user in users)
-    return sorted((each for each in found if each and each.axis == axis), key=lambda each: (each.start, each.end))
+    found = (_slice(Value(result)) for user in users for result in user.results)
+    alike = (each for each in found if each and each.whole == whole and each.axis == axis)
+    return sorted(alike, key=lambda each: (each.start, each.end))
+
+
+def _makers(parts: Iterable[_Slice]) -> list[Operation]:
+    """The ops that cut a tensor into parts."""
+    owners = dict.fromkeys(part.value.ssa.owner for part in parts)
+    return [owner for owner in owners if isinstance(owner, Operation)]
 
 
 def _cut(c: Coreai, whole: Value, axis: int, start: int, end: int) -> Value:
@@ -109,21 +130,22 @@ def transpose_before_norm(op: OpView, c: Coreai) -> Value:
 @op_rule("target", "coreai.transpose", name="transposes of slices together", examples=[
     example("2x3x6x8xf32", program=lambda torch, x: (x[:, :, :4].transpose(1, 2), x[:, :, 4:].transpose(1, 2))),
     example("2x5x6x8xf32", program=lambda torch, x: (x[:, :3].permute(2, 0, 1, 3), x[:, 2:].permute(2, 0, 1, 3))),
+    example("2x3x6x8xf32", program=lambda torch, x: tuple(y.transpose(1, 2) for y in x.split([4, 2], 2))),
 ])  # fmt: skip
 def transposes_of_slices(op: OpView, c: Coreai) -> Value:
     "transpose(y[:, :, :4]), transpose(y[:, :, 4:]) -> z = transpose(y); z[:, :4], z[:, 4:]"
-    own, order = _slice(op.input.ssa.owner), constant_integers(op.permutation.ssa)
+    own, order = _slice(op.input), constant_integers(op.permutation.ssa)
     if own is None or order is None:
         op.reject("it transposes no slice of known places")
     parts = _slices(own.whole, own.axis)
-    op.expect(len(parts) > 1 and len(parts) == len(list(own.whole.ssa.uses)), "the tensor has other users")
+    op.expect(len(parts) > 1 and len(_makers(parts)) == len(list(own.whole.ssa.uses)), "the tensor has other users")
     transposes = []
     for part in parts:
-        users = [use.operation for use in part.made_by.results[0].uses]
+        users = part.users
         alike = len(users) == 1 and users[0].name == "coreai.transpose" and users[0].parent is op.operation.parent
         op.expect(alike and constant_integers(users[0].operands[1]) == order, "another slice is not transposed so")
         transposes += users
-    op.cover(*transposes, *(part.made_by for part in parts))
+    op.cover(*transposes, *_makers(parts))
     whole, axis = c.transpose(own.whole, list(order)), order.index(own.axis)
     for part, transpose in zip(parts, transposes, strict=True):
         if transpose is not op.operation:
@@ -149,13 +171,13 @@ def _calls(op: OpView, composite: Composite, alike: Sequence[str]) -> list[_Call
 
     The axis before the last two has the heads. The calls are equal in the arguments that are named.
     """
-    own = _slice(op.input.ssa.owner)
+    own = _slice(op.input)
     if own is None or own.axis != own.whole.rank - 3:
         op.reject("its input is no slice along the axis of heads")
     mine = {name: op[name] for name in alike}
     found: list[_Call] = []
     for part in _slices(own.whole, own.axis):
-        for use in part.made_by.results[0].uses:
+        for use in part.value.ssa.uses:
             user = use.operation
             if user.parent is not op.operation.parent or use.index != 0 or not composite.made(user):
                 continue
@@ -187,7 +209,7 @@ def _are_same(left: Any, right: Any, depth: int = 3) -> bool:
 
 def _together(op: OpView, c: Coreai, calls: Sequence[_Call]) -> Value:
     """The heads that calls are on, in one tensor. The calls are declared as replaced."""
-    op.cover(*(call.operation for call in calls), *(call.part.made_by for call in calls))
+    op.cover(*(call.operation for call in calls), *_makers(call.part for call in calls))
     first, last = calls[0].part, calls[-1].part
     return _cut(c, first.whole, first.axis, first.start, last.end)
 
@@ -209,6 +231,8 @@ def _apart(op: OpView, c: Coreai, calls: Sequence[_Call], made: Value) -> Value:
 @op_rule("target", rms_norm, name="rms_norm of query and key together", examples=[
     example("2x6x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, :4]), _norm(torch, x[:, 4:], 3.0))),
     example("1x8x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, 1:3]), _norm(torch, x[:, 3:6]), x[:, 6:])),
+    example("1x8x3x8xf32", program=lambda torch, x: (
+        lambda q, k, v: (_norm(torch, q), _norm(torch, k, 3.0), v))(*x.split([4, 2, 2], 1))),
 ])  # fmt: skip
 def norm_together(op: OpView, c: Coreai) -> Value:
     "rms_norm(y[:, :4], a), rms_norm(y[:, 4:6], b) -> z = rms_norm(y[:, :6], [a, a, a, a, b, b]); z[:, :4], z[:, 4:]"
@@ -231,6 +255,8 @@ def norm_together(op: OpView, c: Coreai) -> Value:
         _turned(torch, x[:, :4], cos, sin), _turned(torch, x[:, 4:], cos, sin))),
     example("2x8x5x8xf32", "5x4xf32", "5x4xf32", program=lambda torch, x, cos, sin: (
         _turned(torch, x[:, :4], cos, sin), _turned(torch, x[:, 4:6], cos, sin), x[:, 6:])),
+    example("2x6x5x8xf32", "5x4xf32", "5x4xf32", program=lambda torch, x, cos, sin: (
+        lambda q, k, v: (_turned(torch, q, cos, sin), _turned(torch, k, cos, sin), v))(*x.chunk(3, 1))),
 ])  # fmt: skip
 def rope_together(op: OpView, c: Coreai) -> Value:
     """rope(y[:, :4]), rope(y[:, 4:6]) -> z = rope(y[:, :6]); z[:, :4], z[:, 4:]

@@ -63,6 +63,44 @@ def one_product(op: OpView, c: Coreai) -> Value:
     products = [each for each in products if _is_transposed(each) == _is_transposed(own)]
     op.expect(len(products) > 1, "query, key and value are products of different inputs")
     op.expect(not _is_turned_in_part(products, attention), "a part of each head is turned, and keys have fewer heads")
+    return _joined(op, c, products)
+
+
+def _gate(torch: Any, x: Any, *, bias: bool = False) -> Any:
+    """silu(x Wg) * (x Wu), for the examples."""
+    parts = []
+    for start in (-1.0, 1.0):
+        weight = torch.linspace(start, 0.5, 12 * x.shape[-1]).reshape(12, x.shape[-1])
+        parts.append(torch.nn.functional.linear(x, weight, torch.linspace(0, start, 12) if bias else None))
+    return torch.nn.functional.silu(parts[0]) * parts[1]
+
+
+@op_rule("target", _PRODUCT, name="gate and up in one product", examples=[
+    example("2x5x8xf32", program=lambda torch, x: _gate(torch, x)),
+    example("2x5x8xf32", program=lambda torch, x: _gate(torch, x, bias=True)),
+])  # fmt: skip
+def gate_and_up(op: OpView, c: Coreai) -> Value:
+    "x Wg, x Wu -> x [Wg, Wu], then slices, for products of one x whose results are multiplied"
+    x, own = op.x, op.operation
+    op.expect(op.y.rank == 2 and x.rank >= 2, "no product by one matrix")
+    op.expect(_weight(own) is not None, "the matrix is no weight")
+    op.expect(_reached(own) is None, "its result is a query, key or value")
+    product = _multiplied(own)
+    op.expect(product is not None, "its result is multiplied by no other")
+    alike = [each for each in _products_of(x, own) if _weight(each) and _is_transposed(each) == _is_transposed(own)]
+    products = [each for each in alike if _multiplied(each) is product]
+    op.expect(len(products) == 2, "its result is multiplied by something else than another product of its input")
+    return _joined(op, c, products)
+
+
+def _multiplied(product: Operation) -> Operation | None:
+    """The first multiplication that takes the result of a product or what is computed from it."""
+    return next((each for each in _after(product) if each.name == "coreai.decomposable.broadcasting_mul"), None)
+
+
+def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
+    """One product for those of one input by weights of one form, and what follows them alike; the result of the op."""
+    x, own = op.x, op.operation
     op.cover(*products)
     axis = 0 if _is_transposed(own) else 1
     weight = c.concat(axis, [_copied(_weight(each)) for each in products])

@@ -1,0 +1,84 @@
+"""Ops that devices have computed wrongly, in forms that do not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from patcomp.authoring import Coreai
+from patcomp.ir.types import is_float
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns.aspects import SPECIAL
+from patterns_catalog.sizes import plus, positions, size_of
+
+
+@op_rule("target", "coreai.round", name="halves to even numbers", examples=[
+    example("2x9xf32[-4,4]", program=lambda torch, x: torch.round(x)),
+    example("2x9xsi32[-9,9]", program=lambda torch, x: torch.round(x.float() / 2)),
+])  # fmt: skip
+def halves_to_even(op: OpView, c: Coreai) -> Value:
+    """round(x) -> the other neighbour, 2x - round(x), where round(x) is odd and half away
+
+    Exact, whichever neighbour of a half the device's `round` gives.
+    """
+    x, users = op.x, [use.operation for use in op.operation.results[0].uses]
+    op.expect(is_float(x.element_type), "integers stay")
+    op.expect(not all(_is_test(user, x) for user in users), "it only tells whether its operand is whole")
+    op.expect(not _is_floor(users, x), "it is part of a floor, which is right for either neighbour")
+    op.expect(not any(_is_corrected(user, x) for user in users), "its halves are even already")
+    whole, doubled = c.round_(x), c.broadcasting_mul(x, 2.0)
+    halved = c.broadcasting_mul(whole, 0.5)
+    is_half = c.broadcasting_and(c.broadcasting_equal(c.round_(doubled), doubled), c.broadcasting_not_equal(whole, x))
+    is_odd = c.broadcasting_not_equal(c.round_(halved), halved)
+    even = c.broadcasting_where(c.broadcasting_and(is_half, is_odd), c.broadcasting_sub(doubled, whole), whole)
+    return c.broadcasting_where(c.broadcasting_equal(even, 0.0), c.broadcasting_mul(x, 0.0), even)  # -0.5 gives -0
+
+
+_BROADCASTING = "coreai.decomposable.broadcasting_"
+
+
+def _is_test(user: Operation, x: Value) -> bool:
+    """Whether an op that uses `round(x)` compares it with `x` for equality."""
+    return user.name in (f"{_BROADCASTING}equal", f"{_BROADCASTING}not_equal") and x.ssa in user.operands
+
+
+def _is_corrected(user: Operation, x: Value) -> bool:
+    """Whether an op that uses `round(x)` is the `where(..., 2x - round(x), round(x))` of this rule."""
+    other = user.operands[1].owner if user.name == f"{_BROADCASTING}where" else None
+    if (
+        not isinstance(other, Operation)
+        or other.name != f"{_BROADCASTING}sub"
+        or other.operands[1] is not user.operands[2]
+    ):
+        return False
+    doubled = other.operands[0].owner
+    return isinstance(doubled, Operation) and doubled.name == f"{_BROADCASTING}mul" and x.ssa in doubled.operands
+
+
+def _is_floor(users: Sequence[Operation], x: Value) -> bool:
+    """Whether `round(x)` is used as in `where(round(x) > x, round(x) - 1, round(x))` alone."""
+    by_name = {user.name: user for user in users}
+    greater, less = by_name.get(f"{_BROADCASTING}greater"), by_name.get(f"{_BROADCASTING}sub")
+    where = by_name.get(f"{_BROADCASTING}where")
+    if len(users) != 3 or greater is None or less is None or where is None or greater.operands[1] is not x.ssa:
+        return False
+    return where.operands[0] is greater.results[0] and where.operands[1] is less.results[0]
+
+
+@op_rule("target", "coreai.argmax", name="argmax by comparison", examples=[
+    example("2x5xf32", program=lambda torch, x: x.argmax(1)),
+    example("3x2x9xsi32[0,3]", program=lambda torch, x: x.argmax(-1, keepdim=True)),
+    example("3x7xf32", program=lambda torch, x: x.max(0)),
+], unspecified=dict.fromkeys(SPECIAL, "of NaN alone there is no position"))  # fmt: skip
+def argmax_by_comparison(op: OpView, c: Coreai) -> Value:
+    "argmax(x) -> the least position whose value equals the maximum; exact"
+    x, dimension = op.input, op.axis.constant
+    if dimension is None:
+        op.reject("its axis is not a constant")
+    axis = int(dimension) % x.rank
+    size = size_of(c, x, axis)
+    place = c.reshape(positions(c, size), [-1 if at == axis else 1 for at in range(x.rank)])
+    last = plus(c, size, -1)
+    best = c.broadcasting_where(c.broadcasting_equal(x, c.reduce_max(x, [axis])), place, last)
+    return c.cast(c.reduce_min(best, [axis]), op.result.element_type)
