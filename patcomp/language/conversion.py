@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -263,24 +263,35 @@ def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtyp
     _compare(program, decoder, _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype), dtype, "main")
 
 
+def _again(result: torch.Tensor, left: Sequence[torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function that does what a call did: it returns the result, and writes to its arguments what the call left."""
+
+    def function(*arguments: torch.Tensor) -> torch.Tensor:
+        for argument, value in zip(arguments, left, strict=True):
+            argument.copy_(value)
+        return result
+
+    return function
+
+
 def _compare(
     program: AIProgram, module: nn.Module, arguments: tuple[torch.Tensor, ...], dtype: torch.dtype, entrypoint: str
 ) -> None:
     """Compare what an entry point computes with the module that it was exported from."""
-    # the weights of the model and of the program are never in memory together, if they are mapped from files
-    hook = module.register_forward_hook(lambda *_: release(_bytes_of(module)))
+    given = tuple(each.clone() for each in arguments)
     with torch.no_grad():
-        largest = float(module(*(each.clone() for each in arguments)).abs().max())
+        logits = module(*given)
+    release(_bytes_of(module))  # so that the weights of model and program, if mapped from files, are not both in memory
+    largest = float(logits.abs().max())
     if not math.isfinite(largest):
         raise LanguageModelError(
             f"the model's own logits are not finite in {str(dtype).removeprefix('torch.')}; pass dtype='bfloat16'"
         )
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
     verification = program.verify_against(
-        module, tuple(each.clone() for each in arguments), backends=["evaluator"], entrypoint=entrypoint,
+        _again(logits, given), arguments, backends=["evaluator"], entrypoint=entrypoint,
         tolerance=largest * _TOLERANCE[dtype],
     )  # fmt: skip
-    hook.remove()
     release(blob.data for blob in program.module.blobs)
     if not verification.passed:
         raise LanguageModelError(

@@ -14,7 +14,7 @@ from patcomp.ir.types import BIT_WIDTHS, is_integer
 @implements("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 def batch_matmul(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
     """Narrow floats are summed in f32 and rounded once; the Linux runtime rounds every partial sum of f16 and f8."""
-    product = torch.matmul(accumulated(x), accumulated(y))
+    product = torch.matmul(accumulated(x), op.machine.accumulated(y))
     element = op.element()
     if is_integer(element):
         estimate = torch.matmul(in_doubles(x), in_doubles(y)) if BIT_WIDTHS[element] == 64 else None

@@ -16,7 +16,7 @@ from patcomp.errors import EvaluationError
 from patcomp.ir import packing
 from patcomp.ir.constants import NO_VALUES, BlobStore, check_readable
 from patcomp.ir.evaluate.calling import check_names
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, narrow, to_tensor
+from patcomp.ir.evaluate.element_types import TORCH_DTYPES, accumulated, narrow, to_tensor
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, graph_name, names_of
@@ -62,6 +62,10 @@ _CONSTANTS: WeakKeyDictionary[IRModule, dict[int, tuple[Attribute, Tensor]]] = W
 """The decoded constants of each module, by the identity of their attribute; the attribute is stored to stay alive."""
 
 
+_LARGE = 2**20
+"""The elements of a weight that is worth its own memory."""
+
+
 @dataclass(eq=False)
 class Machine:
     """Evaluates the graphs of one module."""
@@ -72,6 +76,19 @@ class Machine:
     watch: Callable[[Operation, Sequence[Any]], object] | None = None
     """Called with each op that was run, and its results."""
     _plans: dict[Block, list[_Step]] = field(default_factory=dict)
+    _room: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def accumulated(self, weight: Tensor) -> Tensor:
+        """What `element_types.accumulated` gives, for one operand of an op, until the next call.
+
+        Large ones share their memory: the system would clear new memory for each, which takes as long as a product by a
+        few rows.
+        """
+        if weight.dtype not in (torch.float16, torch.bfloat16) or not weight.is_contiguous() or weight.numel() < _LARGE:
+            return accumulated(weight)
+        if self._room.numel() < weight.numel():
+            self._room = torch.empty(weight.numel())
+        return self._room[: weight.numel()].view(weight.shape).copy_(weight)
 
     def run_graph(self, graph: Operation, operands: Sequence[Any]) -> list[Any]:
         """The results of a graph for operands in order (tensors, handles, tokens)."""
