@@ -167,6 +167,7 @@ GPU = Target(
         "rope by positions",
         "softmax of the chosen",
         "order of a softmax",
+        "experts of each token together",
         "halves to even numbers",
         "argmax by comparison",
     ),
