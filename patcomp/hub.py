@@ -1,9 +1,15 @@
-"""Ids of the Hugging Face hub. `patcomp.language` and `patcomp.tasks` download what they name."""
+"""Names of models that are no files: ids of the Hugging Face hub, and timm's names of architectures.
+
+`patcomp.language` and `patcomp.tasks` load what they name.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+TIMM = "timm:"
+"""What comes before timm's name of an architecture, `timm:resnet18`."""
 
 
 def is_hub_id(checkpoint: str | Path) -> bool:

@@ -27,6 +27,7 @@ from patcomp.commands.models import OptionalModel, Train, Trusted, is_on_the_hub
 from patcomp.commands.progress import working
 from patcomp.emit.replacement import check_target, check_writable
 from patcomp.errors import PatcompError
+from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from patcomp import AIProgram
@@ -89,6 +90,7 @@ def convert(
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
+    weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
     train: Train = False,
     trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
@@ -119,7 +121,7 @@ def convert(
     chosen = target_of(target, without)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
-        sources = load_sources(model, modules, options, trusted=trusted)
+        sources = load_sources(model, modules, options, weights=weights, trusted=trusted)
         inputs = [source.inputs for source in sources if verify]  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
         converter = TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
@@ -253,6 +255,8 @@ def _choice(width: Width) -> Choice:
 
 def _default_output(model: str) -> Path:
     """Where the asset of a model is written unless the user says it."""
+    if model.startswith(TIMM):
+        return Path(f"{model.removeprefix(TIMM)}.aimodel")
     if is_on_the_hub(model):
         return Path(f"{model.partition('/')[2]}.aimodel")
     if Path(model).is_dir():  # whose name may have a dot

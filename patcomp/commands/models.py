@@ -19,7 +19,7 @@ from patcomp.commands.archives import DAMAGED, code_in, weights_only
 from patcomp.commands.common import UsageError, import_modules, load_catalogs, quiet, require_transformers, say
 from patcomp.commands.exporting import AS_IT_IS, ExportOptions, Source, check_unused, exported_by
 from patcomp.errors import PatcompError, shortened
-from patcomp.hub import is_hub_id
+from patcomp.hub import TIMM, is_hub_id
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -35,7 +35,10 @@ _MODEL = typer.Argument(
 Model = Annotated[str, _MODEL]
 OptionalModel = Annotated[
     str | None,
-    typer.Argument(help=f"{_MODEL.help} Or the folder of a checkpoint of transformers or timm.", show_default=False),
+    typer.Argument(
+        help=f"{_MODEL.help} Or the folder of a checkpoint of transformers or timm. Or timm:NAME, with --weights.",
+        show_default=False,
+    ),
 ]
 Train = Annotated[
     bool,
@@ -106,17 +109,27 @@ def load_source(
 
 
 def load_sources(
-    model: str, modules: Sequence[str] | None, options: ExportOptions, *, trusted: bool = False
+    model: str,
+    modules: Sequence[str] | None,
+    options: ExportOptions,
+    *,
+    weights: Path | None = None,
+    trusted: bool = False,
 ) -> list[Source]:
     """The functions of the model that the command line names: several if it is the folder of a checkpoint.
 
     Args, raises:
-        As `load_source`. UsageError: the task of a folder decides an option.
+        As `load_source`. UsageError: the task of a folder decides an option, or `weights` goes with another model.
     """
-    if not (Path(model) / "config.json").is_file() and not is_on_the_hub(model):
+    by_name = model.startswith(TIMM)
+    if weights is not None and not by_name:
+        raise UsageError(f"--weights goes with a model by name, {TIMM}resnet18")
+    if not (Path(model) / "config.json").is_file() and not is_on_the_hub(model) and not by_name:
         return [load_source(model, modules, options, trusted=trusted)]
     if unused := replace(options, half="").given() + ["--train"] * options.train:
-        raise UsageError(f"{model} is a folder, whose task decides {', '.join(unused)}; leave it out")
+        raise UsageError(
+            f"{model} is {'a name' if by_name else 'a folder'}, whose task decides {', '.join(unused)}; leave it out"
+        )
     from patcomp.commands.torchvision import declare_operators
 
     quiet()
@@ -129,7 +142,7 @@ def load_sources(
         Source(
             model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states
         )
-        for entry in entries_of(model, options.half or "float32", trust_remote_code=trusted)
+        for entry in entries_of(model, options.half or "float32", weights=weights, trust_remote_code=trusted)
     ]  # fmt: skip
 
 

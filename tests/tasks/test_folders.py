@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp import AIProgram
 from patcomp.emit.native import Native
 from patcomp.errors import PatcompError
 from patcomp.tasks import TASKS, convert_folder
 from patcomp.tasks.table import task_of
 from tests.helpers.command import Command
+from tests.tasks.comparing import image, runs, same
 from tests.tasks.folders import MODELS, folder
 
 IN_CI = ("ViTForImageClassification", "WhisperForConditionalGeneration")
@@ -23,22 +23,6 @@ IN_CI = ("ViTForImageClassification", "WhisperForConditionalGeneration")
 
 def test_every_task_is_tested() -> None:
     assert {task_of(name) for name in MODELS} == set(TASKS)
-
-
-def runs(program: AIProgram, native: Native, entry: str, inputs: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
-    """The outputs on both backends, as tensors."""
-    given = {name: value.int() if value.dtype == torch.int64 else value for name, value in inputs.items()}
-    arrays = {name: value.numpy() for name, value in given.items()}
-    found = (program.run(given, entrypoint=entry), native.run(program.module, arrays, entry=entry))
-    return [{name: torch.as_tensor(np.asarray(value)) for name, value in outputs.items()} for outputs in found]
-
-
-def same(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-
-
-def image(size: int) -> torch.Tensor:
-    return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
 def text(length: int, padded: int = 0) -> dict[str, torch.Tensor]:
@@ -109,19 +93,6 @@ def test_sequences(name: str, tmp_path: Path, native: Native) -> None:
         evaluated = program.run(inputs, entrypoint="decode", state=tensors)
         for found in (evaluated, native.run(program.module, arrays, states[1], entry="decode")):
             same(torch.as_tensor(np.asarray(found["logits"])), wanted[:, start:end])
-
-
-@pytest.mark.slow
-def test_timm(tmp_path: Path, native: Native) -> None:
-    timm = pytest.importorskip("timm")
-    torch.manual_seed(0)
-    model = timm.create_model("resnet18", num_classes=5).eval()
-    timm.models.save_for_hf(model, tmp_path / "model", safe_serialization=True)
-    program = convert_folder(tmp_path / "model")
-    with torch.no_grad():
-        wanted = model(image(224))
-    for found in runs(program, native, "main", {"pixel_values": image(224)}):
-        same(found["logits"], wanted)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Image models of timm: from a folder that timm saved, or by name with a file of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp.errors import PatcompError, near_names
+from patcomp.hub import TIMM
+from patcomp.language.loading import DTYPES
+from patcomp.tasks.entries import Entry
+
+
+def of_folder(folder: Path, config: Mapping[str, Any], dtype: str) -> list[Entry]:
+    """The function of a model that timm saved, with its configuration.
+
+    Raises:
+        PatcompError: timm is not installed.
+    """
+    timm = _timm(f"{str(folder)!r} holds a model of timm")
+    model = timm.create_model(f"local-dir:{folder.resolve()}", pretrained=True)
+    return _entries(model, config["pretrained_cfg"]["input_size"], dtype)
+
+
+def of_name(name: str, weights: str | Path | None, dtype: str) -> list[Entry]:
+    """The function of a model by timm's name of its architecture.
+
+    Args:
+        name: without the prefix.
+        weights: a file of its weights, `.safetensors`, or `.pth` of tensors alone.
+        dtype: the type of the weights.
+
+    Raises:
+        PatcompError: timm is not installed or has no such model, there is no file, or its weights are of another model.
+    """
+    timm = _timm(f"{TIMM}{name} is a model of timm")
+    if not timm.is_model(name):
+        raise PatcompError(f"timm has no model {name!r}; it has {near_names(name, timm.list_models())}")
+    if weights is None:
+        raise PatcompError(f"{TIMM}{name} needs a file of weights; pass weights= (--weights), a .safetensors file")
+    state = _state_of(Path(weights))
+    classifier = timm.get_pretrained_cfg(name).classifier if timm.get_pretrained_cfg(name) else None
+    bias = state.get(f"{classifier[0] if isinstance(classifier, tuple) else classifier}.bias")
+    classes = {} if bias is None else {"num_classes": len(bias)}
+    model = timm.create_model(name, pretrained=False, **classes)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        problems = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise PatcompError(f"the weights in {str(weights)!r} are not those of {name}: {' '.join(problems)}") from None
+    return _entries(model, timm.data.resolve_model_data_config(model)["input_size"], dtype)
+
+
+def _timm(because: str) -> ModuleType:
+    try:
+        import timm
+    except ImportError:
+        raise PatcompError(f"{because}; pip install timm") from None
+    return timm
+
+
+def _state_of(path: Path) -> dict[str, Tensor]:
+    """The weights in a file, by name."""
+    if not path.is_file():
+        raise PatcompError(f"there is no file {str(path)!r}; --weights is a file of a model's weights")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # loaders raise whatever a damaged file makes them raise
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise PatcompError(f"{str(path)!r} is no file of weights: {reason}") from error
+    for key in ("state_dict", "model"):  # of timm's training script, and of others
+        found = found[key] if isinstance(found, dict) and isinstance(found.get(key), dict) else found
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise PatcompError(f"{str(path)!r} holds other things than weights by name")
+    return found
+
+
+def _entries(model: nn.Module, size: tuple[int, int, int], dtype: str) -> list[Entry]:
+    channels, height, width = size
+    image = torch.linspace(-1, 1, channels * height * width, dtype=DTYPES[dtype]).reshape(1, channels, height, width)
+    return [Entry("main", model.to(DTYPES[dtype]).eval(), {"pixel_values": image}, ("logits",))]

@@ -1,0 +1,105 @@
+"""Image models of timm, from folders and by name; with a stand-in where timm is not installed."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from patcomp.emit.native import Native
+from patcomp.errors import PatcompError
+from patcomp.tasks import convert_folder
+from tests.helpers.command import Command
+from tests.tasks.comparing import image, runs, same
+
+
+@pytest.mark.slow
+def test_timm(tmp_path: Path, native: Native) -> None:
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    model = timm.create_model("resnet18", num_classes=5).eval()
+    timm.models.save_for_hf(model, tmp_path / "model", safe_serialization=True)
+    program = convert_folder(tmp_path / "model")
+    with torch.no_grad():
+        wanted = model(image(224))
+    for found in runs(program, native, "main", {"pixel_values": image(224)}):
+        same(found["logits"], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_timm_by_name(suffix: str, tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    model = timm.create_model("resnet18", num_classes=5).eval()
+    file = tmp_path / f"weights{suffix}"
+    save_file(model.state_dict(), file) if suffix == ".safetensors" else torch.save(model.state_dict(), file)
+    with torch.no_grad():
+        same(convert_folder("timm:resnet18", weights=file).run(image(224)), model(image(224)))
+    with pytest.raises(PatcompError, match="are not those of resnet34"):
+        convert_folder("timm:resnet34", weights=file)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    """A module `timm` with one architecture, whose head has as many classes as it is asked for."""
+
+    def create_model(name: str, *, pretrained: bool, num_classes: int = 1000) -> nn.Module:
+        assert (name, pretrained) == ("small", False)
+        return nn.Sequential(OrderedDict(body=nn.Flatten(), head=nn.Linear(3 * 8 * 8, num_classes)))
+
+    timm = ModuleType("timm")
+    timm.create_model, timm.is_model = create_model, "small".__eq__  # type: ignore[attr-defined]
+    timm.list_models = lambda: ["small"]  # type: ignore[attr-defined]
+    timm.get_pretrained_cfg = lambda name: SimpleNamespace(classifier="head")  # type: ignore[attr-defined]
+    timm.data = SimpleNamespace(  # type: ignore[attr-defined]
+        resolve_model_data_config=lambda model: {"input_size": (3, 8, 8)}
+    )
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    return create_model("small", pretrained=False, num_classes=5).eval()
+
+
+def test_a_name_of_timm_with_weights(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    model = stand_in(monkeypatch)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "weights.pth")
+    for file in ("weights.safetensors", "weights.pth"):
+        program = convert_folder("timm:small", weights=tmp_path / file)
+        x = torch.rand(1, 3, 8, 8)
+        same(program.run(x), model(x).detach())
+    done = patcomp("convert", "timm:small", "--weights", str(tmp_path / "weights.pth"), "--text", "-", "--quiet")
+    assert done.code == 0, done.err
+    assert "tensor<1x5xf32>" in done.out
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("harm",)
+
+
+def test_bad_names_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch)
+    torch.save({"x": torch.ones(1)}, tmp_path / "other.pth")
+    torch.save({"x": Harmful()}, tmp_path / "harmful.pth")
+    torch.save([1], tmp_path / "list.pth")
+    (tmp_path / "damaged.safetensors").write_bytes(b"?")
+    for name, weights, message in (
+        ("timm:smal", "other.pth", "timm has no model 'smal'; it has small"),
+        ("timm:small", None, "timm:small needs a file of weights; pass weights="),
+        ("timm:small", "missing.pth", "there is no file .*missing.pth"),
+        ("timm:small", "other.pth", "are not those of small: Missing key"),
+        ("timm:small", "harmful.pth", "harmful.pth' is no file of weights"),
+        ("timm:small", "list.pth", "holds other things than weights by name"),
+        ("timm:small", "damaged.safetensors", "damaged.safetensors' is no file of weights"),
+        (str(tmp_path), "other.pth", "goes with a model by name, timm:resnet18"),
+    ):
+        with pytest.raises(PatcompError, match=message):
+            convert_folder(name, weights=weights and tmp_path / weights)
