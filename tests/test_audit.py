@@ -61,7 +61,7 @@ def test_element_types_name_their_places() -> None:
         (lambda x: functional.pad(x, (1, 1)) * 2, (X,), "coreai.pad", ("pad as concat",)),
         (lambda x: x * 1e6, (X,), "the number 1e+06, beyond float16", ()),
         (lambda x: x[:1].repeat(70000, 1).sin(), (X,), "a dimension over 65536", ()),
-        (lambda x: torch.argmax(x, 1), (X,), "coreai.argmax", ()),
+        (lambda x: torch.argmax(x, 1), (X,), "coreai.argmax", ("argmax by comparison",)),
     ],
 )  # fmt: skip
 def test_kinds(function: object, args: tuple[torch.Tensor, ...], what: str, mended_by: tuple[str, ...] | None) -> None:
