@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from patcomp.ir.locations import erase_locations, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
+from patcomp.patterns.user_catalogs import is_of_user
 from patcomp.rewrites import Compilation, Dumps, Options, Reports, collector_paused, run_pipeline
 from patcomp.rewrites.repeats import NotPeriodicError, shorten, stamp
+from patterns_catalog import all_rules
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,6 +114,10 @@ class Conversion:
                 if shortened is None:
                     return run_pipeline(module, self.rules, self.options, after_stage=after_stage)
                 compilation = run_pipeline(module, self.rules, self.options)
+                tried = {name for report in compilation.reports for name in report.statistics.rules}
+                if asked := sorted(tried & _of_users(self.rules)):
+                    _LOG.info("all layers are converted, because rules may read their names: %s", ", ".join(asked))
+                    return None
                 stamp(shortened)
             except NotPeriodicError as reason:
                 _LOG.info("some layers cannot stand for the others: %s", reason)
@@ -246,3 +253,9 @@ def progress_bar(verbose: bool) -> Iterator[Callable[[str], None]]:
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("converting", total=len(Dumps.NAMES) - 1)
         yield lambda stage: bar.update(task, advance=1, description=stage)
+
+
+@lru_cache(maxsize=16)
+def _of_users(rules: RuleSet) -> frozenset[str]:
+    """The rules that have functions of others than patcomp."""
+    return frozenset() if rules is all_rules() else frozenset(rule.name for rule in rules if is_of_user(rule))

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, distributions, version
 from pkgutil import walk_packages
 from types import ModuleType
+from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns.catalog import RuleSet, collect
@@ -38,6 +39,18 @@ def rules_of(catalog: Catalog) -> RuleSet:
     inside = walk_packages(getattr(catalog, "__path__", ()), f"{catalog.__name__}.")
     modules = [import_module(name) for name in sorted(module.name for module in inside)]
     return collect(catalog, *modules)
+
+
+def module_of(function: Any) -> str:
+    """The name of the module that a function is from; of a partial one, that of the function in it."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__module__", ""))
+
+
+def is_of_user(rule: Rule) -> bool:
+    """Whether a rule has functions that are not patcomp's own. They may read anything of a program, also names."""
+    return not all(module_of(each).startswith(("patcomp.", "patterns_catalog.")) for each in rule.functions())
 
 
 def listed(catalogs: Iterable[Catalog]) -> list[Catalog]:

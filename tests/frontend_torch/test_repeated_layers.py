@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import patcomp
+from patcomp.authoring import AtenSource, AtenTarget
 from patcomp.frontend_torch import conversion
-from patcomp.patterns import OpView, RuleSet, op_rule
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.patterns import Capture, OpView, Rewrite, Rule, RuleSet, check, op_rule, rule
 from patcomp.rewrites.repeats import stamping
 
 WIDTH = 24
@@ -314,6 +316,34 @@ def test_a_rule_that_reads_weights_sees_those_of_all_layers(
     program = converted(Network(), INPUT, catalog=[RuleSet([without_small_bias])])
     assert not stamped()
     assert 0 < program.reports[0].statistics.fired["product without a small bias"] < 24 * 6
+
+
+@op_rule("normalize", "aten.addmm", name="product without the bias of layer 17")
+def without_bias_of_one_layer(op: OpView, a: Any) -> Any:
+    """Reads where an op is from, which no argument tells."""
+    op.ignore("self", because="this rule is wrong, and must be wrong in one layer alone")
+    op.expect(op.alpha == op.beta == 1 and "layers.17" in str(op.operation.location), "another layer")
+    return a.build("aten.mm", op.result.attribute, self=op.mat1, mat2=op.mat2)
+
+
+@rule(
+    stage="normalize", target=aten_namespace, name="relu for gelu of layer 17", example={"x": "2x3xf32"},
+)  # fmt: skip
+def relu_of_one_layer(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
+    """The same in a condition."""
+    gelu = a.gelu(x, approximate="none")
+    here = check("in layer 17", lambda match: "layers.17" in str(match.value_of(gelu).ssa.owner.location))
+    return Rewrite(gelu, to=c.relu(x), where=here)
+
+
+@pytest.mark.parametrize("one", [without_bias_of_one_layer, relu_of_one_layer], ids=lambda one: one.name)
+def test_a_rule_that_reads_places_sees_those_of_all_layers(
+    stamped: Callable[[], int], one: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PATCOMP_VERIFY")  # which would find the difference
+    program = converted(Network(), INPUT, catalog=[RuleSet([one])])
+    assert not stamped()
+    assert program.reports[0].statistics.fired[one.name] in (1, 6)
 
 
 @settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])

@@ -10,7 +10,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from patcomp.frontend_torch.decomposition.kept_texts import KeptTexts
 from patcomp.frontend_torch.decomposition.kinds import Kind
 from patcomp.frontend_torch.decomposition.written_graphs import key_of, read, written
 from patcomp.patterns import RuleSet, Stage
+from patcomp.patterns.user_catalogs import module_of
 from patcomp.pytorch import FakeTensorMode, OperatorBase, Registrations, registrations
 from patcomp.version import __version__
 from patterns_catalog import all_rules
@@ -103,10 +104,10 @@ def _is_foreign(rules: RuleSet, registered: Registrations) -> bool:
     """Whether there are decompositions that neither patcomp nor PyTorch wrote. They may read anything."""
     if rules is not all_rules():
         declared = rules.stage(Stage.IMPORT)
-        if not all(_module(rule.function).startswith("patterns_catalog.") for rule in declared):
+        if not all(module_of(rule.function).startswith("patterns_catalog.") for rule in declared):
             return True
     # PyTorch's own ops do not become ops of other libraries
-    return not all(_module(function).startswith(("torch.", "patcomp.")) for _, function in _of_pytorch(registered))
+    return not all(module_of(function).startswith(("torch.", "patcomp.")) for _, function in _of_pytorch(registered))
 
 
 _OF_PYTORCH = ("aten::", "prims::")
@@ -115,12 +116,6 @@ _OF_PYTORCH = ("aten::", "prims::")
 def _of_pytorch(registered: Registrations) -> Iterator[tuple[OperatorBase, Callable[..., Any]]]:
     """The registered decompositions of PyTorch's own operators."""
     return ((op, function) for op, function in registered.decompositions.items() if op.name().startswith(_OF_PYTORCH))
-
-
-def _module(function: Any) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    return str(getattr(function, "__module__", ""))
 
 
 def _situation(rules: RuleSet, registered: Registrations) -> str | None:
@@ -142,7 +137,7 @@ def _situation(rules: RuleSet, registered: Registrations) -> str | None:
         [__version__, torch.__version__, str(torch.version.git_version), platform.machine(), platform.system()],
         sources,
         [] if rules is all_rules() else _ops_of(rules),
-        sorted(f"{op.name()} {_module(function)}" for op, function in _of_pytorch(registered)),
+        sorted(f"{op.name()} {module_of(function)}" for op, function in _of_pytorch(registered)),
         (name for name in registered.composites if name.startswith(_OF_PYTORCH)),
         implementations,
     ):
