@@ -87,10 +87,8 @@ def given_program(job: Job, compiler: ModuleType) -> torch.export.ExportedProgra
 
 
 def prepare(job: Job, compiler: ModuleType) -> dict[str, Any]:
-    """Save the program, so that no measurement of a conversion has to export it; and convert it, to fill the cache."""
+    """Save the program, so that no measurement of a conversion has to export it."""
     torch.export.save(given_program(job, compiler), job.path)
-    if job.compiler == "patcomp":
-        conversion(job, compiler, given_program(job, compiler))
     return {}
 
 
