@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from patcomp.errors import near_names
-
 
 @dataclass(frozen=True)
 class Wants:
@@ -72,7 +70,7 @@ class Target:
         for name in names:
             if name not in known:
                 raise ValueError(
-                    f"the target {self.name} has no rule or step {name!r}; it has {near_names(name, known)}"
+                    f"the target {self.name} has no rule or step {name!r}; it has {', '.join(map(repr, known))}"
                 )
         return replace(
             self,
@@ -208,12 +206,12 @@ def check_names(target: Target, rules: Iterable[str], steps: Iterable[str]) -> N
         steps: the names of the steps.
 
     Raises:
-        ValueError: a name does not exist; the message lists near ones.
+        ValueError: a name does not exist; the message lists those that do.
     """
     for kind, given, known in (("rule", target.rules, list(rules)), ("step", target.steps, list(steps))):
         for name in given:
             if name not in known:
                 raise ValueError(
                     f"the target {target.name} names the {kind} {name!r}, which does not exist; "
-                    f"there are {near_names(name, known)}"
+                    f"there are {', '.join(map(repr, known))}"
                 )
