@@ -77,7 +77,7 @@ def test_what_is_no_target(target: object, error: type[Exception], message: str)
 
 
 def test_a_rule_that_a_target_lacks_cannot_be_left_out() -> None:
-    with pytest.raises(ValueError, match="no rule or step 'linear'; it has .*'linear as convolution'"):
+    with pytest.raises(ValueError, match=r"no rule or step 'linear'; it has .*'linear as convolution'"):
         NEURAL_ENGINE.without("linear")
 
 
