@@ -6,7 +6,7 @@ and one from the first to the last every repeated one.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import Any
 
 from patcomp.ir.constants import is_constant
@@ -37,12 +37,12 @@ def is_removable(op: Operation) -> bool:
     return _REMOVABLE[kind]
 
 
-def pure_graphs(module: IRModule) -> set[str]:
-    """The symbols of the graphs that only compute: calls of them can be removed and merged like ops."""
-    graphs = {graph_name(graph): graph for graph in module.graphs}
+def pure_graphs(module: IRModule, called: Container[str]) -> set[str]:
+    """The symbols of the called graphs that only compute: calls of them can be removed and merged like ops."""
+    graphs = {name: graph for graph in module.graphs if (name := graph_name(graph)) in called}
     found: set[str] = set()
-    left = set(module.invokes())
-    while ready := {symbol for symbol in left if symbol in graphs and _only_computes(graphs[symbol], found)}:
+    left = set(graphs)
+    while ready := {symbol for symbol in left if _only_computes(graphs[symbol], found)}:
         found |= ready
         left -= ready
     return found
@@ -144,12 +144,19 @@ def _are_equal(op: Operation, other: Operation) -> bool:
 
 def called_graphs(module: IRModule) -> set[str]:
     """The symbols of the graphs that are called, and of the bodies that calls of composites share."""
-    regions = (op for graph in module.graphs for op in ops_inside(graph) if isinstance(op, RegionOp))
-    return set(module.invokes()).union(region.graph.string_value() for region in regions if region.graph is not None)
+    found = set()
+    for op in ops_inside(module.op):
+        if op.name == "coreai.invoke":
+            found.add(callee(op))
+        elif isinstance(op, RegionOp) and op.graph is not None:
+            found.add(op.graph.string_value())
+    return found
 
 
-def remove_uncalled_graphs(module: IRModule, before: Container[str]) -> int:
+def remove_uncalled_graphs(module: IRModule, before: Collection[str]) -> int:
     """Remove the private graphs that were called before and are not now. Return how many are gone."""
+    if not before:
+        return 0
     called = called_graphs(module)
     left = [
         graph

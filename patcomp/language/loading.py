@@ -94,11 +94,11 @@ def loaded(auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code:
 
 def _expansion(folder: Path) -> dict[str, Any]:
     """What makes transformers expand the packed weights of a checkpoint to floats: the MXFP4 experts of gpt-oss."""
-    from transformers import Mxfp4Config
-
     quantization = json.loads((folder / "config.json").read_text()).get("quantization_config") or {}
     if quantization.get("quant_method") != "mxfp4":
         return {}
+    from transformers import Mxfp4Config
+
     return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 

@@ -45,7 +45,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
             budget.spent.append(Record(name, UNKNOWN))
         return bool(work())
 
-    called, pure = called_graphs(module), pure_graphs(module)
+    called = called_graphs(module)
+    pure = pure_graphs(module, called)
     for graph in module.graphs:
         dead = partial(_removing, "dead ops", statistics, partial(remove_dead_ops, graph, pure))
         equal = partial(_removing, "common subexpressions", statistics, partial(merge_equal_ops, graph, pure))

@@ -44,7 +44,8 @@ def of_name(name: str, weights: str | Path | None, dtype: str) -> list[Entry]:
     if weights is None:
         raise PatcompError(f"{TIMM}{name} needs a file of weights; pass weights= (--weights), a .safetensors file")
     state = _state_of(Path(weights))
-    classifier = timm.get_pretrained_cfg(name).classifier if timm.get_pretrained_cfg(name) else None
+    published = timm.get_pretrained_cfg(name)
+    classifier = published.classifier if published else None
     bias = state.get(f"{classifier[0] if isinstance(classifier, tuple) else classifier}.bias")
     classes = {} if bias is None else {"num_classes": len(bias)}
     model = timm.create_model(name, pretrained=False, **classes)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.rounding import signal
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
 from patcomp.patterns import Example, Rule
@@ -77,10 +78,4 @@ def test_example(rule: Rule, example: Example, native: Native) -> None:
                 assert torch.equal(torch.as_tensor(outputs[name]), torch.as_tensor(before[name]))
     for outputs in results:
         for made, right in zip(map(outputs.get, program.output_names()), wanted, strict=True):
-            assert psnr(torch.as_tensor(made), right) >= APPROXIMATE.get(rule.name, 110.0)
-
-
-def psnr(made: torch.Tensor, wanted: torch.Tensor) -> float:
-    """The signal in dB: the largest square of what is wanted over the mean square of the error."""
-    error = (made.double() - wanted.double()).square().mean()
-    return float(10 * torch.log10(wanted.double().abs().max() ** 2 / error.clamp_min(1e-30)))
+            assert signal(torch.as_tensor(made), right) >= APPROXIMATE.get(rule.name, 110.0)
