@@ -217,7 +217,7 @@ ROWS: tuple[Row, ...] = (
         "strided sub-tensor start:end:stride per dim, indices wrap once and clamp", infer="slice", builder="slice_"),
     op("slice_update[T: ALL](input: T, start_indices: IDX[1], end_indices: IDX[1], strides: IDX[1], update: T) "
         "-> output: T",
-        "copy of the input with a strided region replaced", infer="like_first",
+        "copy of the input with a strided region replaced", infer="like_first", updates="input",
         form=" {input} with {update} at ({start_indices}, {end_indices}, {strides}) "
         ": {types} to {results}{ attributes}"),
     op("split[T: ALL](input: T, split_size_or_sections: UIDX[0|1], dim: IDX[0]) -> results_*: T",
@@ -235,11 +235,12 @@ ROWS: tuple[Row, ...] = (
         infer="gather_nd", form=" {input} at {indices} : {types} to {results}{ attributes}", exact="always"),
     op("scatter_along_axis[T: F+F8+INT+LOW+C+B](input: T, indices: IDX, updates: T, axis: IDX[0]) -> output: T",
         "write or combine updates along one axis by a same-rank index tensor",
-        infer="like_first", properties="scatter_mode?: update|add|sub|mul|div|max|min = update"),
+        infer="like_first", updates="input", properties="scatter_mode?: update|add|sub|mul|div|max|min = update"),
     op("scatter_nd[T: F+F8+INT+LOW+C+B](input: T, indices: IDX, updates: T) -> output: T",
         "overwrite slices chosen by multi-dimensional index vectors (region must be a lone yield; always behaves as "
         "replace)",
-        infer="like_first", form=" {input} with {updates} at {indices}{ update_fn} : {types} to {results}",
+        infer="like_first", updates="input",
+        form=" {input} with {updates} at {indices}{ update_fn} : {types} to {results}",
         regions="update_fn: yield"),
     # constants and ranges
     op("constant() -> result: ANY",

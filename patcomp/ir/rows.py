@@ -81,11 +81,20 @@ class Row:
     """Whether there is an authoring function; rules create other ops directly."""
     builder: str = ""
     """Name of the authoring function if it differs from the op's own name."""
+    updates: str = ""
+    """The operand of which the result is a copy with some elements replaced."""
 
     @cached_property
     def has_variadic(self) -> bool:
         """Whether one of the operands is variadic."""
         return any(slot.variadic for slot in self.operands)
+
+    @cached_property
+    def is_elementwise(self) -> bool:
+        """Whether each element of the result depends on one element of each operand, which broadcast as in numpy."""
+        return self.infer in ("same_shape", "broadcast", "cast") or (
+            self.infer == "like_first" and len(self.operands) == 1
+        )
 
     @cached_property
     def result_element(self) -> int | str:

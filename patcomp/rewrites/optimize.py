@@ -22,6 +22,8 @@ from patcomp.patterns import RuleSet, run
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
 from patcomp.rewrites.folding import fold_constants
+from patcomp.rewrites.runtime.branches import choose_outside_values
+from patcomp.rewrites.runtime.conditions import carry_conditions
 from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.loops import own_values
@@ -65,6 +67,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
     step("graphs without calls", partial(_removing, "graphs without calls", statistics, uncalled))
     for name, work in (
         ("repeated accesses of states", drop_repeated_accesses),
+        ("carried conditions", carry_conditions),
+        ("choices between values from outside", choose_outside_values),
         ("own values of loops", own_values),
         ("empty tensors", allow_empty),
         ("constant expressions", expand_constant_expressions),

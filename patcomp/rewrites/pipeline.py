@@ -217,7 +217,7 @@ def run_pipeline(
                 if stage.lowered and statistics.rewrites:
                     keep_casts(module, statistics)
                 if stage.verified or options.verify_all:
-                    verify(module, runtime=stage.lowered)
+                    verify(module, runtime=stage.lowered, finished=stage is STAGES[-1])
             except UnsupportedError:
                 raise
             except PatcompError as error:

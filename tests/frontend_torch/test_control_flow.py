@@ -121,6 +121,36 @@ def loop_in_loop_old_value(m: Captures, x: torch.Tensor) -> Any:
     return while_loop(lambda i, x, total: i < 3, body, (zero(), x, x * 0))
 
 
+SQUARE = torch.randn(3, 3)
+
+
+def moving_loop(move: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    """The runtime computes what a loop carries in place, and would read what it has just written."""
+
+    def moved(m: Captures, x: torch.Tensor) -> Any:
+        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, move(x)), (zero(), x * 1))
+
+    return moved
+
+
+def loop_until_flipped(m: Captures, x: torch.Tensor) -> Any:
+    """The runtime would compute the condition where the value is that the loop returns."""
+
+    def goes_on(x: torch.Tensor) -> torch.Tensor:
+        return (x.flip(0) + torch.roll(x, 1, 0)).max() < 4
+
+    return while_loop(goes_on, lambda x: (x.abs() + 1,), (x,))
+
+
+def chosen_from_outside(m: Captures, x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Neither branch computes anything, in a loop."""
+
+    def body(i: torch.Tensor, x: torch.Tensor) -> Any:
+        return i + 1, torch.cond(x.sum() > 0, lambda x, y: x.clone(), lambda x, y: y.clone(), (x, y)) * 0.5
+
+    return while_loop(lambda i, x: i < 3, body, (zero(), x * 1))
+
+
 def counted(m: Captures, x: torch.Tensor) -> Any:
     """A carried Python integer."""
     return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + i), (0, x))[1]
@@ -204,6 +234,12 @@ CASES: dict[str, Case] = {
     "while in cond": (loop_in_conditional, [(X, torch.tensor(3)), (X, torch.tensor(0)), (-X, torch.tensor(3))]),
     "while in while": (loop_in_loop, [(X, torch.tensor(4)), (X, torch.tensor(1))]),
     "while in while, old value": (loop_in_loop_old_value, [(X,)]),
+    "while with a flip": (moving_loop(lambda x: x.flip(1)), [(SQUARE,)]),
+    "while with a roll": (moving_loop(lambda x: torch.roll(x, 1, 0)), [(SQUARE,)]),
+    "while with a product": (moving_loop(lambda x: x @ x), [(SQUARE,)]),
+    "while with repetition": (moving_loop(lambda x: torch.minimum(x, x.exp().repeat(2, 1)[1:4])), [(SQUARE,)]),
+    "while until something of a flip": (loop_until_flipped, [(SQUARE,), (SQUARE + 9,)]),
+    "while with a choice": (chosen_from_outside, [(SQUARE.abs(), SQUARE), (-SQUARE.abs(), SQUARE)]),
     "while with an integer": (counted, [(X,)]),
     "scan": (recurrence, [(torch.zeros(3), ROWS)]),
     "scan of one": (recurrence, [(torch.zeros(3), ROWS[:1])]),

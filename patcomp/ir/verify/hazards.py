@@ -14,6 +14,7 @@ from patcomp.ir.attributes import EnumerationAttr
 from patcomp.ir.casts import is_dropped
 from patcomp.ir.constants import constant_integers, constant_values, is_constant, is_hidden
 from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from patcomp.ir.module import names_of
 from patcomp.ir.types import (
     BIT_WIDTHS,
@@ -145,6 +146,20 @@ def _if(op: CoreaiOp, verification: Verification) -> Iterator[str]:
         yield "without an else branch, saving aborts the process"
     elif not op.results:
         yield "without results it has no effect, and the toolchain cannot read its own text of it"
+
+
+@_hazard("while")
+def _while(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+    if not verification.finished:
+        return
+    unsafe = [str(value.index) for value in read_unsafely(op.regions[1].block)]
+    if unsafe:
+        yield (
+            f"its body reads carried value {', '.join(unsafe)} after the runtime may have written over it; read a "
+            "copy, the maximum of the value and itself"
+        )
+    if is_unsafe_condition(op):
+        yield "its condition computes in the memory of carried values; compute it in the body and carry the result"
 
 
 @_hazard("write_handle")

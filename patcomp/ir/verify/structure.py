@@ -44,17 +44,18 @@ _ISOLATED = {*(row.op_name for row in ROWS if row.isolated), "patcomp.region"}
 _TOP_LEVEL = {row.op_name for row in ROWS if row.top_level}
 
 
-def verify(module: IRModule, *, runtime: bool = True) -> None:
+def verify(module: IRModule, *, runtime: bool = True, finished: bool = True) -> None:
     """Check a module of any stage; `aten` and `coreai` ops may be mixed.
 
     Args:
         module: the module, with the weights that its text names.
         runtime: also refuse well-formed IR that aborts or gives wrong numbers when it is saved, loaded or run.
+        finished: whether no stage follows, so that what the last one mends for the runtime must be in order.
 
     Raises:
         VerifyError: there are problems; its `problems` lists all of them.
     """
-    verification = Verification(module, runtime)
+    verification = Verification(module, runtime, finished)
     _StructureChecker(verification).module()
     if verification.problems:
         count = len(verification.problems)

@@ -17,6 +17,8 @@ class Verification:
 
     module: IRModule
     runtime: bool
+    finished: bool = True
+    """Whether no stage follows; before the last one, loops need not own their values."""
     problems: list[Problem] = field(default_factory=list)
     graph: str = ""
     """Symbol of the graph that is being checked."""

@@ -3,7 +3,8 @@
 The runtime carries values by reference and computes in place: the initial value of a loop may change while the loop
 runs (even a constant, which other loops may share), and the result of a nested `if` or `while` is the same memory in
 every iteration. So each initial value of a `coreai.while`, and each value that its body yields, must be the result of
-an op with no other use. All others are copied.
+an op with no other use. All others are copied. So are carried values that the body reads unsafely
+(`patcomp.ir.in_place`).
 
 States that nested blocks read are copied, too. (The runtime aborts if a handle is written while a nested block still
 refers to its content.)
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
+from patcomp.ir.in_place import read_unsafely
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, ops_inside
@@ -36,14 +38,22 @@ def own_values(module: IRModule, statistics: Statistics) -> None:
 
 
 def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Copy each initial or yielded value of a loop that has other uses."""
+    """Copy the initial and yielded values of a loop that have other uses, and carried values that are read unsafely."""
     body = loop.regions[1].block
+    assert body.first_op is not None
     assert body.last_op is not None
     for holder in (loop, body.last_op):
         for index, operand in enumerate(holder.operands):
             if not _is_own(operand, holder) and isinstance(operand.type, TensorType):
                 holder.operands[index] = copied(operand, holder, module)
                 statistics.record("own carried value", True, 0.0)
+    first = body.first_op
+    for carried in list(read_unsafely(body)):
+        uses = list(carried.uses)
+        copy = copied(carried, first, module)
+        for use in uses:
+            use.operation.operands[use.index] = copy
+        statistics.record("own carried value", True, 0.0)
 
 
 def _own_branch_results(branches: Operation, module: IRModule, statistics: Statistics) -> None:
@@ -110,7 +120,7 @@ def _is_own(value: SSAValue, holder: Operation) -> bool:
     """Whether an op in the holder's block computed a value that has no other use."""
     if not isinstance(value, OpResult) or not _is_made(value, holder):
         return False
-    return not value.op.regions and len(list(value.uses)) == 1
+    return value.op.name not in _NESTING and len(list(value.uses)) == 1
 
 
 _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")

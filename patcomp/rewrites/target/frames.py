@@ -63,7 +63,7 @@ def carried(op: Operation, frames: Sequence[Frame | None]) -> Carried | None:
     """How an op computes on tensors that are stored in other orders; None if it cannot."""
     if not isinstance(op, CoreaiOp) or op.regions or not all(map(is_known, (*op.operands, *op.results))):
         return None
-    if is_elementwise(op):
+    if op.ROW.is_elementwise:
         return _elementwise(op, frames)
     carrier = _CARRIERS.get(op.name)
     return carrier(op, frames) if carrier is not None else None
@@ -72,12 +72,6 @@ def carried(op: Operation, frames: Sequence[Frame | None]) -> Carried | None:
 def is_known(value: SSAValue) -> bool:
     """Whether a value is a tensor without dynamic or empty dimensions."""
     return isinstance(value.type, TensorType) and is_static(value.type) and 0 not in static_shape(value.type)
-
-
-def is_elementwise(op: CoreaiOp) -> bool:
-    """Whether each element of the result depends on one element of each operand, which broadcast as in numpy."""
-    infer = op.ROW.infer
-    return infer in ("same_shape", "broadcast", "cast") or (infer == "like_first" and len(op.operands) == 1)
 
 
 def _row(*names: str) -> Callable[[Carrier], Carrier]:

@@ -1,0 +1,57 @@
+"""What the Core AI runtime computes in place in loops: a hazard.
+
+The runtime keeps each value that a loop carries in one memory, where it also puts the next one. It does not see every
+read of it: a flip, a gather or a matrix product reads what it has just written, and with a `tile` or a broadcast in
+between, an op may write over a value that a later op still reads. Values that the body computes itself are safe, so the
+body reads a copy. Observed with coreai-core 1.0.0b3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.xdsl import Block, BlockArgument, Operation
+
+
+def read_unsafely(body: Block) -> Iterator[BlockArgument]:
+    """The values carried by a loop that its body may read after they were written over.
+
+    A value is safe if one op reads it, outside nested blocks, which is elementwise (a copy, for example) or updates
+    elements of it.
+
+    Args:
+        body: the second block of a `coreai.while`.
+    """
+    for carried in body.args:
+        uses = list(carried.uses)
+        readers = {use.operation for use in uses}
+        if not isinstance(carried.type, TensorType) or not readers - {body.last_op}:
+            continue
+        (reader, *others) = readers
+        is_update = isinstance(reader, CoreaiOp) and bool(reader.ROW.updates) and [use.index for use in uses] == [0]
+        if others or reader.parent is not body or not (_is_elementwise(reader) or is_update):
+            yield carried
+
+
+def is_unsafe_condition(loop: Operation) -> bool:
+    """Whether a loop's condition computes on carried values that the loop returns, other than on single numbers.
+
+    A condition is left alone where it passes on other values than it was given.
+    """
+    block = loop.regions[0].block
+    assert block.last_op is not None
+    if tuple(block.last_op.operands[1:]) != tuple(block.args):
+        return False
+    uses = (use for carried in block.args for use in carried.uses if use.operation is not block.last_op)
+    return any(
+        not _is_elementwise(use.operation)
+        or use.operation.parent is not block
+        or any(shape_of(operand.type) for operand in use.operation.operands)
+        for use in uses
+    )
+
+
+def _is_elementwise(op: Operation) -> bool:
+    return isinstance(op, CoreaiOp) and op.ROW.is_elementwise

@@ -1,0 +1,76 @@
+"""Choose between values from outside without a branch.
+
+The runtime cannot choose between two values that a `coreai.if` only passes on. Where it can take a copy of one of them
+out of the branch, it does not load the program. If the sizes are known, `where` chooses.
+"""
+
+from __future__ import annotations
+
+from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import is_static
+from patcomp.ir.value import Value, replace_op
+from patcomp.ir.xdsl import Operation, SSAValue, TensorType, ops_inside
+from patcomp.patterns.statistics import Statistics
+
+
+def choose_outside_values(module: IRModule, statistics: Statistics) -> None:
+    """Compute the results of branches that are values from outside by `where`, and drop these results."""
+    for op in reversed(ops_inside(module.op)):  # inner branches first
+        if isinstance(op, CoreaiOp) and op.name == "coreai.if":
+            _choose(op, module, statistics)
+
+
+def _choose(branches: CoreaiOp, module: IRModule, statistics: Statistics) -> None:
+    first, second = (region.block.last_op for region in branches.regions)
+    assert first is not None
+    assert second is not None
+    pairs = list(zip(first.operands, second.operands, strict=True))
+    chosen = [_is_static(one) and all(_is_outside(value, branches) for value in (one, other)) for one, other in pairs]
+    if not any(chosen):
+        return
+    assert branches.parent is not None
+    with Builder(branches.parent, before=branches, blobs=module.blobs, location=branches.location):
+        results = {
+            index: coreai.broadcasting_where(
+                Value(branches.operands[0]), *(Value(_taken_out(value, branches)) for value in pairs[index])
+            ).ssa
+            for index, is_chosen in enumerate(chosen)
+            if is_chosen
+        }  # fmt: skip
+    statistics.record("choice between values from outside", True, 0.0)
+    kept = [index for index, is_chosen in enumerate(chosen) if not is_chosen]
+    if kept:
+        for terminator in (first, second):
+            terminator.operands = [terminator.operands[index] for index in kept]
+        made = type(branches).create(
+            operands=branches.operands,
+            result_types=[branches.results[index].type for index in kept],
+            regions=[branches.detach_region(region) for region in list(branches.regions)],
+            location=branches.location,
+        )
+        branches.parent.insert_op_before(made, branches)
+        results |= dict(zip(kept, made.results, strict=True))
+    replace_op(branches, [results[index] for index in range(len(pairs))])
+
+
+def _is_static(value: SSAValue) -> bool:
+    return isinstance(value.type, TensorType) and is_static(value.type)
+
+
+def _is_outside(value: SSAValue, branches: Operation) -> bool:
+    """Whether a value is there before some branches, or is a constant."""
+    owner = value.owner
+    return not branches.is_ancestor(owner) or (isinstance(owner, Operation) and owner.name == "coreai.constant")
+
+
+def _taken_out(value: SSAValue, branches: Operation) -> SSAValue:
+    """A value that is there before some branches, to which a constant in them is moved."""
+    owner = value.owner
+    if isinstance(owner, Operation) and branches.is_ancestor(owner):
+        assert branches.parent is not None
+        owner.detach()
+        branches.parent.insert_op_before(owner, branches)
+    return value
