@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -17,9 +18,9 @@ from patcomp.ir.constants import BlobStore, constant_values
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, replace_op
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import replace_uses
+from patcomp.ir.xdsl import Block, Operation, SSAValue
 
 _PART = 1 << 20
 
@@ -52,7 +53,7 @@ def compress_module(
             continue
         values = floats(weight, made.blobs)
         stored = compressed(values, weight.layout, scheme, dtype_of(weight))
-        del made.blobs.blobs[weight.key]
+        made.blobs.remove(weight.key)
         _replace(weight, stored, scheme, made.blobs)
         after = stored_bytes(stored, scheme)
         error = psnr(values, floats_of(stored))
@@ -101,15 +102,30 @@ def psnr(exact: np.ndarray, made: np.ndarray) -> float:
 
 
 def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: BlobStore) -> None:
-    """Make the readers of a weight read what stands for it."""
-    for constant in weight.constants:
-        assert constant.parent is not None
-        location = fused(f"compress {scheme.name}", [constant])
-        with Builder(constant.parent, before=constant, blobs=blobs, location=location):
-            made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.key)
-        replace_uses(constant.results[0], made.ssa)
-        constant.detach()
-        constant.erase()
+    """Make the readers of a weight read what stands for it, which is stored once, however many graphs read it."""
+    first, *others = weight.constants
+    assert first.parent is not None
+    before = first.prev_op
+    with Builder(first.parent, before=first, blobs=blobs, location=fused(f"compress {scheme.name}", [first])):
+        made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.key)
+    ops = list(itertools.takewhile(lambda op: op is not first, _from(before, first.parent)))
+    for other in others:
+        assert other.parent is not None
+        copies: dict[SSAValue, SSAValue] = {}
+        for op in ops:
+            copy = op.clone(copies)
+            copy.location = fused(f"compress {scheme.name}", [other])
+            other.parent.insert_op_before(copy, other)
+        replace_op(other, [copies[made.ssa]])
+    replace_op(first, [made.ssa])
+
+
+def _from(before: Operation | None, block: Block) -> Iterator[Operation]:
+    """The ops of a block after one of them."""
+    op = block.first_op if before is None else before.next_op
+    while op is not None:
+        yield op
+        op = op.next_op
 
 
 def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, key: str) -> Value:

@@ -56,11 +56,12 @@ def compress_program(
         *program.reports, StageReport(STAGE, before, module.op_count(), time.perf_counter() - started, statistics)
     )  # fmt: skip
     errors = {} if examples is None else examples.psnr(module)
+    stages = program.stages  # not the program, whose weights may go
     return replace(
         program,
         module=module,
         reports=reports,
-        stages=Stages(lambda: {**program.stages, STAGE: module.text()}, reports),
+        stages=Stages(lambda: {**stages, STAGE: module.text()}, reports),
         _compression=CompressionReport([*earlier, *weights], errors),
     )
 

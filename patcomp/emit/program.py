@@ -566,6 +566,7 @@ class AIProgram:
         new_names = [(new, old) for old in self.calls for new in (variants if old == entrypoint else (old,))]
         self.calls = {new: self.calls[old] for new, old in new_names}
         self.initial_state = {new: self.initial_state[old] for new, old in new_names if old in self.initial_state}
+        self.limits = {new: self.limits[old] for new, old in new_names if old in self.limits}
 
     def set_hardware_constraints(self, entrypoint: str, hw_constraint_config: Mapping[str, Any]) -> None:
         """Set the memory layout of inputs, outputs and states of an entry point for the hardware, in place.

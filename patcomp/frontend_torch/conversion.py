@@ -23,7 +23,8 @@ from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.ir.locations import erase_locations, origins
+from patcomp.ir.anonymous import anonymous, make_anonymous
+from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
@@ -89,7 +90,7 @@ class Conversion:
 
         def after_stage(stage: str, module: IRModule) -> None:
             if dumps is not None:
-                dumps.write(stage, module)
+                dumps.write(stage, self.shown(module))
             advance(stage)
 
         try:
@@ -155,15 +156,19 @@ class Conversion:
         if module.text() != whole.text() or any(set(origins(a.location)) != set(origins(b.location)) for a, b in pairs):
             raise StageError("the program has repeated layers, and stamping them gives another one", "optimize")
 
+    def shown(self, module: IRModule) -> IRModule:
+        """A program as its reader may see it: a copy without names of the model if places are not to be named."""
+        return module if self.places else anonymous(module)
+
     def texts(self) -> dict[str, str]:
         """The text after each stage; runs the conversion again."""
         texts: dict[str, str] = {}
 
         def keep(stage: str, module: IRModule) -> None:
-            texts[stage] = module.text()
+            texts[stage] = self.shown(module).text()
 
         compilation = run_pipeline(self.imported(), self.rules, self.options, after_stage=keep)
-        texts["emit"] = compilation.module.text()
+        texts["emit"] = self.shown(compilation.module).text()
         return texts
 
     def html(self, program: Any, **options: Any) -> str:
@@ -171,7 +176,11 @@ class Conversion:
         from patcomp.report import html_page
 
         def replay(after_stage: Callable[[str, IRModule], object]) -> Compilation:
-            return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
+            def show(stage: str, module: IRModule) -> None:
+                after_stage(stage, self.shown(module))
+
+            compilation = run_pipeline(self.imported(), self.rules, self.options, after_stage=show)
+            return replace(compilation, module=self.shown(compilation.module))
 
         with collector_paused():
             return html_page(program, replay, self.rules, places=self.places, **options)
@@ -180,7 +189,7 @@ class Conversion:
         """The program before a stage; runs the conversion again."""
         module = run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
         if not self.places:
-            erase_locations(module.op)
+            make_anonymous(module)
         return module
 
     def imported(self) -> IRModule:

@@ -38,7 +38,7 @@ from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.ir import aten
-from patcomp.ir.locations import erase_locations
+from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
@@ -78,7 +78,7 @@ class TorchConverter:
         program = TorchConverter().add_exported_program(exported).to_coreai()
 
     Args:
-        mode: `Mode.DEBUG` keeps the location of every op; `Mode.RELEASE` drops locations.
+        mode: `Mode.DEBUG` keeps the location of every op; `Mode.RELEASE` drops them, and numbers values and weights.
         catalog: Python modules, packages or `RuleSet`s of rules that are tried before patcomp's own; a rule of the
             same name as one of patcomp's replaces it.
         installed_catalogs: whether rules of installed packages, which declare them by an entry point of the group
@@ -97,7 +97,8 @@ class TorchConverter:
     class Mode(Enum):
         """How much the program, its report and the answers about it tell of its source.
 
-        With `RELEASE`, none of them names modules, FX nodes or source lines.
+        With `RELEASE`, none of them names modules, weights, FX nodes or source lines, nor does the asset; inputs,
+        outputs and states keep their names, and so do the graphs of modules that the user externalizes.
         """
 
         DEBUG = "debug"
@@ -429,7 +430,7 @@ class TorchConverter:
         with progress_bar(verbose) as advance:
             compilation = conversion.run(dumps, advance)
         if not conversion.places:
-            erase_locations(compilation.module.op)
+            make_anonymous(compilation.module)
         if dumps is not None:
             dumps.write("emit", compilation.module)
         for kernel in self._kernels:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -156,6 +156,22 @@ class BlobStore:
         self.blobs[unique] = Blob(unique, memoryview(raw), type_, (owner, raw))  # type: ignore[arg-type]
         self._by_memory[memory] = unique
         return unique
+
+    def remove(self, key: str) -> None:
+        """Drop a weight, and what it is found by: its memory may soon belong to another one."""
+        del self.blobs[key]
+        for found in (self._by_memory, self._by_content):
+            for known in [known for known, name in found.items() if name == key]:
+                del found[known]  # type: ignore[arg-type]
+
+    def renamed(self, names: Mapping[str, str]) -> BlobStore:
+        """The same weights under other keys."""
+        made = BlobStore()
+        made.blobs = {names[key]: replace(blob, key=names[key]) for key, blob in self.blobs.items()}
+        made.without_values = {names[key]: tensor for key, tensor in self.without_values.items()}
+        made._by_memory = {memory: names[key] for memory, key in self._by_memory.items() if key in names}
+        made._by_content = {content: names[key] for content, key in self._by_content.items() if key in names}
+        return made
 
     def copy(self) -> BlobStore:
         """The same weights in a store of its own, without copies of their bytes."""

@@ -314,7 +314,7 @@ class Both(_Compound):
 
 
 class Either(_Compound):
-    """`a | b`. A side that is undefined counts as false; if both are, the whole is undefined."""
+    """`a | b`. If a side is undefined and the other does not hold, the whole is undefined: so is its negation."""
 
     precedence = 2
 
@@ -329,7 +329,7 @@ class Either(_Compound):
                     return True
             except Undefined as reason:
                 reasons.append(reason)
-        if len(reasons) == len(self.parts):
+        if reasons:
             raise reasons[-1]
         return False
 

@@ -255,7 +255,8 @@ class Index:
             plan = self._plans.get(name)
             found.update((id(rule), rule) for rule in (plan.rules if plan else ()))
             rules = tuple(sorted(found.values(), key=lambda rule: self._order[id(rule)]))
-            state = self._states[tests, name] = _State(len(self._states) + 1, tests, rules)
+            # another thread may make the same state: the first one counts, and numbers are never given twice
+            state = self._states.setdefault((tests, name), _State(next(self._numbers), tests, rules))
         return state
 
     def _constant_state(self, op: Operation) -> _State:
@@ -278,8 +279,9 @@ class Index:
         if known is None:
             asked = [(number, literal.value) for literal, number in self._constant_tests.items()]
             arrays = [(number, as_element(value, element)) for number, value in asked if value is not ANY]
-            known = self._literals[element] = [(number, None) for number, value in asked if value is ANY]
+            known = [(number, None) for number, value in asked if value is ANY]
             known += [(number, array) for number, array in arrays if array is not None]
+            self._literals[element] = known
         return known
 
     def _compute(self, op: Operation, plan: _Plan, sweep: Sweep) -> _State:

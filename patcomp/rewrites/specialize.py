@@ -54,6 +54,7 @@ def specialize(
         VerifyError: an op does not support these sizes.
     """
     module = module.clone()
+    module.blobs = module.blobs.copy()  # folded constants are the new module's own
     graph = module.graph(entry)
     specializer = _Specializer(module, graph)
     for name, arguments in variants.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -35,7 +36,7 @@ _NAMES = "names of the ops that rules take"
 
 
 class SharedGraphs:
-    """The graphs of the nodes decomposed so far, by the kinds of the nodes.
+    """The graphs of the nodes decomposed so far, by the kinds of the nodes. Threads take turns.
 
     Args:
         file: the texts of earlier processes.
@@ -45,6 +46,7 @@ class SharedGraphs:
         self._file = file
         self._graphs: dict[Kind, GraphModule | None] = {}
         self._new: dict[str, str] = {}
+        self._turn = threading.RLock()  # a decomposition may need the graphs of others
 
     @cached_property
     def _texts(self) -> dict[str, str]:
@@ -56,11 +58,12 @@ class SharedGraphs:
 
     def graph(self, kind: Kind, make: Callable[[], GraphModule | None]) -> GraphModule | None:
         """The graph of a kind of nodes, made if there is none yet. Its errors are those of `make`."""
-        if kind not in self._graphs:
-            if len(self._graphs) >= _LIMIT:
-                self._graphs.clear()
-            self._graphs[kind] = self._read(kind, make)
-        return self._graphs[kind]
+        with self._turn:
+            if kind not in self._graphs:
+                if len(self._graphs) >= _LIMIT:
+                    self._graphs.clear()
+                self._graphs[kind] = self._read(kind, make)
+            return self._graphs[kind]
 
     def _read(self, kind: Kind, make: Callable[[], GraphModule | None]) -> GraphModule | None:
         key = key_of(kind)
@@ -75,16 +78,18 @@ class SharedGraphs:
 
     def names(self, make: Callable[[], frozenset[str]]) -> frozenset[str]:
         """The names of the ops that rules take, made if they are not known yet."""
-        if _NAMES not in self._texts:
-            self._texts[_NAMES] = self._new[_NAMES] = "\n".join(sorted(make()))
-        return frozenset(self._texts[_NAMES].split("\n"))
+        with self._turn:
+            if _NAMES not in self._texts:
+                self._texts[_NAMES] = self._new[_NAMES] = "\n".join(sorted(make()))
+            return frozenset(self._texts[_NAMES].split("\n"))
 
     def keep(self) -> None:
         """Write what is new into the file."""
-        if self._file is not None and self._new and len(self._texts) + len(self._new) < _LIMIT:
-            self._file.add(self._new)
-            self._texts.update(self._new)
-        self._new.clear()
+        with self._turn:
+            new, self._new = self._new, {}
+            if self._file is not None and new and len(self._texts) + len(new) < _LIMIT:
+                self._file.add(new)
+                self._texts.update(new)
 
 
 def shared_graphs(rules: RuleSet, lowerings: Lowerings) -> SharedGraphs | None:

@@ -1,0 +1,31 @@
+"""Programs that tell nothing of their source but the names of their inputs, outputs, states and graphs."""
+
+from __future__ import annotations
+
+from patcomp.ir.locations import erase_locations
+from patcomp.ir.module import IRModule
+from patcomp.ir.value import set_name
+from patcomp.ir.xdsl import DenseResourceAttr, StringAttr, TensorType
+
+
+def make_anonymous(module: IRModule) -> None:
+    """Forget where the ops of a program come from, and number its values and weights."""
+    erase_locations(module.op)
+    for op in module.op.walk():
+        for value in (*op.results, *(each for region in op.regions for block in region.blocks for each in block.args)):
+            set_name(value, None)
+    keys = [*module.blobs.blobs, *module.blobs.without_values]
+    names = {key: f"weight_{number}" for number, key in enumerate(dict.fromkeys(keys))}
+    module.blobs = module.blobs.renamed(names)
+    for op in module.op.walk():
+        value = op.properties.get("value")
+        if isinstance(value, DenseResourceAttr) and value.resource_handle.data in names:
+            assert isinstance(value.type, TensorType)
+            op.properties["value"] = DenseResourceAttr(StringAttr(names[value.resource_handle.data]), value.type)
+
+
+def anonymous(module: IRModule) -> IRModule:
+    """A copy of a program that tells nothing of its source."""
+    copy = module.clone()
+    make_anonymous(copy)
+    return copy

@@ -1,0 +1,239 @@
+"""What programs and threads share, and what they must not: conversions in threads, limits, weights, names."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import sys
+import threading
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram, export
+from torch.nn import functional
+
+from patcomp import AIProgram, ConversionWarning, TorchConverter
+from patcomp.frontend_torch.decomposition import shared_graphs
+from patcomp.ir import BlobStore
+from patcomp.ir.types import tensor
+from patcomp.patterns import Index
+from patterns_catalog import default_rules
+
+
+class Mixed(nn.Module):
+    """Ops that are decomposed, and ops that rules find."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        torch.manual_seed(width)
+        self.up, self.down, self.norm = nn.Linear(width, 16), nn.Linear(16, width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = self.norm(x)
+        x = x + self.down(functional.gelu(self.up(h)))
+        return x.cumsum(1) + x.sort(-1)[0], torch.logaddexp(x, h), functional.huber_loss(x, h)
+
+
+@pytest.fixture
+def short_turns():
+    """Threads take turns as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(count: int, work) -> list[BaseException]:
+    """Runs `work(number)` in threads; what they raise."""
+    errors: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_conversions_in_threads_give_the_texts_of_one_thread(short_turns, tmp_path, monkeypatch):
+    """Each thread finds decompositions that nobody has made or kept yet."""
+    monkeypatch.setenv("PATCOMP_CACHE", str(tmp_path))
+    shared_graphs._shared_graphs.cache_clear()
+    exported = [export(Mixed(8 + k).eval(), (torch.ones(2, 5, 8 + k),)) for k in range(3)]
+
+    def convert(program: ExportedProgram) -> str:
+        return str(TorchConverter().add_exported_program(program).to_coreai())
+
+    texts: list[tuple[int, str]] = []
+
+    def work(number: int) -> None:
+        for step in range(2):
+            chosen = (number + step) % len(exported)
+            texts.append((chosen, convert(exported[chosen])))
+
+    try:
+        assert in_threads(3, work) == []
+        assert list(tmp_path.glob("*.sqlite")) != []
+    finally:
+        shared_graphs._shared_graphs.cache_clear()
+    monkeypatch.setenv("PATCOMP_CACHE", "")
+    assert set(texts) == {(number, convert(program)) for number, program in enumerate(exported)}
+    shared_graphs._shared_graphs.cache_clear()
+
+
+def test_states_of_an_index_have_numbers_of_their_own(short_turns):
+    index = Index(default_rules().stage("optimize"))
+
+    def work(number: int) -> None:
+        for test in range(4000):
+            index._state(frozenset({10**6 * number + test}), "coreai.relu")
+
+    assert in_threads(3, work) == []
+    assert len({state.number for state in index._states.values()}) == 3 * 4000
+
+
+def test_two_threads_get_the_same_state_of_an_index(short_turns):
+    index, found = Index(default_rules().stage("optimize")), []
+    assert in_threads(4, lambda _: found.extend(index._state(frozenset({t}), "coreai.relu") for t in range(2000))) == []
+    assert len({id(state) for state in found}) == 2000
+
+
+# ---- programs ---------------------------------------------------------------------------------------
+
+
+def test_limits_hold_for_fixed_shapes_too():
+    x = torch.arange(6).reshape(2, 3)
+    exported = export(Doubled(), (x,), dynamic_shapes=({0: Dim("n", min=2, max=64)},))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConversionWarning)
+        program = TorchConverter().add_exported_program(exported).to_coreai()
+    limits = program.limits["main"]
+    program.set_static_shape_config("main", {"two": {"x": (2, 3)}, "four": {"x": (4, 3)}})
+    assert program.limits == {"main_two": limits, "main_four": limits}
+    with pytest.warns(ConversionWarning, match="'x' has numbers beyond 1073741823"):
+        program.run({"x": torch.full((4, 3), 2**30 + 5)}, entrypoint="main_four")
+
+
+class Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
+def linear(width: int = 64) -> AIProgram:
+    return TorchConverter().add_exported_program(export(nn.Linear(width, width), (torch.ones(1, width),))).to_coreai()
+
+
+@pytest.mark.parametrize("scheme", ["w8", "w4_block32", "pal4"])
+def test_a_weight_of_several_entry_points_is_compressed_once(scheme: str):
+    model, converter = nn.Linear(128, 128, bias=False), TorchConverter()
+    for count in (1, 2, 3):
+        converter.add_exported_program(export(model, (torch.ones(count, 128),)), entrypoint_name=f"f{count}")
+    program = converter.to_coreai()
+    small = program.compress(scheme)
+    single = linear(128).compress(scheme)
+    assert len(list(small.module.blobs)) == len(list(single.module.blobs))
+    outputs = [small.run(torch.ones(count, 128), entrypoint=f"f{count}")[0] for count in (1, 2, 3)]
+    assert all(torch.allclose(output, outputs[0], atol=1e-5) for output in outputs)
+
+
+def test_a_compressed_program_does_not_keep_the_other_one():
+    program = linear()
+    small = program.compress("w8")
+    other = weakref.ref(program)
+    del program
+    gc.collect()
+    assert other() is None
+    assert list(small.stages)[-1] == "compress"
+
+
+def test_a_specialized_program_leaves_nothing_in_the_other_one():
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = torch.arange(x.shape[0])
+            return (rows[:, None] >= rows[None, :]).to(torch.float32) @ x
+
+    exported = export(Masked(), (torch.ones(8, 4),), dynamic_shapes=({0: Dim("n", min=2, max=4096)},))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    before = [blob.key for blob in program.module.blobs]
+    fixed = program.specialize({"n": 100})
+    assert len(list(fixed.module.blobs)) > len(before)
+    assert [blob.key for blob in program.module.blobs] == before
+
+
+def test_a_weight_is_not_found_by_the_address_of_a_removed_one():
+    memory, store, type_ = np.zeros((64, 64), np.float32), BlobStore(), tensor((64, 64), "f32")
+    store.remove(store.add("fc.weight", memory, type_))
+    memory[:] = 1  # it belongs to somebody else now
+    key = store.add("mask", memory, type_)
+    assert key == "mask"
+    assert store[key].array()[0, 0] == 1
+    packed = store.add_packed("packed", np.zeros((64, 64), np.float32), type_)
+    store.remove(packed)
+    assert store.add_packed("again", np.zeros((64, 64), np.float32), type_) in store
+
+
+# ---- Mode.RELEASE -----------------------------------------------------------------------------------
+
+
+class Hidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.confidential_layer = nn.Linear(128, 128)
+        self.register_buffer("secret_sum", torch.zeros(2, 128), persistent=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.confidential_layer(x)) * torch.arange(128.0)
+
+
+def test_release_names_neither_modules_nor_nodes_nor_files(tmp_path: pathlib.Path):
+    mode = TorchConverter.Mode.RELEASE
+    exported = export(Hidden(), (torch.ones(2, 128),))
+    program = TorchConverter(mode=mode).add_exported_program(exported, output_names=["y"]).to_coreai(
+        dump_ir=tmp_path / "dumps"
+    )  # fmt: skip
+    small = program.compress("w8")
+    shown = {
+        "text": program.text(locations=True),
+        "compressed": small.text(locations=True),
+        "compression": str(small.compression),
+        "stages": "".join(program.stages.values()),
+        "report": str(program.report()),
+        "summary": str(program.summary()),
+        "page": program.html(tmp_path / "page.html").read_text(),
+        "dumps": "".join(file.read_text() for file in (tmp_path / "dumps").glob("*.mlir")),
+    }
+    told = {
+        what: word
+        for what, text in shown.items()
+        for word in ("confidential", "%linear", "%tanh", "%p_", "test_kept_apart")
+        if word in text
+    }
+    assert told == {}
+    assert torch.equal(program.run(torch.ones(2, 128)), linear_of(exported))
+
+
+def linear_of(exported: ExportedProgram) -> torch.Tensor:
+    """The same program with all names, run."""
+    made: torch.Tensor = TorchConverter().add_exported_program(exported).to_coreai().run(torch.ones(2, 128))
+    return made
+
+
+def test_assets_of_release_name_neither_modules_nor_files(tmp_path: pathlib.Path):
+    pytest.importorskip("coreai")
+    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+    program = converter.add_exported_program(export(Hidden(), (torch.ones(2, 128),))).to_coreai()
+    asset = program.save_asset(tmp_path / "m.aimodel")
+    for file in pathlib.Path(asset.path).rglob("*"):
+        if file.is_file():
+            data = file.read_bytes()
+            assert not any(word in data for word in (b"confidential", b"linear_", b"test_kept_apart")), file.name
