@@ -1,0 +1,411 @@
+"""Which lost bits and which roundings an op passes on, against what PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from patcomp.ir import IRModule, aten, coreai, tensor
+from patcomp.ir.extents import mark_masks
+from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
+from patcomp.ir.value import Value
+from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.check import check_narrowing
+from patcomp.narrowing.ranges import TRANSFER, Range
+from patcomp.narrowing.widths import Widths
+from tests.helpers.programs import program
+from tests.test_narrowing_ranges import OPS, Filled, index, mapped, overload
+
+LAYOUT = ("device", "layout", "memory_format", "non_blocking", "pin_memory")
+V, M = Filled((4,), -9, 9), Filled((4, 4), -9, 9)
+IMAGE = Filled((1, 4, 2, 2), -9, 9)
+LINES = Filled((2, 3, 4), -9, 9)
+
+CALLS: list[tuple[str, tuple[Any, ...]]] = [
+    *(
+        (name, arguments)
+        for name, arguments in OPS
+        if any(isinstance(each, Filled) for each in arguments) and name != "sym_size.int"
+    ),
+    *((f"{name}.Tensor", (V, Filled((4,), -8, 9))) for name in ("add", "sub", "mul", "rsub")),
+    *((f"{name}.Scalar", (V, 3)) for name in ("add", "sub", "mul", "rsub", "remainder", "fmod", "lt", "eq")),
+    *((f"bitwise_{name}.Tensor", (V, Filled((4,), -8, 9))) for name in ("and", "or", "xor")),
+    *((f"bitwise_{name}.Scalar", (V, 77)) for name in ("and", "or", "xor")),
+    *((name, (V,)) for name in ("neg", "abs", "sign", "bitwise_not", "logical_not", "relu")),
+    *((name, (V, Filled((4,), -8, 9))) for name in ("maximum", "minimum", "gcd", "lt.Tensor", "ge.Tensor")),
+    ("clamp", (V, -5, 5)),
+    ("pow.Tensor_Scalar", (V, 2)),
+    ("cumprod", (M, 0)),
+    ("prod", (V,)),
+    ("prod.dim_int", (M, 1)),
+    ("mm", (M, Filled((4, 4), -8, 8))),
+    ("bmm", (LINES, Filled((2, 4, 3), -8, 8))),
+    ("matmul", (M, V)),
+    ("addmm", (V, M, Filled((4, 4), -8, 8))),
+    ("scatter_add", (M, 0, index(1, 2)[None], Filled((1, 2), -8, 8))),
+    ("scatter_reduce.two", (M, 0, index(1, 2)[None], Filled((1, 2), -8, 8), "amax")),
+    # views
+    ("_unsafe_view", (M, [16])),
+    ("alias", (V,)),
+    ("clone", (V,)),
+    ("contiguous", (V,)),
+    ("detach", (V,)),
+    ("expand", (V, [2, 4])),
+    ("flip", (M, [0])),
+    ("lift_fresh_copy", (V,)),
+    ("permute", (M, [1, 0])),
+    ("reshape", (M, [2, 8])),
+    ("squeeze", (IMAGE,)),
+    ("squeeze.dim", (IMAGE, 0)),
+    ("squeeze.dims", (IMAGE, [0])),
+    ("t", (M,)),
+    ("transpose.int", (M, 0, 1)),
+    ("unsqueeze", (V, 0)),
+    ("view", (M, [16])),
+    # selections
+    ("as_strided", (M, [2, 2], [4, 1])),
+    ("diagonal", (M,)),
+    ("gather", (M, 0, index(1, 2)[None])),
+    ("index.Tensor", (M, [index(1, 2)])),
+    ("index_select", (M, 1, index(1, 2))),
+    ("masked_select", (V, torch.tensor([True, False, True, True]))),
+    ("pixel_shuffle", (IMAGE, 2)),
+    ("repeat", (V, [2])),
+    ("repeat_interleave.self_int", (V, 2)),
+    ("select.int", (M, 0, 1)),
+    ("slice.Tensor", (V, 0, 1)),
+    ("unfold", (V, 0, 2, 1)),
+    # other moves
+    ("_unsafe_index_put", (V, [index(1)], Filled((1,), -8, 8))),
+    ("index_put", (V, [index(1)], Filled((1,), -8, 8))),
+    ("where.Scalar", (torch.tensor([True, False]), 3, 5)),
+    ("where.ScalarOther", (torch.tensor([True, False, True, False]), V, 5)),
+    ("where.ScalarSelf", (torch.tensor([True, False, True, False]), 5, V)),
+]
+"""Ops, and arguments that are integers."""
+CALLS = [call for call in CALLS if not any(getattr(each, "dtype", 0) == torch.float32 for each in call[1])]
+MORE_THAN_NEEDED = {"scatter_reduce.two", "pow.Tensor_Scalar"}
+"""Ops whose results do not show lost bits, although the analysis does not know it, or only for some arguments."""
+
+
+@pytest.mark.parametrize(("name", "arguments"), CALLS, ids=[f"{name} {place}" for place, (name, _) in enumerate(CALLS)])
+def test_lost_bits_matter_where_they_change_the_low_bits(name: str, arguments: tuple[Any, ...]) -> None:
+    """32 bits are enough if the low bits of the results follow from the low bits of the operands."""
+    warned = bool(check_narrowing(passed_on(name, arguments), Widths()).diagnostics)
+    matter = changes_low_bits(name, arguments)
+    assert warned == matter or (warned and name in MORE_THAN_NEEDED)
+
+
+def passed_on(name: str, arguments: tuple[Any, ...], *, to: Callable[[Value], Value] | None = None) -> IRModule:
+    """A program whose op gets products that do not fit 32 bits, and that returns the lowest bits of its results."""
+    tensors = list(dict.fromkeys(_leaves(arguments)))
+
+    def body(*inputs: Value) -> list[Value]:
+        large = {each: product(value, 1_000_003) for each, value in zip(tensors, inputs, strict=True)}
+        results = called(name, arguments, large)
+        return [low_bits(result) for result in results if result.dtype in ("si64", "i1")]
+
+    return program({f"x{place}": spelled(each) for place, each in enumerate(tensors)}, body)
+
+
+def called(name: str, arguments: tuple[Any, ...], tensors: dict[Filled, Value]) -> list[Value]:
+    """Build an op; its result types are those of PyTorch."""
+    example = mapped(
+        arguments, lambda each: torch.ones(each.shape, dtype=each.dtype) if isinstance(each, Filled) else each
+    )
+    made = overload(name)(*example)
+    made = list(made) if isinstance(made, tuple | list) else [made]
+    types = [tensor(tuple(each.shape), ELEMENT_OF_TORCH[str(each.dtype)[6:]]) for each in made]
+    schema = overload(name)._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    values = mapped(arguments, lambda each: tensors[each] if isinstance(each, Filled) else constant(each))
+    given |= dict(zip((argument.name for argument in schema), values, strict=False))
+    return list(aten.build(f"aten.{name}", types, **{key: each for key, each in given.items() if key not in LAYOUT}))
+
+
+def constant(values: torch.Tensor) -> Value:
+    return coreai.constant(values.numpy(), ELEMENT_OF_TORCH[str(values.dtype)[6:]])
+
+
+def number(value: int) -> Value:
+    return coreai.constant(np.array(value), "si64")
+
+
+def product(x: Value, factor: int) -> Value:
+    return aten.build("aten.mul.Tensor", x.type, self=x, other=number(factor))
+
+
+def low_bits(x: Value) -> Value:
+    if x.dtype == "i1":
+        return x
+    return aten.build("aten.bitwise_and.Tensor", x.type, self=x, other=number(1023))
+
+
+def spelled(each: Filled) -> str:
+    return "x".join([*map(str, each.shape), ELEMENT_OF_TORCH[str(each.dtype)[6:]]])
+
+
+def _leaves(arguments: Any) -> list[Filled]:
+    if isinstance(arguments, list | tuple):
+        return [leaf for each in arguments for leaf in _leaves(each)]
+    return [arguments] if isinstance(arguments, Filled) else []
+
+
+def changes_low_bits(name: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether PyTorch's results have other low bits if the operands are cut to 32 bits."""
+    random = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        drawn = {
+            each: torch.randint(-9, 9, each.shape, generator=random)
+            + 2**32 * torch.randint(-3, 3, each.shape, generator=random)
+            for each in dict.fromkeys(_leaves(arguments))
+        }
+        cut = {each: value.to(torch.int32).to(torch.int64) for each, value in drawn.items()}
+        wide, narrow = (
+            overload(name)(
+                *mapped(
+                    arguments, lambda each, known=known: known.get(each, each) if isinstance(each, Filled) else each
+                )
+            )
+            for known in (drawn, cut)
+        )
+        wide, narrow = (list(each) if isinstance(each, tuple | list) else [each] for each in (wide, narrow))
+        if any(not torch.equal(_low(a), _low(b)) for a, b in zip(wide, narrow, strict=True)):
+            return True
+    return False
+
+
+def _low(x: Any) -> torch.Tensor:
+    x = torch.as_tensor(x)
+    return x if x.dtype == torch.bool else x & 1023
+
+
+# ---- floats --------------------------------------------------------------------------------------
+
+EXACT = "abs alias clone contiguous detach neg relu sign"
+"""Ops that neither round nor enlarge the error of a rounded operand."""
+DECISIONS = "ceil floor logical_not round trunc"
+ROUNDING = "reciprocal rsqrt sqrt"
+"""Ops that round once and keep a relative error as it is."""
+FUNCTIONS = (
+    "acos acosh asin asinh atan atanh cos cosh erf exp exp2 expm1 log log10 log1p log2 sigmoid sin sinh tan tanh"
+)
+UNKNOWN = "erfc lgamma digamma"
+Found = tuple[bool, bool, bool, bool]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *((name, (False, False, False, True)) for name in EXACT.split()),
+        *((name, (False, True, False, False)) for name in DECISIONS.split()),
+        *((name, (False, False, True, True)) for name in ROUNDING.split()),
+        *((name, (False, True, True, True)) for name in FUNCTIONS.split()),
+        *((name, (True, True, True, True)) for name in UNKNOWN.split()),
+    ],
+)
+def test_roundings_of_one_operand(name: str, expected: Found) -> None:
+    assert roundings(lambda x: called_on_floats(name, x)) == expected
+
+
+def called_on_floats(name: str, *operands: Any, result: str = "f64", **more: Any) -> Value:
+    schema = [argument.name for argument in overload(name)._schema.arguments]
+    element = "i1" if name == "logical_not" else result
+    return aten.build(f"aten.{name}", tensor((4,), element), **dict(zip(schema, operands, strict=False)), **more)
+
+
+def roundings(function: Callable[[Value], Value]) -> Found:
+    """Whether a function is named for an exact operand and for a rounded one; whether its result is rounded then."""
+    named, rounded = [], []
+    for element in ("f32", "f64"):
+        results: list[Value] = []
+
+        def body(x: Value, results: list[Value] = results) -> Value:
+            if x.dtype == "f32":
+                x = aten.build("aten._to_copy", tensor((4,), "f64"), self=x, dtype=element_type("f64"))
+            results.append(function(x))
+            return results[0]
+
+        module = program({"x": f"4x{element}"}, body)
+        ranges = Ranges(Facts(module, Widths()), {})
+        named.append(any(is_float for _, is_float in ranges.changes))
+        rounded.append(ranges.known[results[0].ssa].rounded)
+    return (*named, *rounded)  # type: ignore[return-value]
+
+
+def square(x: Value) -> Value:
+    return called_on_floats("mul.Tensor", x, x)
+
+
+def below_zero(x: Value) -> Value:
+    return called_on_floats("neg", square(x))
+
+
+PAIRS: dict[str, tuple[Callable[[Value], Value], Found]] = {
+    "a sum that may cancel": (lambda x: called_on_floats("add.Tensor", x, x, alpha=1), (False, True, True, True)),
+    "a sum of squares": (
+        lambda x: called_on_floats("add.Tensor", square(x), square(x), alpha=1),
+        (False, False, True, True),
+    ),
+    "a sum below zero": (
+        lambda x: called_on_floats("add.Tensor", below_zero(x), below_zero(x), alpha=1),
+        (False, False, True, True),
+    ),
+    "a sum of both signs": (
+        lambda x: called_on_floats("add.Tensor", below_zero(x), square(x), alpha=1),
+        (True, True, True, True),
+    ),
+    "a difference of squares": (
+        lambda x: called_on_floats("sub.Tensor", square(x), square(x), alpha=1),
+        (True, True, True, True),
+    ),
+    "a difference of both signs": (
+        lambda x: called_on_floats("sub.Tensor", square(x), below_zero(x), alpha=1),
+        (False, False, True, True),
+    ),
+    "a sum with a rounded number": (lambda x: called_on_floats("add.Scalar", x, 0.1), (True, True, True, True)),
+    "a sum with an exact number": (lambda x: called_on_floats("add.Scalar", x, 0.5), (False, True, True, True)),
+    "a positive sum with a number": (
+        lambda x: called_on_floats("add.Scalar", square(x), 0.1),
+        (False, False, True, True),
+    ),
+    "a maximum": (lambda x: called_on_floats("maximum", x, square(x)), (False, False, True, True)),
+    "a comparison": (lambda x: called_on_floats("lt.Scalar", x, 0.5, result="i1"), (False, True, False, False)),
+    "a comparison with a rounded number": (
+        lambda x: called_on_floats("lt.Scalar", x, 0.1, result="i1"),
+        (True, True, False, False),
+    ),
+    "a cast to float32": (
+        lambda x: called_on_floats("_to_copy", x, result="f32", dtype=element_type("f32")),
+        (False, False, False, False),
+    ),
+    "a cast to integers": (
+        lambda x: called_on_floats("_to_copy", x, result="si32", dtype=element_type("si32")),
+        (False, True, False, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_roundings(name: str) -> None:
+    function, expected = PAIRS[name]
+    assert roundings(function) == expected
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+
+
+def facts(body: Callable[..., Value], **inputs: str) -> tuple[Facts, list[Value]]:
+    made: list[Value] = []
+    module = program(inputs, lambda *values: made.append(body(*values)) or made[0])
+    return Facts(module, Widths()), made
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([3, -7, 5]), Range(-7, 5)),
+        (np.array([0.5, -2.0]), Range(-2.0, 0.5)),
+        (np.array([0.1, -2.0]), Range(-2.0, 0.1, rounded=True)),
+        (np.array([1.0, np.inf, np.nan, -np.inf]), Range(1.0, 1.0)),
+        (np.array([np.nan]), Range(0, 0)),
+        (np.array([1e300]), Range(1e300, 1e300, rounded=True)),
+        (np.zeros((0,)), Range(0, 0)),
+        (np.array([True, True]), Range(True, True)),
+        (np.array([0.1], np.float32), Range(np.float32(0.1).item(), np.float32(0.1).item())),
+    ],
+    ids=str,
+)
+def test_ranges_of_constants(values: np.ndarray, expected: Range) -> None:
+    element = ELEMENT_OF_TORCH[str(torch.from_numpy(values).dtype)[6:]]
+    known, (made,) = facts(lambda x: coreai.constant(values, element), x="4xf32")
+    assert known.constant(made.ssa) == expected
+    assert known.constant(made.ssa) is known.constant(made.ssa)
+
+
+def test_weights_of_floats_are_not_read_but_narrowed_ones_are() -> None:
+    random = np.random.default_rng(0).normal(size=(40, 40))
+    for values, expected in (
+        (random.astype(np.float32), None),
+        (random, (random.min(), random.max())),
+        (
+            (random * 100).astype(np.int64),
+            ((random * 100).astype(np.int64).min(), (random * 100).astype(np.int64).max()),
+        ),
+    ):
+        element = ELEMENT_OF_TORCH[str(torch.from_numpy(values).dtype)[6:]]
+        known, (made,) = facts(lambda x, v=values, e=element: coreai.constant(v, e), x="4xf32")
+        found = known.constant(made.ssa)
+        assert (found.low, found.high) == (expected or (-3.4028235e38, 3.4028235e38))
+
+
+def test_an_op_without_a_function_has_the_range_of_its_type() -> None:
+    assert "aten.bincount" not in TRANSFER
+    known, (made,) = facts(
+        lambda x: aten.build("aten.bincount", tensor((None,), "si64"), self=x, weights=None, minlength=0), x="4xsi64"
+    )
+    found = Ranges(known, {})
+    assert found.known[made.ssa] == known.nominal(made.ssa)
+    assert [change.op.name for change in found.changes.values()] == ["aten.bincount"]
+
+
+def test_the_inputs_that_may_not_fit() -> None:
+    known, _ = facts(lambda i, f, j, k: f, i="4xsi64", f="4xf32", j="4xsi32", k="4xsi64")
+    block = known.module.graph("main").regions[0].block
+    mark_masks(known.module.graph("main"), [False, False, False, True])
+    assert known.free_inputs() == {block.args[0]: 2**30 - 1, block.args[3]: 1}
+    assert [Ranges(known, {}).known[argument] for argument in block.args] == [
+        Range(1 - 2**30, 2**30 - 1),
+        Range(-3.4028235e38, 3.4028235e38),
+        Range(-(2**31), 2**31 - 1),
+        Range(1 - 2**30, 2**30 - 1),
+    ]
+    assert Ranges(known, {block.args[3]: 1}).known[block.args[3]] == Range(-1, 1)
+
+
+# ---- messages and limits -------------------------------------------------------------------------
+
+
+def plus(x: Value, other: Value | int) -> Value:
+    other = other if isinstance(other, Value) else number(other)
+    return aten.build("aten.add.Tensor", x.type, self=x, other=other, alpha=1)
+
+
+LIMITS: dict[str, tuple[Callable[[Value, Value, Value], list[Value]], dict[str, int]]] = {
+    "nothing is computed": (lambda x, y, m: [x, y, m], {}),
+    "a sum with one": (lambda x, y, m: [plus(x, 1), y], {"x": 2**31 - 2}),
+    "a sum with five": (lambda x, y, m: [plus(x, 5), y], {"x": 2**31 - 6}),
+    "a sum of inputs": (lambda x, y, m: [plus(x, y)], {"x": 2**30 - 1, "y": 2**30 - 1}),
+    "a product with a mask": (lambda x, y, m: [product(m, 2**30), x], {"m": 1}),
+    "a larger product with a mask": (lambda x, y, m: [product(m, 1000), plus(y, 2)], {"m": 2147483, "y": 2**30 - 1}),
+    "a product that does not fit anyway": (lambda x, y, m: [product(x, 5), y], {}),
+    "a product that is cut": (lambda x, y, m: [low_bits(product(x, 5)), plus(y, 1)], {"y": 2**31 - 2}),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_inputs(name: str) -> None:
+    body, expected = LIMITS[name]
+    module = program({"x": "4xsi64", "y": "4xsi64", "m": "4xsi64"}, body)
+    mark_masks(module.graph("main"), [False, False, True])
+    assert check_narrowing(module, Widths()).limits == ({"main": expected} if expected else {})
+    assert check_narrowing(module, Widths("keep", "keep")).limits == {}
+
+
+@pytest.mark.parametrize(
+    ("factors", "shown"),
+    [([3], "about -3.2e+09"), ([1, 2**53], "about 9.2e+18"), ([2**30, 2**30], "any number")],
+)
+def test_the_largest_number_is_shown(factors: list[int], shown: str) -> None:
+    def body(x: Value) -> Value:
+        for factor in factors[:-1]:
+            x = low_bits(x)
+            x = product(x, factor)
+        return product(x, factors[-1])
+
+    (diagnostic,) = check_narrowing(program({"x": "4xsi64"}, body), Widths()).diagnostics
+    assert diagnostic.message.endswith(f"it may be {shown}")
