@@ -15,7 +15,8 @@ from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
 from patcomp.ir.value import Value
 from patcomp.narrowing.analysis import Facts, Ranges
 from patcomp.narrowing.check import check_narrowing
-from patcomp.narrowing.ranges import TRANSFER, Range
+from patcomp.narrowing.index_uses import bound_by_use
+from patcomp.narrowing.ranges import TRANSFER, UNKNOWN, Range
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
 from tests.test_narrowing_ranges import OPS, Filled, index, mapped, overload
@@ -194,7 +195,7 @@ ROUNDING = "reciprocal rsqrt sqrt"
 FUNCTIONS = (
     "acos acosh asin asinh atan atanh cos cosh erf exp exp2 expm1 log log10 log1p log2 sigmoid sin sinh tan tanh"
 )
-UNKNOWN = "erfc lgamma digamma"
+OTHERS = "erfc lgamma digamma"
 Found = tuple[bool, bool, bool, bool]
 
 
@@ -205,7 +206,7 @@ Found = tuple[bool, bool, bool, bool]
         *((name, (False, True, False, False)) for name in DECISIONS.split()),
         *((name, (False, False, True, True)) for name in ROUNDING.split()),
         *((name, (False, True, True, True)) for name in FUNCTIONS.split()),
-        *((name, (True, True, True, True)) for name in UNKNOWN.split()),
+        *((name, (True, True, True, True)) for name in OTHERS.split()),
     ],
 )
 def test_roundings_of_one_operand(name: str, expected: Found) -> None:
@@ -409,3 +410,128 @@ def test_the_largest_number_is_shown(factors: list[int], shown: str) -> None:
 
     (diagnostic,) = check_narrowing(program({"x": "4xsi64"}, body), Widths()).diagnostics
     assert diagnostic.message.endswith(f"it may be {shown}")
+
+
+# ---- uses as indices and sizes -------------------------------------------------------------------
+
+
+def op(name: str, shape: tuple[int | None, ...], element: str = "f32", **arguments: Any) -> Value:
+    return aten.build(f"aten.{name}", tensor(shape, element), **arguments)
+
+
+def embedded(i: Value, table: Value) -> Value:
+    return op("embedding", (4, 2), weight=table, indices=i, padding_idx=-1, scale_grad_by_freq=False, sparse=False)
+
+
+def minus(i: Value, count: int) -> Value:
+    return op("sub.Tensor", (4,), "si64", self=i, other=number(count), alpha=2)
+
+
+SIZE = Range(0, 1 << 23, size=True)
+Use = Callable[[Value, Value], Value]
+"""An op that takes a vector of four integers and a table of 12 rows and 2 columns."""
+USES: dict[str, tuple[Use, Range]] = {
+    "rows of a table": (embedded, Range(0, 11)),
+    "rows after a sum": (lambda i, t: embedded(plus(i, 3), t), Range(-3, 8)),
+    "rows after a difference": (lambda i, t: embedded(minus(i, 5), t), Range(10, 21)),
+    "rows after two sums": (lambda i, t: embedded(minus(plus(i, 3), 5), t), Range(7, 18)),
+    "rows after a sum of unknown numbers": (lambda i, t: embedded(plus(i, i), t), UNKNOWN),
+    "rows after a sum with several numbers": (
+        lambda i, t: embedded(plus(i, coreai.constant(np.array([1, 2, 3, 4]), "si64")), t),
+        UNKNOWN,
+    ),
+    "rows after a product": (lambda i, t: embedded(product(i, 3), t), UNKNOWN),
+    "rows of a view": (lambda i, t: embedded(op("flip", (4,), "si64", self=i, dims=[0]), t), Range(0, 11)),
+    "some of the rows": (
+        lambda i, t: embedded(op("slice.Tensor", (2,), "si64", self=i, dim=0, start=0, end=2, step=1), t),
+        UNKNOWN,
+    ),
+    "rows after a cast": (
+        lambda i, t: embedded(op("_to_copy", (4,), "si64", self=i, dtype=element_type("si64")), t),
+        Range(0, 11),
+    ),
+    "rows after a cast that wraps": (
+        lambda i, t: embedded(op("_to_copy", (4,), "si32", self=i, dtype=element_type("si32")), t),
+        UNKNOWN,
+    ),
+    "selected columns": (lambda i, t: op("index_select", (12, 4), self=t, dim=1, index=i), Range(0, 1)),
+    "gathered rows": (lambda i, t: op("gather", (4,), self=t, dim=-2, index=i, sparse_grad=False), Range(0, 11)),
+    "what is gathered": (
+        lambda i, t: op("gather", (4,), "si64", self=i, dim=0, index=number(0), sparse_grad=False),
+        UNKNOWN,
+    ),
+    "indices of rows": (lambda i, t: op("index.Tensor", (4, 2), self=t, indices=[i]), Range(-12, 11)),
+    "indices of columns": (lambda i, t: op("index.Tensor", (12, 4), self=t, indices=[None, i]), Range(-2, 1)),
+    "indices beside a mask": (
+        lambda i, t: op("index.Tensor", (4,), self=t, indices=[constant(torch.ones(12, dtype=torch.bool)), i]),
+        UNKNOWN,
+    ),
+    "rows of a table with an open size": (
+        lambda i, t: embedded(i, op("slice.Tensor", (None, 2), self=t, dim=0, start=0, end=9, step=1)),
+        Range(0, (1 << 23) - 1),
+    ),
+    "an index of a single number": (
+        lambda i, t: op("index_select", (), self=op("sum", (), self=t, dtype=None), dim=0, index=i),
+        Range(0, 0),
+    ),
+    "sizes of a view": (lambda i, t: op("view", (None,), self=t, size=[i]), SIZE),
+    "a size of other indices": (
+        lambda i, t: embedded(op("view", (None,), "si64", self=constant(torch.zeros(8).long()), size=[i]), t),
+        SIZE,
+    ),
+    "repeats": (lambda i, t: op("repeat", (None, 2), self=t, repeats=[i, 1]), SIZE),
+    "sizes of parts": (
+        lambda i, t: op("split_with_sizes", (None, 2), self=t, split_sizes=[i], dim=0),
+        SIZE,
+    ),
+    "sizes after a sum": (lambda i, t: op("view", (None,), self=t, size=[plus(i, 3)]), Range(-3, (1 << 23) - 3)),
+    "two uses": (
+        lambda i, t: op("add.Tensor", (4, 2), self=embedded(i, t), other=embedded(plus(i, 3), t), alpha=1),
+        Range(0, 8),
+    ),
+    "a use that says nothing": (
+        lambda i, t: op("add.Tensor", (4, 2), self=embedded(i, t), other=product(i, 3), alpha=1),
+        Range(0, 11),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_bounds_by_use(name: str) -> None:
+    use, expected = USES[name]
+    module = program({"i": "4xsi64", "t": "12x2xf32"}, use)
+    assert bound_by_use(module.graph("main").regions[0].block.args[0]) == expected
+    made: list[Value] = []
+    program({"i": "4xsi64", "t": "12x2xf32"}, lambda i, t: use(made.append(product(i, 7)) or made[0], t))
+    assert bound_by_use(made[0].ssa) == expected
+
+
+POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
+    "start": lambda n, t: op("slice.Tensor", (None, 2), self=t, dim=0, start=n, end=None, step=1),
+    "end": lambda n, t: op("slice.Tensor", (None, 2), self=t, dim=0, start=0, end=n, step=1),
+    "index": lambda n, t: op("select.int", (2,), self=t, dim=0, index=n),
+    "length": lambda n, t: op("narrow", (None, 2), self=t, dim=0, start=0, length=n),
+    "size": lambda n, t: op("view", (None,), self=t, size=[n]),
+    "repeats": lambda n, t: op("repeat", (None, 2), self=t, repeats=[n, 1]),
+    "split_sizes": lambda n, t: op("split_with_sizes", (None, 2), self=t, split_sizes=[n, 3], dim=0),
+    "pad": lambda n, t: op("constant_pad_nd", (None, None), self=t, pad=[n, 0], value=0),
+    "k": lambda n, t: op("topk", (None, 2), self=t, k=n, dim=0, largest=True, sorted=True),
+    "indices": lambda n, t: op(
+        "index_put",
+        (12, 2),
+        self=t,
+        indices=[constant(torch.ones(12, dtype=torch.bool)), n],
+        values=t,
+        accumulate=False,
+    ),
+    "storage_offset": lambda n, t: op("as_strided", (2, 2), self=t, size=[2, 2], stride=[1, 1], storage_offset=n),
+    "stride": lambda n, t: op("as_strided", (2, 2), self=t, size=[2, 2], stride=[n, 1], storage_offset=0),
+    "step": lambda n, t: op("slice.Tensor", (None, 2), self=t, dim=0, start=0, end=9, step=n),
+    "offset": lambda n, t: op("diagonal", (None,), self=t, offset=n, dim1=0, dim2=1),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS_ONLY)
+def test_lost_bits_of_positions_do_not_matter(name: str) -> None:
+    module = program({"n": "si64", "t": "12x2xf32"}, lambda n, t: POSITIONS_ONLY[name](product(n, 7), t))
+    assert check_narrowing(module, Widths()).diagnostics == ()
