@@ -1,6 +1,6 @@
 """Runs the tests of a room on mutants of its files, each in a process of its own.
 
-The process is forked from one that has loaded everything but patcomp and its tests. The mutant is written to a copy of
+The process is forked from one that has loaded PyTorch and other libraries. The mutant is written to a copy of
 the repository, so that processes which the tests start see it, too.
 """
 
@@ -26,6 +26,8 @@ from hypothesis import settings
 from tests.mutation.mutants import Mutant
 from tests.mutation.rooms import ROOT, Room
 
+LIBRARIES = ("hypothesis", "ml_dtypes", "networkx", "numpy", "pytest", "rich", "sympy", "torch", "typer", "xdsl")
+"""What is loaded before the processes are forked. Other packages need what the tests prepare first."""
 OURS = ("patcomp", "patterns_catalog", "tests")
 Function = tuple[str, int]
 """A file and the line on which a function of it starts; line 0 for what runs when tests are collected."""
@@ -42,7 +44,7 @@ class Baseline:
     collected: set[Function] = field(default_factory=set)
     """The functions that run while tests are collected."""
     modules: list[str] = field(default_factory=list)
-    """The modules of others that the tests load."""
+    """The modules of `LIBRARIES` that the tests load."""
 
     def tests(self, file: str, mutant: Mutant) -> list[str]:
         """The tests that may notice a mutant, in the order in which to run them."""
@@ -75,10 +77,7 @@ def baseline(room: Room, folder: Path) -> Baseline:
     _in_child(folder, lambda: _measure(room, stored), limit=3600)
     found = Baseline(*pickle.loads(stored.read_bytes()))
     for name in found.modules:
-        try:
-            __import__(name)
-        except Exception as error:  # the tests load it in another order; they will load it themselves
-            print(f"{name} is loaded later: {type(error).__name__}", file=sys.stderr)
+        __import__(name)
     # a mutant of the same size, written within the same second, must not be taken for another one
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -182,6 +181,6 @@ def _measure(room: Room, stored: Path) -> int:
     pytest.main(["-q", "-p", "no:cacheprovider", *room.test_files()], plugins=[measured])
     sys.settrace(None)
     found = measured.baseline
-    modules = [name for name in sys.modules if name.partition(".")[0] not in (*OURS, "__main__")]
+    modules = [name for name in sys.modules if name.partition(".")[0] in LIBRARIES]
     stored.write_bytes(pickle.dumps((found.seconds, found.entered, found.collected, modules)))
     return 0
