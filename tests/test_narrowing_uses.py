@@ -270,6 +270,15 @@ PAIRS: dict[str, tuple[Callable[[Value], Value], Found]] = {
     ),
     "a sum with a rounded number": (lambda x: called_on_floats("add.Scalar", x, 0.1), (True, True, True, True)),
     "a sum with an exact number": (lambda x: called_on_floats("add.Scalar", x, 0.5), (False, True, True, True)),
+    "a sum with an integer": (lambda x: called_on_floats("add.Scalar", x, 3), (False, True, True, True)),
+    "a sum below one": (
+        lambda x: called_on_floats("add.Tensor", below_zero(x), called_on_floats("sin", x), alpha=1),
+        (True, True, True, True),
+    ),
+    "a sum that begins below one": (
+        lambda x: called_on_floats("add.Tensor", called_on_floats("sin", x), below_zero(x), alpha=1),
+        (True, True, True, True),
+    ),
     "a positive sum with a number": (
         lambda x: called_on_floats("add.Scalar", square(x), 0.1),
         (False, False, True, True),
@@ -395,6 +404,8 @@ def test_limits_of_inputs(name: str) -> None:
     mark_masks(module.graph("main"), [False, False, True])
     assert check_narrowing(module, Widths()).limits == ({"main": expected} if expected else {})
     assert check_narrowing(module, Widths("keep", "keep")).limits == {}
+    del module.graph("main").properties["arg_attrs"]
+    assert check_narrowing(module, Widths()).limits == {}, "an input without a name"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import sympy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._sympy.functions import Max, Min, ModularIndexing, OpaqueUnaryFn_sqrt
 
 from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.interface.guards import (
@@ -47,7 +48,8 @@ def holds(condition: Any, case: dict[Any, int]) -> bool:
 PROVED = [
     sympy.Ge(n, 2), sympy.Gt(n, 1), sympy.Le(n, 7), sympy.Lt(n, 8), sympy.Ne(n, 1), sympy.Ne(n, 8), sympy.Ge(n * m, 0),
     sympy.Lt(m, n + 2), sympy.Ge(n - m, -1), sympy.Eq(2 * n, n + n, evaluate=False),
-    sympy.Ge(3 * n - 2, 4), sympy.Le(-n, -2), sympy.Ge(n * n, 4), sympy.Ge(FloorDiv(n, 2), 1), sympy.Le(FloorDiv(n, 2), 3),
+    sympy.Ge(3 * n - 2, 4), sympy.Le(-n, -2), sympy.Ge(n * n, 4), sympy.Ge(FloorDiv(n, 2), 1),
+    sympy.Le(FloorDiv(n, 2), 3),
     sympy.Ge(Mod(n, 3), 0), sympy.Le(Mod(n, 3), 2), sympy.Lt(Mod(n, 3), 3), sympy.Ge(-Mod(n, 4), -3),
     sympy.Ge(FloorDiv(n + 1, 2) + m, 1), sympy.Le(-FloorDiv(n, 3), 0), sympy.Ne(n, FloorDiv(m, 2)),
     sympy.And(sympy.Ge(n, 2), sympy.Le(m, 3)), sympy.Or(sympy.Ge(n, 5), sympy.Le(m, 3)), sympy.true,
@@ -120,6 +122,13 @@ def test_a_guard_says_what_the_condition_says(relation: Any, terms: list[tuple[i
         (sympy.Le(n, 0), "n <= 0"),
         (sympy.Le(Mod(n, 2), 1), "n % 2 <= 1"),
         (sympy.Lt(n, m), "n < m"),
+        (sympy.Lt(Max(n, m), 5), "max(m, n) < 5"),
+        (sympy.Gt(Min(n, m), 5), "min(m, n) > 5"),
+        (sympy.Ge(sympy.Abs(m - n), 5), "abs(m - n) >= 5"),
+        (sympy.Eq(OpaqueUnaryFn_sqrt(n), 2), "sqrt(n) == 2"),
+        (sympy.Eq(m * n**2, 8), "m*n ** 2 == 8"),
+        (sympy.Eq(ModularIndexing(n, 2, 3), 1), "(n // 2) % 3 == 1"),
+        (sympy.Not(sympy.And(n > 2, m > 2), evaluate=False), "not(m > 2 and n > 2)"),
         (sympy.Gt(n, m), "n > m"),
         (sympy.Ge(n - m, 2), "n - m >= 2"),
         (sympy.Eq(2 * n - 3 * m, 1), "2*n - 3*m == 1"),
@@ -155,15 +164,15 @@ X = torch.zeros(6, 35)
 TEXTS = [
     "L['x'].size()[0] + 2", "L['x'].size()[1] - 2", "3*L['x'].size()[0]", "L['x'].size()[1] // 4", "7 / 2", "35 % 4",
     "2**3", "-L['x'].size()[0]", "5 == 5", "5 == 6", "5 != 5", "5 != 6", "5 < 5", "5 <= 5", "5 > 5", "5 >= 5", "4 < 5",
-    "5 < 4", "True", "1.5", "min(3, 2)", "max(3, 2)", "abs(-3)", "math.floor(2.5)", "math.ceil(2.5)", "math.trunc(-2.5)",
-    "(L['x'].size()[0] % 2) == 0", "not 3 == 3",
+    "5 < 4", "True", "1.5", "min(3, 2)", "max(3, 2)", "abs(-3)", "math.floor(2.5)", "math.ceil(2.5)",
+    "math.trunc(-2.5)", "(L['x'].size()[0] % 2) == 0", "not 3 == 3", "torch._sym_sqrt(4)", "torch.sym_float(4)",
 ]  # fmt: skip
 BOTH = [f"{a} {op} {b}" for op in ("and", "or") for a in ("1 < 2", "2 < 1") for b in ("1 < 2", "2 < 1")] + [
     "1 < 2 and 2 < 3 and 4 < 3",
     "1 > 2 or 2 > 3 or 4 > 3",
 ]
 UNREADABLE = [
-    "L['y'].size()[0]", "L['x'].size()[2]", "M['x'].size()[0]", "L['x'].stride()[0]", "L['x'].size(0)[0]", "open('x')",
+    "L['y'].size()[0]", "L['x'].size()[2]", "M['x'].size()[0]", "L['x'].size(0)[0]", "open('x')",
     "min(3, 2, key=1)", "1 < 2 < 3", "[1]", "'text'", "L['x'].size()[L['x']]", "1 << 2", "~1", "x", "min(3, y)",
 ]  # fmt: skip
 
@@ -174,7 +183,7 @@ def read(text: str) -> Any:
 
 @pytest.mark.parametrize("text", [*TEXTS, *BOTH])
 def test_texts_of_conditions(text: str) -> None:
-    expected = eval(text, {"L": {"x": X}, "math": math})
+    expected = eval(text, {"L": {"x": X}, "math": math, "torch": torch})
     assert read(text) == expected
     assert type(read(text)) is type(expected)
 

@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive a fork
@@ -63,7 +64,8 @@ def tried(room: str, options: argparse.Namespace) -> Iterator[dict[str, object]]
     if not found:
         return
     with copied() as folder:
-        tests = baseline(ROOMS[room], folder)
+        given = tuple(options.tests or ROOMS[room].tests)
+        tests = baseline(replace(ROOMS[room], tests=given), folder)
         unchanged = Mutant("", 0, 0, "", "", 0, 0, 0)
         if outcome(folder, tests, found[0][0], unchanged) != "survived":
             sys.exit(f"{room}: a test fails without a mutant; see {folder.with_suffix('.log')}")
@@ -99,6 +101,9 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.15, help="which share of a file's mutants at least")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", type=Path, metavar="FILE", help="only the survivors of an earlier run's output")
+    parser.add_argument(
+        "--tests", nargs="+", metavar="FILE", help="only these tests; with --again, the new ones suffice"
+    )
     parser.add_argument("--output", type=Path, default=Path("out/mutation.jsonl"), help="one line for each mutant")
     options = parser.parse_args()
     if unknown := set(options.rooms) - ROOMS.keys():

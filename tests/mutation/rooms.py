@@ -63,6 +63,7 @@ ROOMS = {
             f"{_TORCH}/test_dims.py", f"{_TORCH}/test_dynamic_shapes.py", f"{_TORCH}/test_sizes.py",
             f"{_TORCH}/test_small_sizes.py", f"{_TORCH}/test_size_properties.py", f"{_TORCH}/test_empty_selections.py",
             f"{_TORCH}/test_call_sizes.py", f"{_TORCH}/test_guard_algebra.py",
+            f"{_TORCH}/test_dynamic_slices.py",
         ),
     ),
 }  # fmt: skip
