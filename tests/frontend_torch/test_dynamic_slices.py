@@ -211,3 +211,18 @@ def test_a_copy_that_does_not_help_is_not_used() -> None:
     assert small(a_short_slice, holds=lambda case: 1 not in case.values()) == (False, [], [])
     both = small(lambda x: (*a_short_slice(x), x.squeeze()), 1)
     assert both == (False, [((1,), False)], [])
+
+
+def test_failures_name_the_small_sizes_only() -> None:
+    dims = {0: Dim("n", min=1, max=9), 1: Dim("m", min=3, max=9), 2: Dim("k", min=1, max=9)}
+    program = torch.export.export(
+        Function(lambda x: (x.transpose(0, 1).flatten(0, 1)[:4] + 1, x.squeeze(2))),
+        (torch.randn(5, 4, 6),),
+        dynamic_shapes=((dims,),),
+    )
+    (value,) = (node.meta["val"] for node in program.graph.find_nodes(op="placeholder"))
+    n, m, k = (size.node.expr for size in value.shape)
+    ranges = {n: (1, 9), m: (3, 9), k: (1, 9)}
+    _, failures, _ = with_small_sizes(program, ranges, lambda case: True, lambda changed: True)
+    assert [wrong.sizes for wrong in failures] == [((n, 1),), ((k, 1),)]
+    assert [operator_name(wrong.node) for wrong in failures] == ["aten.slice.Tensor", "aten.squeeze.dim"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
 from patcomp.frontend_torch.decomposition.views import VIEWS
@@ -32,6 +32,17 @@ def made(program: ExportedProgram, shared: tuple[str, ...] = ()) -> Functional:
     return Functional(program.graph, kinds, shared)
 
 
+class Checked(torch.fx.Interpreter):
+    """Runs a graph, and checks that each tensor has the recorded shape and element type."""
+
+    def run_node(self, node: Node) -> Any:
+        value = super().run_node(node)
+        if isinstance(value, Tensor) and node.op == "call_function":
+            recorded = node.meta["val"]
+            assert (value.shape, value.dtype) == (recorded.shape, recorded.dtype), node
+        return value
+
+
 def assert_followed(model: Model, *inputs: Tensor) -> Functional:
     """The new graph writes nothing and computes the results of eager, and the new contents of its inputs."""
     program = exported(model, *inputs)
@@ -44,7 +55,7 @@ def assert_followed(model: Model, *inputs: Tensor) -> Functional:
     changed = [x for name, x in zip(names, expected_inputs, strict=True) if name in found.written]
     before = [x.clone() for x in inputs]
     held = [program.constants[spec.target] for spec in program.graph_signature.input_specs if spec.target]
-    outputs = GraphModule(program.graph_module, found.graph)(*held, *before)
+    outputs = Checked(GraphModule(program.graph_module, found.graph)).run(*held, *before)
     torch.testing.assert_close(list(outputs), [*changed, *results])
     torch.testing.assert_close(before, list(inputs))
     for name, x, new in zip(names, inputs, expected_inputs, strict=True):
@@ -263,6 +274,7 @@ UNCERTAIN: dict[str, Callable[[Tensor], Any]] = {
     "type_as": lambda t: t.type_as(t + 1),
     "_unsafe_view": lambda t: torch.ops.aten._unsafe_view.default(t, [6, 4]),
     "_reshape_copy": lambda t: torch.ops.aten._reshape_copy.default(t, [6, 4]),
+    "lift": lambda t: torch.ops.aten.lift.default(t),
     "unsafe_split": lambda t: torch.ops.aten.unsafe_split.Tensor(t, 2, 2)[0],
     "unsafe_split_with_sizes": lambda t: torch.ops.aten.unsafe_split_with_sizes.default(t, [1, 3], 2)[1],
 }
@@ -364,6 +376,14 @@ WRITES: dict[str, Model] = {
     "a power": lambda y: y.pow_(2),
     "zero": lambda y: y.zero_(),
     "clamping": lambda y: y.clamp_(min=0),
+    "a dropout of features that is off": lambda y: torch.feature_dropout_(y, 0.5, False),
+    "an alpha dropout that is off": lambda y: torch.alpha_dropout_(y, 0.5, False),
+    "an alpha dropout of features that is off": lambda y: torch.feature_alpha_dropout_(y, 0.5, False),
+    "an integer copy that is broadcast": lambda y: y.copy_(torch.arange(4)),
+    "operands of one element type, then of two": lambda y: torch.stack(
+        [y.half().add_(y.half()).float(), y.half().add_(y).float()]
+    ),
+    "a running sum": lambda y: y.cumsum_(1),
 }
 
 

@@ -23,10 +23,12 @@ from patcomp.frontend_torch.interface.guards import (
     _read,
     _UnreadableError,
     _whole_quotients,
+    guards_of,
 )
 from patcomp.frontend_torch.interface.slices import Length, with_lengths
 from patcomp.frontend_torch.interface.small_sizes import _cases
 from patcomp.pytorch import FloorDiv, Mod, sympy_interp
+from tests.frontend_torch.models import Function
 from tests.helpers.thorough import drawn
 
 n, m = sympy.symbols("n m", integer=True)
@@ -231,3 +233,8 @@ def test_the_small_sizes_that_are_tried() -> None:
     tried = list(_cases(many))
     assert len(tried) == 2 * 16 + 16 * 4 + 16 * 8 + 14 * 16 * 16 + 16
     assert all(set(case.values()) <= {0, 1, 2} for case in tried)
+
+
+def test_a_static_program_has_no_conditions() -> None:
+    program = torch.export.export(Function(lambda x: x + 1), (X,))
+    assert guards_of([program], {}, {}) == ([], [])

@@ -62,7 +62,7 @@ def mutants(source: str) -> list[Mutant]:
     """All mutants of a source, in the order of its lines."""
     finder = _Finder(source)
     finder.visit(ast.parse(source))
-    return sorted(finder.found, key=lambda mutant: (mutant.start, mutant.end))
+    return sorted(finder.found, key=_place)
 
 
 def sample(found: list[Mutant], size: int, share: float, seed: int) -> list[Mutant]:
@@ -70,7 +70,11 @@ def sample(found: list[Mutant], size: int, share: float, seed: int) -> list[Muta
     leaves most of the sample as it is."""
     count = max(size, round(share * len(found)))
     drawn = sorted(found, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())[:count]
-    return sorted(drawn, key=lambda mutant: mutant.start)
+    return sorted(drawn, key=_place)
+
+
+def _place(mutant: Mutant) -> tuple[int, int, str]:
+    return mutant.start, mutant.end, mutant.after
 
 
 class _Finder(ast.NodeVisitor):
