@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from typing import Any
 
@@ -12,24 +11,14 @@ import pytest
 import torch
 
 from patcomp.ir import tensor
-from patcomp.ir.types import ELEMENT_OF_TORCH, TOKEN
+from patcomp.ir.types import ELEMENT_OF_TORCH
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
 from patcomp.narrowing.analysis import Facts  # noqa: F401  (registers the transfer functions)
 from patcomp.narrowing.ranges import (
-    BOOL,
-    FALSE,
-    LONGEST,
-    MOST_ELEMENTS,
     TRANSFER,
-    TRUE,
-    UNKNOWN,
     Range,
     RangedOp,
-    converted,
-    hull,
-    number,
-    range_of_type,
 )
 
 BOUNDS = (-7, -4, -1, 0, 1, 3, 8)
@@ -265,97 +254,3 @@ def mapped(arguments: Any, function: Any) -> Any:
     if isinstance(arguments, list | tuple):
         return type(arguments)(mapped(each, function) for each in arguments)
     return function(arguments) if isinstance(arguments, Filled | torch.Tensor) else arguments
-
-
-# ---- ranges themselves ---------------------------------------------------------------------------
-
-
-def test_an_intersection_that_is_empty_is_the_other_range() -> None:
-    assert Range(1, 5).clipped(Range(3, 9)) == Range(3, 5)
-    assert Range(1, 3).clipped(Range(3, 9)) == Range(3, 3)
-    assert Range(1, 2).clipped(Range(3, 9)) == Range(3, 9)
-    assert Range(1, 5, rounded=True).clipped(Range(3, 9, size=True)) == Range(3, 5, rounded=True)
-
-
-def test_ranges_of_types() -> None:
-    assert range_of_type(tensor((2,), "i1")) == Range(0, 1)
-    assert range_of_type(tensor((2,), "si8")) == Range(-128, 127)
-    assert range_of_type(tensor((2,), "ui16")) == Range(0, 2**16 - 1)
-    assert range_of_type(tensor((2,), "f16")) == Range(-65504.0, 65504.0)
-    assert range_of_type(tensor((2,), "f64")) == Range(-math.inf, math.inf, rounded=True)
-    assert range_of_type(TOKEN) == UNKNOWN
-
-
-def test_lengths_of_dimensions() -> None:
-    def length(shape: tuple[int | None, ...], dims: Any) -> int:
-        return RangedOp({"self": Value(Block(arg_types=[tensor(shape, "f32")]).args[0])}, [], {}.__getitem__).length(
-            dims
-        )
-
-    assert [length((2, 3, 4), dims) for dims in (None, [], 1, -1, [0, -1])] == [24, 24, 3, 4, 8]
-    assert [length((2, None, None), dims) for dims in (0, 1, [0, 1], [1, 2], None)] == [
-        2, LONGEST, 2 * LONGEST, MOST_ELEMENTS, 2 * MOST_ELEMENTS
-    ]  # fmt: skip
-    assert [length((), None), length((0, 3), None)] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("range_", "source", "target", "expected"),
-    [
-        (Range(-3, 5), "si64", "i1", BOOL),
-        (Range(0, 0), "si64", "i1", FALSE),
-        (Range(1, 9), "f32", "i1", TRUE),
-        (Range(-9, -1), "f32", "i1", TRUE),
-        (Range(-9, 0), "f32", "i1", BOOL),
-        (Range(-3, 5), "si64", "si32", Range(-3, 5)),
-        (Range(-3.9, 5.9), "f32", "si32", Range(-3, 5)),
-        (Range(-3.9, 5.9), "f32", "si64", Range(-3, 5, saturated=True)),
-        (Range(0, 2.0**31), "f32", "ui64", Range(0, 2**31 + 2**13, saturated=True)),
-        (Range(-(2.0**31), 0), "f32", "si64", Range(-(2**31) - 2**13, 0, saturated=True)),
-        (Range(-math.inf, math.inf), "f32", "si64", Range(-math.inf, math.inf, saturated=True)),
-        (Range(0, 2**24), "si64", "f64", Range(0, 2**24)),
-        (Range(0, 2**24 + 1), "si64", "f64", Range(0, 2**24 + 1, rounded=True)),
-        (Range(-(2**24) - 1, 0), "ui64", "f64", Range(-(2**24) - 1, 0, rounded=True)),
-        (Range(0, 2**24 + 1), "si64", "f32", Range(0, 2**24 + 1)),
-        (Range(0, 1, rounded=True), "f64", "f64", Range(0, 1, rounded=True)),
-        (Range(0, 1, rounded=True), "f64", "f32", Range(0, 1)),
-        (Range(0, 1), "f64", "f64", Range(0, 1)),
-        (Range(0, 1, rounded=True), "f32", "f64", Range(0, 1)),
-    ],
-)
-def test_casts(range_: Range, source: str, target: str, expected: Range) -> None:
-    assert converted(range_, source, target) == expected
-
-
-@pytest.mark.parametrize(
-    ("value_", "expected"),
-    [
-        (True, Range(1, 1)),
-        (3, Range(3, 3)),
-        (0.5, Range(0.5, 0.5)),
-        (0.1, Range(0.1, 0.1, rounded=True)),
-        (2**24 + 1, Range(2**24 + 1, 2**24 + 1, rounded=True)),
-        (1e300, Range(1e300, 1e300, rounded=True)),
-        (math.inf, UNKNOWN),
-        (math.nan, UNKNOWN),
-    ],
-)
-def test_ranges_of_numbers(value_: float, expected: Range) -> None:
-    assert number(value_) == expected
-
-
-def test_hulls() -> None:
-    assert hull([]) == FALSE
-    assert hull([Range(1, 2), Range(-1, 0)]) == Range(-1, 2)
-    for flag in ("rounded", "saturated", "size"):
-        assert hull([Range(1, 2), replace(Range(3, 4), **{flag: True})]) == replace(Range(1, 4), **{flag: True})
-    assert hull([Range(1, 2), Range(0, math.inf)]) == Range(0, math.inf)
-    assert Range(0, math.inf) * Range(0, 0) == Range(0, 0)
-    assert Range(0, math.inf) * Range(-1, 2) == UNKNOWN
-    assert Range(0, math.inf) - Range(0, math.inf) == UNKNOWN
-    assert Range(0, 1, rounded=True) + Range(0, 1) == Range(0, 2, rounded=True)
-    assert (Range(2, 3).sums(4), Range(-2, 3).sums(4), Range(-3, -2).sums(2)) == (
-        Range(2, 12),
-        Range(-8, 12),
-        Range(-6, -2),
-    )
