@@ -26,6 +26,7 @@ from patcomp.narrowing.ranges import (
     number,
     range_of_type,
 )
+from patcomp.narrowing.widths import Widths
 from tests.test_narrowing_ranges import ranges_of
 
 # ---- ranges themselves ---------------------------------------------------------------------------
@@ -307,3 +308,20 @@ def test_bounds_that_are_given(name: str, dtype: str) -> None:
     assert unary(name, Range(0, 1), dtype, **given) == Range(0, 1)
     half = unary(name, Range(0, 9), dtype, **{f"min{suffix}": 1.5, f"max{suffix}": 2.5})
     assert half == (Range(1.5, 2.5) if dtype == "f32" else Range(1, 2))
+
+
+def test_types_after_lowering() -> None:
+    names = ("si64", "ui64", "f64", "si32", "f32", "i1")
+    types = [tensor((2, None), name) for name in names]
+
+    def spelled(**choices: Any) -> list[str]:
+        return [str(Widths(**choices).of(type_)) for type_ in types]
+
+    narrow = [str(tensor((2, None), name)) for name in ("si32", "ui32", "f32", "si32", "f32", "i1")]
+    kept = list(map(str, types))
+    assert spelled() == spelled(int64="error", float64="error") == narrow
+    assert spelled(int64="keep") == [*kept[:2], *narrow[2:]]
+    assert spelled(float64="keep") == [*narrow[:2], kept[2], *narrow[3:]]
+    assert spelled(int64="keep", float64="keep") == kept
+    assert Widths("keep", "keep").of(tensor((2,), "complex<f64>")) == Widths().of(tensor((2,), "complex<f64>"))
+    assert Widths().of(TOKEN) is TOKEN
