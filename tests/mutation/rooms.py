@@ -45,7 +45,7 @@ ROOMS = {
     "questions": Room(
         ("patcomp/questions/*.py",),
         (
-            "tests/test_audit.py", "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py",
+            "tests/test_audit*.py", "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py",
             f"{_TORCH}/test_questions.py",
         ),
     ),

@@ -245,7 +245,8 @@ def test_only_later_rules_are_noted_as_overlaps() -> None:
     never = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x), where=[x.rank == 9]), name="never")
     g = Graph()
     g.use(g.exp(g.inputs[0]))
-    statistics = run(g.block, RuleSet([never, opened, again]), target=TABLE)
+    refuses = op_rule("recover", "aten.exp", name="refuses")(lambda op, c: None)
+    statistics = run(g.block, RuleSet([never, refuses, opened, again]), target=TABLE)
     assert [(overlap.taken, overlap.other) for overlap in statistics.overlaps] == [("opened", "again")]
 
 

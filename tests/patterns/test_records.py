@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from patcomp.errors import Problem, RuleError
+from patcomp.ir import tensor
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.patterns import ANY, Rewrite, RuleSet, any_of, call, check, compute, op_rule, run
 from patcomp.patterns.expressions import Tag
+from patcomp.patterns.index import Index
 from patcomp.patterns.pattern import largest, pattern_nodes
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Overlap, Record, Statistics
 from patcomp.patterns.targets import FunctionTable, TargetCall, target_parts
 from patcomp.patterns.user_catalogs import _changed, is_of_user, module_of, versions_of
-from tests.patterns.graphs import TABLE, Graph, declare
+from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare, match
 
 # ---- statistics ----------------------------------------------------------------------------------
 
@@ -200,3 +202,46 @@ def test_versions_of_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(sys.prefix)
     assert _changed("") == _changed(".") == _changed(sys.prefix) != 0
     assert _changed("/there is no such folder") == 0
+
+
+# ---- replacements --------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_target_are_evaluated() -> None:
+    kept = declare(
+        lambda a, c, x: Rewrite(a.exp(x), to=[c.made(x, shown={"rank": x.rank, "sizes": (x.shape[0], 1)})]), name="kept"
+    )
+    assert kept.unspecified == {}
+    other = tensor((3, 5), "f32")
+    g = Graph([other])
+    value = g.exp(g.inputs[0], types=[other])
+    g.use(value)
+    run(g.block, RuleSet([kept]), target=TABLE)
+    assert CALLS[-1] == {"shown": {"rank": 2, "sizes": (3, 1)}}
+    assert g.block.first_op.results[0].type == other
+
+
+def test_alternatives_know_their_namespace() -> None:
+    negative = declare(lambda a, c, x: Rewrite(-any_of(2.0, a.exp(x)), to=c.made()), name="negative")
+    g = Graph()
+    value = g.neg(g.exp(g.inputs[0]))
+    assert match(negative, value) is not None
+    assert match(negative, g.neg(g.inputs[0])) is None
+
+
+def test_a_state_depends_on_which_optional_operand_is_there() -> None:
+    weighted = declare(
+        lambda a, c, x, w: Rewrite(a.native_layer_norm(a.exp(x), ANY, w, None, eps=ANY)[0], to=c.made(x, w)), name="w"
+    )
+    biased = declare(
+        lambda a, c, x, b: Rewrite(a.native_layer_norm(a.exp(x), ANY, None, b, eps=ANY)[0], to=c.made(x, b)), name="b"
+    )
+    index = Index(RuleSet([weighted, biased]))
+    for has_weight in (True, False, True):
+        g = Graph()
+        e, w = g.exp(g.inputs[0]), g.inputs[1]
+        given = (w, None) if has_weight else (None, w)
+        norm = g.native_layer_norm(e, [8], *given, 1e-5, types=[MATRIX] * 3)
+        sweep = index.sweep()
+        found = [sweep.visit(op) for op in (e.ssa.owner, norm[0].ssa.owner)][-1]
+        assert found == (weighted if has_weight else biased,)
