@@ -43,6 +43,8 @@ class Baseline:
     """Which tests enter each function."""
     collected: set[Function] = field(default_factory=set)
     """The functions that run while tests are collected."""
+    names: set[str] = field(default_factory=set)
+    """The names of all tests, also of those that are not run."""
     modules: list[str] = field(default_factory=list)
     """The modules of `LIBRARIES` that the tests load."""
 
@@ -96,7 +98,8 @@ def outcome(folder: Path, found: Baseline, file: str, mutant: Mutant) -> str:
     path.write_text(mutant.apply(original.read_text()))
     limit = 10 + 5 * sum(map(found.seconds.__getitem__, tests))
     try:
-        code = _in_child(folder, lambda: pytest.main(_arguments(tests), plugins=[_Chosen(tests)]), limit)
+        chosen = _Chosen(tests, found.names)
+        code = _in_child(folder, lambda: pytest.main(_arguments(tests), plugins=[chosen]), limit)
     finally:
         shutil.copy2(original, path)  # with its time, so that its compiled form is used again
         shutil.rmtree(folder / ".hypothesis", ignore_errors=True)
@@ -133,16 +136,15 @@ def _in_child(folder: Path, run: Callable[[], Any], limit: float) -> int:
 
 
 class _Chosen:
-    """Runs some tests only, in a given order."""
+    """Runs some tests only, in a given order, and first those whose names a mutant changed."""
 
-    def __init__(self, tests: list[str]):
-        self.order = {test: place for place, test in enumerate(tests)}
+    def __init__(self, tests: list[str], names: set[str]):
+        self.order, self.names = {test: place for place, test in enumerate(tests)}, names
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid]
-        )
+        chosen = [item for item in items if item.nodeid in self.order or item.nodeid not in self.names]
+        items[:] = sorted(chosen, key=lambda item: self.order.get(item.nodeid, -1))
 
 
 class _Measured:
@@ -159,6 +161,7 @@ class _Measured:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # to start the runtime takes longer than most tests, and none of the mutants is in it
+        self.baseline.names.update(item.nodeid for item in items)
         items[:] = [item for item in items if "native" not in getattr(item, "fixturenames", ())]
 
     @pytest.hookimpl(wrapper=True)
@@ -182,5 +185,5 @@ def _measure(room: Room, stored: Path) -> int:
     sys.settrace(None)
     found = measured.baseline
     modules = [name for name in sys.modules if name.partition(".")[0] in LIBRARIES]
-    stored.write_bytes(pickle.dumps((found.seconds, found.entered, found.collected, modules)))
+    stored.write_bytes(pickle.dumps((found.seconds, found.entered, found.collected, found.names, modules)))
     return 0
