@@ -173,6 +173,10 @@ def test_functions_of_floats(name: str, range_: Range, expected: Range) -> None:
     assert found.rounded == expected.rounded
 
 
+def test_logarithms_of_the_smallest_numbers() -> None:
+    assert [unary("log2", Range(0.0, 8.0), dtype).low for dtype in ("f16", "f32", "f64")] == [-24, -149, -1074]
+
+
 TWO: list[tuple[str, Range, Range, str, Range]] = [
     ("div.Tensor", Range(1.0, 4.0), Range(2.0, 8.0), "f32", Range(0.125, 2.0)),
     ("div.Tensor", Range(-1.0, 4.0), Range(-8.0, -2.0, rounded=True), "f32", Range(-2.0, 0.5, rounded=True)),

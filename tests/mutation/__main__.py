@@ -26,7 +26,7 @@ from rich.table import Table
 
 from tests.mutation.mutants import Mutant, mutants, sample
 from tests.mutation.rooms import ROOMS, ROOT
-from tests.mutation.run import baseline, copied, outcome
+from tests.mutation.run import LOG, baseline, copied, outcome
 
 EXPLAINED = Path(__file__).with_name("survivors.md")
 
@@ -68,7 +68,7 @@ def tried(room: str, options: argparse.Namespace) -> Iterator[dict[str, object]]
         tests = baseline(replace(ROOMS[room], tests=given), folder)
         unchanged = Mutant("", 0, 0, "", "", 0, 0, 0)
         if outcome(folder, tests, found[0][0], unchanged) != "survived":
-            sys.exit(f"{room}: a test fails without a mutant; see {folder.with_suffix('.log')}")
+            sys.exit(f"{(folder / LOG).read_text()}\n{room}: a test fails without a mutant")
         for file, mutant in found:
             started = time.perf_counter()
             result = outcome(folder, tests, file, mutant)

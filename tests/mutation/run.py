@@ -28,6 +28,8 @@ from tests.mutation.rooms import ROOT, Room
 
 LIBRARIES = ("hypothesis", "ml_dtypes", "networkx", "numpy", "pytest", "rich", "sympy", "torch", "typer", "xdsl")
 """What is loaded before the processes are forked. Other packages need what the tests prepare first."""
+LOG = "tests.log"
+"""The file of the copy with what the last tests printed."""
 OURS = ("patcomp", "patterns_catalog", "tests")
 Function = tuple[str, int]
 """A file and the line on which a function of it starts; line 0 for what runs when tests are collected."""
@@ -117,7 +119,7 @@ def _in_child(folder: Path, run: Callable[[], Any], limit: float) -> int:
         code = 70
         try:
             os.setsid()
-            log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
             for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
