@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
-from patcomp.errors import RuleError
-from patcomp.ir import IRModule, Value, coreai
+from patcomp import TorchConverter
+from patcomp.errors import RuleError, UnknownNameError
+from patcomp.ir import IRModule, Value, aten, coreai, tensor
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import Rule, RuleSet, Stage, op_rule
+from patcomp.patterns import Rule, RuleSet, Stage, decomposition, example, op_rule
 from patcomp.questions.audit import Audit, Finding, audit
+from patcomp.questions.programs import explain, why_not
 from patcomp.questions.reach import check_reach
 from patcomp.questions.regions import Regions
 from patcomp.targets import Target, Wants
+from tests.frontend_torch.models import Function
 from tests.helpers.programs import program
 
 ADD, MUL = "coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul"
@@ -218,3 +223,102 @@ def test_which_rules_can_fire(stage: str, op: str, message: str) -> None:
         return
     with pytest.raises(RuleError, match=f"can never fire: .*{message}"):
         check_reach(rule)
+
+
+# ---- called graphs, windows ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("depth", "regions"), [(1, 2), (2, 2)])
+def test_a_call_runs_elsewhere_if_an_op_of_its_graph_does(depth: int, regions: int) -> None:
+    type_ = tensor((2, 8), "f16")
+    module = program({"x": "2x8xf16"}, lambda x: cos(sin(x)), name="inner")
+    program({"x": "2x8xf16"}, sin, name="other", module=module)
+    program({"x": "2x8xf16"}, lambda x: coreai.invoke("inner", [x], [type_]), name="outer", module=module)
+    called = "inner" if depth == 1 else "outer"
+
+    def body(x: Value) -> Value:
+        first = coreai.invoke("other", [x], [type_])[0]
+        return sin(coreai.invoke(called, [first], [type_])[0])
+
+    program({"x": "2x8xf16"}, body, module=module)
+    elsewhere = [op for op in module.op.walk() if op.name == "coreai.cos"]
+    found_ = Regions.of(module.graph("main"), module, elsewhere)
+    assert (found_.count, [op.name for op in found_.borders]) == (regions, ["coreai.invoke"])
+    assert Regions.of(module.graph("main"), module, []).count == 1
+
+
+WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "coreai.conv2d": lambda x: F.conv2d(x[0], torch.ones(4, 3, 1, 1), stride=5),
+    "coreai.conv3d": lambda x: F.conv3d(x, torch.ones(4, 2, 1, 1, 1), stride=5),
+    "coreai.max_pool_2d": lambda x: F.max_pool2d(x[0], 5),
+    "coreai.max_pool_3d": lambda x: F.max_pool3d(x, (1, 5, 5)),
+    "coreai.sum_pool_2d": lambda x: F.avg_pool2d(x[0], 5),
+    "coreai.conv_transpose2d": lambda x: F.conv_transpose2d(x[0], torch.ones(3, 4, 1, 1), stride=5),
+    "coreai.conv_transpose3d": lambda x: F.conv_transpose3d(x, torch.ones(2, 4, 1, 1, 1), stride=5),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_strides_of_windows(name: str) -> None:
+    exported = torch.export.export(Function(WINDOWS[name]), (torch.ones(1, 2, 3, 11, 11),))
+    program_ = TorchConverter().add_exported_program(exported).to_coreai()
+    (op,) = (op for op in program_.module.op.walk() if op.name == name)
+    assert op is not None
+    factors = "strides of other factors than 2, 3"
+    assert [each.what for each in found(program_.module, stride_factors=frozenset({2, 3})).findings] == [factors]
+    assert found(program_.module, stride_factors=frozenset({5}), max_palettized_stride=2).findings == ()
+
+
+def test_weights_that_are_an_input_are_no_palettes() -> None:
+    exported = torch.export.export(
+        Function(lambda x, w: F.conv2d(x, w, stride=4)), (torch.ones(1, 3, 9, 9), torch.ones(4, 3, 1, 1))
+    )
+    module = TorchConverter().add_exported_program(exported).to_coreai().module
+    assert found(module, max_palettized_stride=2).findings == ()
+
+
+# ---- questions about whole programs --------------------------------------------------------------
+
+
+def test_questions_about_a_program() -> None:
+    seen: list[Any] = []
+
+    def noted(op: Any, c: Any) -> None:
+        seen.append(c)
+
+    def composed(self: Any) -> Any:
+        return self
+
+    rules = RuleSet(
+        [
+            op_rule("normalize", "aten.exp", name="early")(noted),
+            op_rule("lower", "aten.exp", name="late")(noted),
+            op_rule("optimize", "aten.exp", name="never")(noted),
+            decomposition("aten.neg", name="taken apart", examples=[example("2xf32")])(composed),
+        ]
+    )
+    stages: list[str] = []
+
+    def before(stage: str) -> IRModule:
+        stages.append(stage)
+        return program({"x": "2x8xf32"}, lambda x: aten.build("aten.exp", x.type, self=x))
+
+    assert why_not(rules, before, "early") == why_not(rules, before, "late").replace("late", "early")
+    assert seen == [aten, coreai]
+    assert stages == ["normalize", "lower"]
+    assert "can never fire" in why_not(rules, before, "never")
+    assert why_not(rules, before, "taken apart").startswith(
+        "taken apart is a decomposition: the import decomposes aten.neg"
+    )
+    assert len(stages) == 2
+    check_reach(rules["taken apart"])
+    for what in ("%", "", "nowhere"):
+        with pytest.raises(UnknownNameError, match="no op of the program is called"):
+            explain(before("lower"), rules, what)
+
+
+def test_at_most_three_ops_of_a_similar_name_are_listed() -> None:
+    rule = op_rule("lower", "aten.bitwise_an", name="rule")(lambda op, c: None)
+    with pytest.raises(RuleError) as raised:
+        check_reach(rule)
+    assert str(raised.value).partition("there are ")[2].count(",") == 2

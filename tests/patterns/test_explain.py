@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcomp.ir.types import tensor
-from patcomp.patterns import ANY, Const, Rewrite, RuleSet, any_of, op_rule, run
+from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, op_rule, run
 from patcomp.questions.ops import explain, find, why_not
 from tests.patterns.failing_rules import failing_condition, failing_function, unsigned
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare
@@ -200,3 +200,40 @@ def test_why_not_counts_other_ops_and_takes_the_last_match():
     before = g.names
     assert why_not(opened, g.block) == "opened: it matches at %b = aten.exp (%b_1 in layer at model.py:11)"
     assert g.names == before
+
+
+def test_why_not_says_which_argument_differs():
+    @declare
+    def twice(a, c, x, d: Attr):
+        return Rewrite(a.permute(a.permute(x, dims=[d, ANY]), dims=[d, ANY]), to=c.made(x))
+
+    @declare
+    def affine(a, c, x):
+        return Rewrite(a.native_layer_norm(x, ANY, ANY, None, eps=ANY)[0], to=c.made(x))
+
+    @declare
+    def shaped(a, c, x, y):
+        root = a.relu(any_of(a.neg(x), a.exp(y)))
+        return Rewrite(root, to=c.made(x), where=[(x.rank == 2) | (y.rank == 3)])
+
+    g = Graph()
+    inner = g.permute(g.inputs[0], dims=[1, 0])
+    g.use(g.permute(inner, dims=[0, 1]))
+    assert "argument dims is 1, not 0" in why_not(twice, g.block)
+    g = Graph()
+    g.use(*g.native_layer_norm(g.inputs[0], [8], None, None, 1e-5, types=[MATRIX] * 3))
+    assert "an operand is None, not ANY" in why_not(affine, g.block)
+    g = Graph()
+    g.use(g.relu(g.exp(g.inputs[0])))
+    false = "`(x.rank == 2) | (y.rank == 3)` (x is not part of the alternative that matched, y.rank is 2) is false"
+    assert false in why_not(shaped, g.block)
+
+
+def test_why_not_of_a_rule_with_a_function_that_applies():
+    applies = op_rule("recover", "aten.exp", name="applies")(lambda op, c: op["self"])
+    g = Graph()
+    g.use(g.exp(g.inputs[0], hint="a"))
+    assert (
+        why_not(applies, g.block, target=TABLE) == "applies: it applies at %a = aten.exp (%a_0 in layer at model.py:10)"
+    )
+    assert g.names[0] == "aten.exp"

@@ -178,7 +178,10 @@ def test_a_function_is_defined_again_by_its_own_file_only() -> None:
     with pytest.raises(RuleError, match="mine already has 'first'"):
         table.define(other)
     table.define(other, "second")
-    assert list(table.names()) == ["first", "second"]
+    table.define(_from_file("one.py", "third"))
+    with pytest.raises(RuleError, match=r"mine already has 'third', defined in one\.py"):
+        table.define(_from_file("two.py", "third"))
+    assert list(table.names()) == ["first", "second", "third"]
     notebook = FunctionTable("notebook")
     for cell in ("cell 1", "cell 2"):
         notebook.define(_from_file(cell, "first", module="__main__"))
