@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 from patcomp import TorchConverter
 from patcomp.errors import RuleError, UnknownNameError
 from patcomp.ir import IRModule, Value, aten, coreai, tensor
+from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import Rule, RuleSet, Stage, decomposition, example, op_rule
 from patcomp.questions.audit import Audit, Finding, audit
@@ -312,9 +313,13 @@ def test_questions_about_a_program() -> None:
     )
     assert len(stages) == 2
     check_reach(rules["taken apart"])
+    module = before("lower")
+    for op in module.op.walk():
+        op.location = origin_location(Origin("node", "layer", "", 0))
+    assert explain(module, rules, "node")
     for what in ("%", "", "nowhere"):
         with pytest.raises(UnknownNameError, match="no op of the program is called"):
-            explain(before("lower"), rules, what)
+            explain(module, rules, what)
 
 
 def test_at_most_three_ops_of_a_similar_name_are_listed() -> None:

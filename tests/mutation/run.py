@@ -75,10 +75,16 @@ def copied() -> Iterator[Path]:
             os.chdir(before)
 
 
-def baseline(room: Room, folder: Path) -> Baseline:
-    """Run the tests of a room once without a mutant, and load what they load of others' modules."""
+def baseline(room: Room, folder: Path, *, runtime: bool = False) -> Baseline:
+    """Run the tests of a room once without a mutant, and load what they load of others' modules.
+
+    Args:
+        room: the files and the tests.
+        folder: the copy of the repository.
+        runtime: whether to run the tests of the native runtime, too. To start it takes longer than most tests.
+    """
     stored = folder / "baseline"
-    _in_child(folder, lambda: _measure(room, stored), limit=3600)
+    _in_child(folder, lambda: _measure(room, stored, runtime), limit=3600)
     found = Baseline(*pickle.loads(stored.read_bytes()))
     for name in found.modules:
         __import__(name)
@@ -152,9 +158,9 @@ class _Chosen:
 class _Measured:
     """Measures the tests, and which functions they enter."""
 
-    def __init__(self, files: list[str]):
+    def __init__(self, files: list[str], runtime: bool):
         self.baseline, self._files = Baseline(), {str(Path.cwd() / file): file for file in files}
-        self._now = self.baseline.collected
+        self._now, self._runtime = self.baseline.collected, runtime
 
     def trace(self, frame: Any, event: str, argument: Any) -> None:
         file = self._files.get(frame.f_code.co_filename)
@@ -162,9 +168,9 @@ class _Measured:
             self._now.add((file, frame.f_code.co_firstlineno))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        # to start the runtime takes longer than most tests, and none of the mutants is in it
         self.baseline.names.update(item.nodeid for item in items)
-        items[:] = [item for item in items if "native" not in getattr(item, "fixturenames", ())]
+        if not self._runtime:
+            items[:] = [item for item in items if "native" not in getattr(item, "fixturenames", ())]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -179,8 +185,8 @@ class _Measured:
             self.baseline.seconds[report.nodeid] = report.duration
 
 
-def _measure(room: Room, stored: Path) -> int:
-    measured = _Measured(room.paths())
+def _measure(room: Room, stored: Path, runtime: bool) -> int:
+    measured = _Measured(room.paths(), runtime)
     sys.settrace(measured.trace)
     threading.settrace(measured.trace)
     pytest.main(["-q", "-p", "no:cacheprovider", *room.test_files()], plugins=[measured])
