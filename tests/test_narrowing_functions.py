@@ -27,7 +27,7 @@ from patcomp.narrowing.ranges import (
     range_of_type,
 )
 from patcomp.narrowing.widths import Widths
-from tests.test_narrowing_ranges import ranges_of
+from tests.helpers.ranged_ops import ranges_of
 
 # ---- ranges themselves ---------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from patcomp.ir.value import Value
 from patcomp.narrowing.analysis import Facts, Ranges
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
-from tests.test_narrowing_ranges import overload
+from tests.helpers.ranged_ops import overload
 
 # ---- floats --------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from patcomp.narrowing.index_uses import bound_by_use
 from patcomp.narrowing.ranges import TRANSFER, UNKNOWN, Range
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
-from tests.test_narrowing_ranges import OPS, Filled, index, mapped, overload
+from tests.helpers.ranged_ops import OPS, Filled, index, mapped, overload
 
 LAYOUT = ("device", "layout", "memory_format", "non_blocking", "pin_memory")
 V, M = Filled((4,), -9, 9), Filled((4, 4), -9, 9)
