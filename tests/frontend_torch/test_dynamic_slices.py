@@ -112,15 +112,18 @@ def shapes(program: ExportedProgram, lengths: Lengths, size: int) -> list[list[i
     return [[number(dim) for dim in leaf.shape] for leaf in pytree.tree_leaves(results)]
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_what_follows_a_short_slice(name: str) -> None:
+@pytest.mark.parametrize("start", range(0, len(FOLLOWED), 12))
+def test_what_follows_a_short_slice(start: int) -> None:
+    names = list(FOLLOWED)[start : start + 12]
+
     def model(x: Tensor) -> Any:
-        return (FOLLOWED[name](x.flatten(0, 1)[:7] * 1),)
+        part = x.flatten(0, 1)[:7] * 1
+        return tuple(FOLLOWED[name](part) for name in names)
 
     program = exported(model)
-    assert any(operator_name(node) == f"aten.{name}" for node in program.graph.nodes)
+    assert {f"aten.{name}" for name in names} <= {operator_name(node) for node in program.graph.nodes}
     changed = with_dynamic_slices(program, [{symbol_of(program): 1}])
-    assert changed is not None
+    assert changed is not None, f"one of {names} is not followed"
     for size in range(1, 10):
         assert shapes(*changed, size) == [list(result.shape) for result in model(torch.ones(size, 4, 4))]
 

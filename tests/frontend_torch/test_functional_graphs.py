@@ -114,46 +114,47 @@ ONLY_READ: dict[str, list[Callable[[Tensor], Any]]] = {
     "view_as_real": [lambda t: torch.view_as_real(torch.view_as_complex(t.view(2, 3, 2, 2)))],
     "_conj": [lambda t: torch.view_as_complex(t.view(2, 3, 2, 2)).conj()],
 }
-CASES = [pytest.param(view, id=f"{name} {place}") for name, views in UNDONE.items() for place, view in enumerate(views)]
 
 
 def test_every_view_has_a_case() -> None:
     assert {*UNDONE, *ONLY_READ} == VIEWS
     for name, views in (UNDONE | ONLY_READ).items():
-        for view in views:
-            targets = [node.target for node in exported(lambda x, view=view: view(x * 2), X).graph.nodes]
-            assert name in {base_name(target) for target in targets if isinstance(target, OpOverload)}
+        graph = exported(lambda x, views=views: [view(x * 2) for view in views], X).graph
+        targets = [base_name(node.target) for node in graph.nodes if isinstance(node.target, OpOverload)]
+        assert targets.count(name) >= len(views)
 
 
-@pytest.mark.parametrize("view", CASES)
-def test_a_write_to_a_view_changes_the_tensor(view: Callable[[Tensor], Any]) -> None:
+@pytest.mark.parametrize("name", UNDONE)
+def test_a_write_to_a_view_changes_the_tensor(name: str) -> None:
     def model(x: Tensor) -> Any:
-        y = x * 2
-        other, part = y[0], view(y)
-        part.mul_(-3)
-        part.add_(part.sum())
-        return y, part, other
+        results: list[Tensor] = []
+        for number, view in enumerate(UNDONE[name]):
+            y = x * (number + 2)
+            other, part = y[0], view(y)
+            part.mul_(-3)
+            part.add_(part.sum())
+            results += [y, part, other]
+        return results
 
     assert_followed(model, X)
 
 
-@pytest.mark.parametrize("view", CASES)
-def test_a_write_to_a_view_of_an_input(view: Callable[[Tensor], Any]) -> None:
+@pytest.mark.parametrize("name", UNDONE)
+def test_a_write_to_a_view_of_an_input(name: str) -> None:
     def model(x: Tensor, other: Tensor) -> Any:
-        part = view(x)
+        part = UNDONE[name][0](x)
         part.transpose(0, -1).add_(1)
         return part * other.sum()
 
     assert list(assert_followed(model, X, X + 1).written) == ["args_0"]
 
 
-@pytest.mark.parametrize("view", [view for views in (UNDONE | ONLY_READ).values() for view in views])
-def test_a_view_sees_a_later_write(view: Callable[[Tensor], Any]) -> None:
+def test_a_view_sees_a_later_write() -> None:
     def model(x: Tensor) -> Any:
         y = x * 2
-        part = view(y)
+        parts = [view(y) for views in (UNDONE | ONLY_READ).values() for view in views]
         y.add_(1)
-        return part * 1, y
+        return [y, *(part * 1 for part in parts)]
 
     assert_followed(model, X)
 
@@ -253,17 +254,15 @@ NEW: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NEW)
-def test_a_new_tensor_keeps_what_it_was(name: str) -> None:
+def test_a_new_tensor_keeps_what_it_was() -> None:
     def model(x: Tensor) -> Any:
         y = x * 2
-        new = NEW[name](y)
+        made = [new(y) for new in NEW.values()]
         y.add_(1)
-        return new * 1, y
+        return [y, *(each * 1 for each in made)]
 
     found = assert_followed(model, X)
-    targets = [node.target for node in found.graph.nodes]
-    assert name in {base_name(target) for target in targets if isinstance(target, OpOverload)}
+    assert NEW.keys() <= {base_name(node.target) for node in found.graph.nodes if isinstance(node.target, OpOverload)}
 
 
 UNCERTAIN: dict[str, Callable[[Tensor], Any]] = {

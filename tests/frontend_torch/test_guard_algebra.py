@@ -93,7 +93,7 @@ RELATIONS = st.sampled_from([sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, s
 FACTORS = st.integers(-3, 3)
 
 
-@drawn(150)
+@drawn(60)
 @given(RELATIONS, st.lists(st.tuples(FACTORS, TERMS), min_size=1, max_size=3), st.integers(-12, 12))
 def test_what_is_proved_holds(relation: Any, terms: list[tuple[int, Any]], bound: int) -> None:
     condition = relation(sum(factor * term for factor, term in terms), bound)
@@ -104,7 +104,7 @@ def test_what_is_proved_holds(relation: Any, terms: list[tuple[int, Any]], bound
 # ---- guards --------------------------------------------------------------------------------------
 
 
-@drawn(150)
+@drawn(60)
 @given(RELATIONS, st.lists(st.tuples(FACTORS, TERMS), min_size=1, max_size=3), st.integers(-12, 12))
 def test_a_guard_says_what_the_condition_says(relation: Any, terms: list[tuple[int, Any]], bound: int) -> None:
     condition = relation(sum(factor * term for factor, term in terms), bound)

@@ -314,8 +314,17 @@ def test_a_state_depends_on_where_operands_stand_in_a_list():
     def chosen(a, c, x, y):
         return Rewrite(a.exp(a.op("index.Tensor", y, indices=[x])), to=c.made(x, y))
 
-    index = Index(RuleSet([chosen]))
-    for indices, fired in (([None, 0], {}), ([0], {"chosen": 1}), ([0, None], {})):
+    @declare
+    def second(a, c, x, y):
+        return Rewrite(a.exp(a.op("index.Tensor", y, indices=[None, x])), to=c.made(x, y))
+
+    index = Index(RuleSet([chosen, second]))
+    for indices, fired in (
+        ([None, 0], {"second": 1}),
+        ([0], {"chosen": 1}),
+        ([0, None], {}),
+        ([None, 0], {"second": 1}),
+    ):
         g = Graph()
         x, y = g.inputs
         g.use(g.exp(g.op("index.Tensor", y, indices=[None if item is None else x for item in indices])))
