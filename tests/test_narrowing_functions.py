@@ -193,6 +193,8 @@ TWO: list[tuple[str, Range, Range, str, Range]] = [
     ("remainder.Tensor", ROUNDED, Range(2.0, 8.0), "f32", Range(0, 8.0, rounded=True)),
     ("remainder.Tensor", Range(1.0, 2.0), Range(-8.0, -2.0), "f32", Range(-8.0, 0)),
     ("fmod.Tensor", Range(-100.0, 3.0), Range(-8.0, 2.0, rounded=True), "f32", Range(-8.0, 3.0, rounded=True)),
+    ("fmod.Tensor", ROUNDED, Range(2.0, 8.0), "f32", Range(-2.0, 3.0, rounded=True)),
+    ("div.Scalar", Range(1.0, 4.0), Range(2.0, 2.0), "f32", Range(0.5, 2.0)),
     ("fmod.Scalar", Range(-100, 3), Range(8, 8), "si64", Range(-7, 3)),
     ("remainder.Scalar", Range(0, 3), Range(8, 8), "si64", Range(0, 3)),
     ("remainder.Scalar_Tensor", Range(-1, 3), Range(8, 8), "si64", Range(0, 7)),

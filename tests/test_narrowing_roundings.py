@@ -123,6 +123,10 @@ PAIRS: dict[str, tuple[Callable[[Value], Value], Found]] = {
         lambda x: called_on_floats("_to_copy", x, result="f32", dtype=element_type("f32")),
         (False, False, False, False),
     ),
+    "a cast to unsigned integers": (
+        lambda x: called_on_floats("_to_copy", x, result="ui8", dtype=element_type("ui8")),
+        (False, True, False, False),
+    ),
     "a cast to integers": (
         lambda x: called_on_floats("_to_copy", x, result="si32", dtype=element_type("si32")),
         (False, True, False, False),

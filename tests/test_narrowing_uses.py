@@ -300,6 +300,7 @@ def test_the_largest_number_is_shown(factors: list[int], shown: str) -> None:
 
     (diagnostic,) = check_narrowing(program({"x": "4xsi64"}, body), Widths()).diagnostics
     assert diagnostic.message.endswith(f"it may be {shown}")
+    assert diagnostic.advice == "convert with int64='keep' to compute in 64 bits"
 
 
 # ---- uses as indices and sizes -------------------------------------------------------------------
