@@ -71,7 +71,7 @@ def _problem(change: Change) -> Problem:
 def _shown(value: Number) -> str:
     if not math.isfinite(value) or abs(value) >= 2**63 - 1:
         return "any number"
-    return str(value) if abs(value) < 10**7 else f"about {value:.1e}"
+    return f"about {value:.1e}"
 
 
 def _summary(problems: list[Problem]) -> Problem:

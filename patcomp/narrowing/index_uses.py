@@ -46,7 +46,9 @@ def bound_by_use(value: SSAValue) -> Range:
                 continue
             if isinstance(op, RegionOp) and op.regions:
                 pending.append((op.regions[0].block.args[use.index], offset, op.regions[0].block))
-            elif op.name in VIEWS or (op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"):
+            elif (op.name in VIEWS and use.index == 0) or (
+                op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"
+            ):
                 pending.append((op.results[0], offset, block))
             elif (added := _added(op, current)) is not None:
                 pending.append((op.results[0], offset + added, block))

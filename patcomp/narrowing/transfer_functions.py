@@ -212,16 +212,12 @@ def _mul(op: RangedOp) -> Range:
     return a * b
 
 
-def _quotient(a: Number, b: Number) -> Number:
-    return math.nan if math.isinf(a) and math.isinf(b) else a / b
-
-
 @transfer("div.Tensor", "div.Scalar")
 def _div(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if b.low <= 0 <= b.high:
         return replace(UNKNOWN, rounded=a.rounded or b.rounded)
-    return span((_quotient(x, y) for x in (a.low, a.high) for y in (b.low, b.high)), (a, b))
+    return span((x / y for x in (a.low, a.high) for y in (b.low, b.high)), (a, b))
 
 
 def _truncated(a: int, b: int) -> int:

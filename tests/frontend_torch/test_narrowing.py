@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,11 @@ SILENT: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)),
         (X,),
     ),
+    "an index in a branch": (
+        lambda x, i: torch.cond(x.sum() > 0, lambda x, i: x + TABLE[i][0, 0, 0], lambda x, i: x * 2, (x, i * 5)),
+        (X, IDS),
+    ),
+    "what is never chosen": (lambda x: torch.where(torch.arange(5) < 5, x % 9, x * 5), (IDS,)),
     "casts to float64 and back": (lambda x: (x.double().relu() > 0.5, x.double().float()), (X,)),
     "one rounding": (lambda x: ((x.double() + 1e9).float(), (x.double() * 0.1).float()), (X,)),
     "products of float64": (lambda x: (x.double() * x / 3).abs().sqrt().float(), (X,)),
@@ -96,6 +102,22 @@ NAMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], list[str]]]
         (IDS,),
         ["while_loop_body_graph_0_mul"],
     ),
+    "what a loop begins with": (
+        lambda x, y: while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, y % 3), (torch.tensor(0), y * 5)),
+        (IDS, IDS.clone()),
+        ["mul"],
+    ),
+    "floats without bounds in a branch": (
+        lambda x: torch.cond(x.sum() > 0, lambda x: x + (x * 1e9).long() % 7, lambda x: x * 2, (x,)),
+        (X,),
+        ["true_graph_0__to_copy"],
+    ),
+    "what a branch gives": (
+        lambda x: torch.cond(x[0, 0] > 0, lambda x: x * 5, lambda x: x % 3, (x,)) > 4,
+        (IDS,),
+        ["true_graph_0_mul"],
+    ),
+    "what is chosen": (lambda x: torch.where(torch.arange(5) < 4, x % 9, x * 5), (IDS,), ["mul"]),
     "a sum of float64": (lambda x: x.double().sum().float(), (X,), ["sum_1"]),
     "sums of float64 at positions": (
         lambda x: x.double().index_put((IDS[0, 1::2] // 4,), x[:2].double() * 0.1, accumulate=True).float(),
@@ -134,6 +156,7 @@ def test_a_warning_names_all_kinds_once_and_the_first_places() -> None:
     assert "and 1 more" in str(integers)
     assert "node %mul_3" not in str(integers)
     assert "1 more such place:\n        op aten.mean.dim, node %mean" in str(floats)
+    assert re.findall(r"and -?\d+ more", f"{integers} {floats}") == ["and 1 more"]
 
 
 def test_errors_list_every_place() -> None:

@@ -395,6 +395,15 @@ def test_users_of_values_that_a_rule_replaces_besides_its_op_are_moved_behind_it
     assert g.names == ["aten.cos", MADE, "aten.mul.Tensor", "aten.neg", MADE]
 
 
+def test_users_behind_the_op_stay_where_they_are():
+    g = Graph()
+    x, _ = g.inputs
+    e, s = g.exp(x), g.sin(x)
+    g.use(g.mul(g.cos(s), e))
+    assert run(g.block, RuleSet([pair]), target=TABLE).fired == {"pair": 1}
+    assert g.names == [MADE, "aten.cos", "aten.mul.Tensor", MADE]
+
+
 def test_a_rule_that_would_depend_on_what_it_replaces_does_not_happen():
     @op_rule("recover", "aten.sin", size=2)
     def circular(op, c):

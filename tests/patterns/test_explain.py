@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcomp.ir.types import tensor
-from patcomp.patterns import ANY, Const, Rewrite, RuleSet, any_of, op_rule, run
+from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, op_rule, run
 from patcomp.questions.ops import explain, find, why_not
 from tests.patterns.failing_rules import failing_condition, failing_function, unsigned
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare
@@ -136,3 +136,104 @@ def test_explain_describes_the_ops_of_a_rule_together():
         "  from %exp_2 in layer at model.py:12",
         "  from %exp_4 in layer at model.py:14",
     ]
+
+
+def test_groups_of_ops_are_listed_with_their_places():
+    opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
+    g = Graph()
+    values = [g.exp(g.inputs[0]) for _ in range(12)]
+    g.use(*values)
+    run(g.block, RuleSet([opened]), target=TABLE)
+    made = [op for op in g.block.ops if op.results]
+    lines = explain(made, [opened]).splitlines()
+    assert lines[0].startswith("12 ops: %exp = builtin.unrealized_conversion_cast, %exp = ")
+    assert lines[0].count("%exp = ") == 10
+    assert lines[0].endswith(", 2 more with names")
+    assert lines[1].startswith("  made by rule opened (patterns/test_explain.py:")
+    assert lines[1].endswith(": no description")
+    assert len([line for line in lines if line.startswith("  from ")]) == 10
+    assert lines[-1] == "  and from 2 more places"
+    ten = explain(made[:10]).splitlines()
+    assert "more" not in "".join(ten)
+    assert ten[1] == "  made by rule opened"
+    for op in made[:3]:
+        op.results[0].name_hint = None
+    named = explain(made[:4]).splitlines()[0]
+    assert named == "4 ops: %exp = builtin.unrealized_conversion_cast, 3 builtin.unrealized_conversion_cast"
+    one = explain(made[:1]).splitlines()
+    assert one[0] == "builtin.unrealized_conversion_cast"
+
+
+def test_ops_that_no_rule_made():
+    g = Graph()
+    e, f = g.exp(g.inputs[0], hint="first"), g.neg(g.inputs[0], hint="second")
+    g.use(e, f)
+    assert explain([e.ssa.owner]).splitlines() == [
+        "%first = aten.exp",
+        "  no rule made this op; the import did",
+        "  from %first_0 in layer at model.py:10",
+    ]
+    assert explain([e.ssa.owner, f.ssa.owner]).splitlines()[:2] == [
+        "2 ops: %first = aten.exp, %second = aten.neg",
+        "  no rule made these ops; the import did",
+    ]
+    last = list(g.block.ops)[-1]
+    assert explain([last]).splitlines()[-1] == "  from an unknown place"
+    assert find(g.block, "%first") == find(g.block, "first_0") == find(g.block, "model.py:10") == [e.ssa.owner]
+    assert find(g.block, "model.py:1") == find(g.block, "firs") == []
+
+
+def test_why_not_counts_other_ops_and_takes_the_last_match():
+    never = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x), where=[x.rank == 9]), name="never")
+    refuses = op_rule("recover", "aten.exp", name="refuses")(lambda op, c: op.reject(f"no {op.operation.name}"))
+    silent = op_rule("recover", "aten.exp", name="silent")(lambda op, c: None)
+    g = Graph()
+    first, second = g.exp(g.inputs[0], hint="a"), g.exp(g.inputs[1], hint="b")
+    g.use(first, second)
+    assert why_not(refuses, g.block, target=TABLE).splitlines() == [
+        "refuses: at %a = aten.exp it says: no aten.exp (and at 1 other ops)",
+        "  %a = aten.exp is from %a_0 in layer at model.py:10",
+    ]
+    assert why_not(silent, g.block, target=TABLE).startswith("silent: at %a = aten.exp it returns no replacement (and")
+    assert why_not(never, g.block).startswith("never: matched 1 of 1 op up from %a = aten.exp, then at aten.exp (%a): ")
+    opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
+    before = g.names
+    assert why_not(opened, g.block) == "opened: it matches at %b = aten.exp (%b_1 in layer at model.py:11)"
+    assert g.names == before
+
+
+def test_why_not_says_which_argument_differs():
+    @declare
+    def twice(a, c, x, d: Attr):
+        return Rewrite(a.permute(a.permute(x, dims=[d, ANY]), dims=[d, ANY]), to=c.made(x))
+
+    @declare
+    def affine(a, c, x):
+        return Rewrite(a.native_layer_norm(x, ANY, ANY, None, eps=ANY)[0], to=c.made(x))
+
+    @declare
+    def shaped(a, c, x, y):
+        root = a.relu(any_of(a.neg(x), a.exp(y)))
+        return Rewrite(root, to=c.made(x), where=[(x.rank == 2) | (y.rank == 3)])
+
+    g = Graph()
+    inner = g.permute(g.inputs[0], dims=[1, 0])
+    g.use(g.permute(inner, dims=[0, 1]))
+    assert "argument dims is 1, not 0" in why_not(twice, g.block)
+    g = Graph()
+    g.use(*g.native_layer_norm(g.inputs[0], [8], None, None, 1e-5, types=[MATRIX] * 3))
+    assert "an operand is None, not ANY" in why_not(affine, g.block)
+    g = Graph()
+    g.use(g.relu(g.exp(g.inputs[0])))
+    false = "`(x.rank == 2) | (y.rank == 3)` (x is not part of the alternative that matched, y.rank is 2) is false"
+    assert false in why_not(shaped, g.block)
+
+
+def test_why_not_of_a_rule_with_a_function_that_applies():
+    applies = op_rule("recover", "aten.exp", name="applies")(lambda op, c: op["self"])
+    g = Graph()
+    g.use(g.exp(g.inputs[0], hint="a"))
+    assert (
+        why_not(applies, g.block, target=TABLE) == "applies: it applies at %a = aten.exp (%a_0 in layer at model.py:10)"
+    )
+    assert g.names[0] == "aten.exp"

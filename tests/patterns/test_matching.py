@@ -14,7 +14,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, check, rule, run, tag
 from patcomp.patterns.index import Index
-from patcomp.patterns.match import Matcher
+from patcomp.patterns.match import Matcher, same_literal
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare, match
 
 
@@ -314,9 +314,94 @@ def test_a_state_depends_on_where_operands_stand_in_a_list():
     def chosen(a, c, x, y):
         return Rewrite(a.exp(a.op("index.Tensor", y, indices=[x])), to=c.made(x, y))
 
-    index = Index(RuleSet([chosen]))
-    for indices, fired in (([None, 0], {}), ([0], {"chosen": 1}), ([0, None], {})):
+    @declare
+    def second(a, c, x, y):
+        return Rewrite(a.exp(a.op("index.Tensor", y, indices=[None, x])), to=c.made(x, y))
+
+    index = Index(RuleSet([chosen, second]))
+    for indices, fired in (
+        ([None, 0], {"second": 1}),
+        ([0], {"chosen": 1}),
+        ([0, None], {}),
+        ([None, 0], {"second": 1}),
+    ):
         g = Graph()
         x, y = g.inputs
         g.use(g.exp(g.op("index.Tensor", y, indices=[None if item is None else x for item in indices])))
         assert run(g.block, index, target=TABLE).fired == fired
+
+
+LITERALS = [True, False, 1, 0, 2, -1, 1.0, 0.0, 2.5, "1", "", None, [], [1], [1.0], [True], (1,), [1, 2], [[1], 2], "x"]
+
+
+def _same(literal, actual):
+    """The definition, by the types that may stand for each other."""
+    if isinstance(literal, list | tuple):
+        pairs = zip(literal, actual, strict=True) if isinstance(actual, list | tuple) else ()
+        return isinstance(actual, list | tuple) and len(actual) == len(literal) and all(_same(*pair) for pair in pairs)
+    kinds = [{int: "number", float: "number"}.get(type(each), type(each)) for each in (literal, actual)]
+    return kinds[0] == kinds[1] and literal == actual
+
+
+@pytest.mark.parametrize("literal", LITERALS, ids=repr)
+def test_which_arguments_equal_a_literal(literal):
+    assert [actual for actual in LITERALS if same_literal(literal, actual)] == [
+        actual for actual in LITERALS if _same(literal, actual)
+    ]
+
+
+def test_a_literal_that_cannot_be_compared_is_an_error():
+    with pytest.raises(RuleError, match="cannot be compared"):
+        same_literal(object(), 1)
+
+
+def test_literals_of_rules_and_the_index():
+    """A flag is not a number, to the matcher and to the index, whatever op was seen before."""
+
+    def of_flag(flag):
+        return lambda a, c, x: Rewrite(a.op("sum.dim_IntList", x, dim=ANY, keepdim=flag, dtype=ANY), to=c.made(x))
+
+    def of_number(number):
+        return lambda a, c, x: Rewrite(a.op("select.int", x, dim=number, index=ANY), to=c.made(x))
+
+    rules = [declare(of_flag(flag), name=f"flag {flag}") for flag in (True, False)]
+    numbers = [declare(of_number(number), name=f"number {number}") for number in (0, 1)]
+    index = Index(RuleSet([*rules, *numbers]))
+    for flag, number in ((True, 1), (False, 0), (True, 0), (False, 1)):
+        g = Graph()
+        total = g.op("sum.dim_IntList", g.inputs[0], dim=[0], keepdim=flag)
+        chosen = g.op("select.int", g.inputs[0], number, 0)
+        sweep = index.sweep()
+        assert sweep.visit(total.ssa.owner) == (rules[0 if flag else 1],)
+        assert sweep.visit(chosen.ssa.owner) == (numbers[1 if number else 0],)
+
+
+def test_only_the_replaced_result_of_the_root_may_be_used_outside():
+    def root(of):
+        return declare(
+            lambda a, c, x: Rewrite(of(a.op("max.dim", a.exp(x), dim=1, keepdim=False)), to=of([c.made(x), c.made(x)])),
+            name="of",
+        )
+
+    first, second, both = root(lambda made: made[0]), root(lambda made: made[1]), root(lambda made: made)
+    for used in ((0,), (1,), (0, 1)):
+        g = Graph()
+        results = g.op("max.dim", g.exp(g.inputs[0]), dim=1, types=[MATRIX, MATRIX])
+        g.use(*(results[place] for place in used))
+        assert (match(first, results[0]) is not None) == (used == (0,))
+        assert (match(second, results[0]) is not None) == (used == (1,))
+        assert match(both, results[0]) is not None
+
+
+def test_another_result_of_an_inner_op_must_not_be_used_outside():
+    inner = declare(
+        lambda a, c, x: Rewrite(a.exp(a.op("max.dim", x, dim=1, keepdim=False)[0]), to=c.made(x)), name="inner"
+    )
+    g = Graph()
+    values, indices = g.op("max.dim", g.inputs[0], dim=1, types=[MATRIX, MATRIX])
+    e, f = g.exp(values), g.exp(indices)
+    assert match(inner, e) is None
+    f.ssa.owner.detach()
+    f.ssa.owner.erase()
+    assert match(inner, e) is not None
+    assert match(inner, g.exp(g.neg(values))) is None

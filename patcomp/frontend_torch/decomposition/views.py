@@ -18,7 +18,7 @@ Call = tuple[OpOverload, tuple[Any, ...]]
 
 VIEWS = frozenset(
     {
-        "alias", "chunk", "conj", "detach", "diagonal", "expand", "expand_as", "mT", "movedim", "narrow", "numpy_T",
+        "_conj", "alias", "chunk", "detach", "diagonal", "expand", "expand_as", "mT", "movedim", "narrow", "numpy_T",
         "permute", "select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "transpose",
         "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "view_as_complex", "view_as_real",
     }

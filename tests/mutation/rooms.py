@@ -1,0 +1,69 @@
+"""Which files are tried with which tests: the tests of their subject."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Files, and the tests whose subject they are."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def paths(self) -> list[str]:
+        """The files, relative to the repository."""
+        return _found(self.files)
+
+    def test_files(self) -> list[str]:
+        """The files with the tests, relative to the repository."""
+        return _found(self.tests)
+
+
+def _found(patterns: tuple[str, ...]) -> list[str]:
+    return sorted(path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern))
+
+
+_TORCH = "tests/frontend_torch"
+
+ROOMS = {
+    "extents": Room(
+        ("patcomp/ir/extents.py",),
+        ("tests/ir/test_extents*.py", "tests/catalog/test_attention_views.py"),
+    ),
+    "narrowing": Room(
+        ("patcomp/narrowing/*.py",),
+        (
+            f"{_TORCH}/test_narrowing.py", f"{_TORCH}/test_widths.py", f"{_TORCH}/test_casts.py",
+            "tests/test_narrowing_*.py",
+        ),
+    ),
+    "questions": Room(
+        ("patcomp/questions/*.py",),
+        (
+            "tests/test_audit*.py", "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py",
+            f"{_TORCH}/test_questions.py",
+        ),
+    ),
+    "patterns": Room(("patcomp/patterns/*.py",), ("tests/patterns/test_[!s]*.py", "tests/patterns/test_selftest.py")),
+    "writes": Room(
+        ("patcomp/frontend_torch/decomposition/views.py", "patcomp/frontend_torch/decomposition/writes.py"),
+        (
+            f"{_TORCH}/test_writes.py", f"{_TORCH}/test_direct.py", f"{_TORCH}/test_direct_property.py",
+            f"{_TORCH}/test_functional_graphs.py",
+        ),
+    ),
+    "sizes": Room(
+        tuple(f"patcomp/frontend_torch/interface/{name}.py" for name in ("guards", "slices", "small_sizes")),
+        (
+            f"{_TORCH}/test_dims.py", f"{_TORCH}/test_dynamic_shapes.py", f"{_TORCH}/test_sizes.py",
+            f"{_TORCH}/test_small_sizes.py", f"{_TORCH}/test_size_properties.py", f"{_TORCH}/test_empty_selections.py",
+            f"{_TORCH}/test_call_sizes.py", f"{_TORCH}/test_guard_algebra.py",
+            f"{_TORCH}/test_dynamic_slices.py",
+        ),
+    ),
+}  # fmt: skip

@@ -1,0 +1,250 @@
+"""What rules, rule sets, targets and runs say of themselves."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from patcomp.errors import Problem, RuleError
+from patcomp.ir import tensor
+from patcomp.ir.locations import Origin, origin_location
+from patcomp.patterns import ANY, Rewrite, RuleSet, any_of, call, check, compute, op_rule, run
+from patcomp.patterns.expressions import Tag
+from patcomp.patterns.index import Index
+from patcomp.patterns.pattern import largest, pattern_nodes
+from patcomp.patterns.stage import Stage
+from patcomp.patterns.statistics import Overlap, Record, Statistics
+from patcomp.patterns.targets import FunctionTable, TargetCall, target_parts
+from patcomp.patterns.user_catalogs import _changed, is_of_user, module_of, versions_of
+from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare, match
+
+# ---- statistics ----------------------------------------------------------------------------------
+
+
+def of_one_run(name: str, seconds: float) -> Statistics:
+    found = Statistics()
+    found.record(name, True, seconds)
+    found.record(name, False, seconds)
+    found.record("other", False, 0.5)
+    found.records.append(Record(name, origin_location(Origin(name, "", "", 0))))
+    found.overlaps.append(Overlap(name, "other", "here"))
+    found.exhausted["other"] += 2
+    found.failures[name] = Problem(f"{name} in a run of {seconds} s")
+    found.sweeps = 3
+    return found
+
+
+def test_statistics_of_several_runs() -> None:
+    total = of_one_run("rule", 1.0)
+    assert [(entry.tries, entry.rewrites, entry.seconds) for entry in total.rules.values()] == [
+        (2, 1, 2.0),
+        (1, 0, 0.5),
+    ]
+    total.add(of_one_run("rule", 2.0))
+    total.add(of_one_run("third", 4.0))
+    assert list(total.rules) == ["rule", "other", "third"]
+    counts = [(entry.tries, entry.rewrites, entry.seconds) for entry in total.rules.values()]
+    assert counts == [(4, 2, 6.0), (3, 0, 1.5), (2, 1, 8.0)]
+    assert total.rewrites == 3
+    assert total.fired == {"rule": 2, "third": 1}
+    assert [record.rule for record in total.records] == ["rule", "rule", "third"]
+    assert len(total.overlaps) == 3
+    assert total.exhausted == {"other": 6}
+    assert {name: problem.message for name, problem in total.failures.items()} == {
+        "rule": "rule in a run of 1.0 s",
+        "third": "third in a run of 4.0 s",
+    }
+    assert total.sweeps == 9
+
+
+def test_statistics_of_a_run() -> None:
+    opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
+    g = Graph()
+    g.use(g.exp(g.inputs[0]), g.exp(g.inputs[1]), g.neg(g.inputs[0]))
+    found = run(g.block, RuleSet([opened]), target=TABLE)
+    assert (found.rules["opened"].tries, found.rewrites, found.sweeps) == (2, 2, 2)
+    assert found.rules["opened"].seconds > 0
+
+
+# ---- rules and patterns --------------------------------------------------------------------------
+
+
+def test_the_functions_of_a_rule() -> None:
+    def condition(found: Any) -> bool:
+        return True
+
+    def number(found: Any) -> int:
+        return 1
+
+    @declare
+    def computed(a, c, x):
+        wanted = [check("fine", condition), x.rank == 2, call(len, Tag("t")) == 1]
+        root = a.exp(any_of(a.neg(x), x, tag="t", tags=["a", "b"]))
+        return Rewrite(root, to=c.made(x, [compute("one", number)]), where=wanted)
+
+    plain = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x), where=[x.rank == 2]), name="plain")
+    procedural = op_rule("recover", "aten.exp")(_never)
+    assert list(computed.functions()) == [condition, len, number]
+    assert list(plain.functions()) == []
+    assert list(procedural.functions()) == [_never]
+    assert [is_of_user(each) for each in (computed, plain, procedural)] == [True, False, True]
+
+
+def _never(op: Any, c: Any) -> None:
+    return None
+
+
+def test_which_patterns_are_local() -> None:
+    sources = {
+        "an op": lambda a, x: a.exp(x),
+        "a number": lambda a, x: x * 2.0,
+        "two ops": lambda a, x: a.exp(a.neg(x)),
+        "one of several results": lambda a, x: a.op("max.dim", x, dim=1, keepdim=ANY)[0],
+        "alternatives": lambda a, x: any_of(a.exp(x), a.neg(x)),
+        "an alternative of two ops": lambda a, x: any_of(a.exp(x), a.neg(a.exp(x))),
+        "an alternative with several results": lambda a, x: any_of(a.exp(x), a.op("max.dim", x, dim=1, keepdim=ANY)[1]),
+        "an inner result": lambda a, x: a.exp(a.op("max.dim", x, dim=1, keepdim=ANY)[1]),
+    }
+    found = {name: declare(_of(make), name="r").graph.is_local for name, make in sources.items()}
+    assert {name for name, local in found.items() if local} == {"an op", "a number", "alternatives"}
+    tagged = declare(
+        lambda a, c, x: Rewrite(any_of(a.exp(x), a.neg(x), tag="t"), to=c.made(x), where=[Tag("t") == 0]), name="r"
+    )
+    assert not tagged.graph.is_local
+
+
+def _of(make: Any) -> Any:
+    return lambda a, c, x: Rewrite(make(a, x), to=c.made(x))
+
+
+def test_sizes_count_the_largest_alternative_and_shared_ops_once() -> None:
+    @declare
+    def shared(a, c, x):
+        e = a.exp(x)
+        return Rewrite(any_of(a.neg(e), a.relu(e * any_of(a.sin(e), a.cos(a.cos(e))))), to=c.made(x))
+
+    assert shared.size == 5
+    assert len(largest(shared.graph.root)) == 5
+    assert shared.ops == ("aten.neg", "aten.relu")
+    nodes = list(pattern_nodes(shared.graph.root))
+    assert len({id(node) for node in nodes}) == len(nodes) == 10
+
+
+def test_tags_of_one_name_are_refused() -> None:
+    def twice(a: Any, c: Any, x: Any) -> Rewrite:
+        inner = any_of(a.exp(x), x, tag="t")
+        return Rewrite(a.relu(any_of(a.neg(inner), inner, tag="t")), to=c.made(x))
+
+    with pytest.raises(RuleError, match="two any_of have the same tag="):
+        declare(twice)
+
+
+# ---- stages, targets, catalogs -------------------------------------------------------------------
+
+
+def test_names_of_stages() -> None:
+    assert [Stage.of_rewrites(name) for name in ("recover", "lower")] == [Stage.RECOVER, Stage.LOWER]
+    with pytest.raises(RuleError, match=r"did you mean 'recover'\? the stages with rules are"):
+        Stage.of_rewrites("recovery")
+    with pytest.raises(RuleError, match="no stage 'zzz' runs rules; the stages with rules are normalize, recover"):
+        Stage.of_rewrites("zzz")
+    with pytest.raises(RuleError, match="decompositions only"):
+        Stage.of_rewrites("import")
+
+
+def test_the_parts_of_a_target() -> None:
+    @declare
+    def parts(a, c, x, y):
+        inner = c.op("made", y, kept={"a": [x.rank]})
+        return Rewrite(a.exp(x * y), to=[c.made(inner[0], inner[1])])
+
+    calls = list(parts.target_calls())
+    assert [(type(each), each.name) for each in calls][:2] == [(TargetCall, "made")] * 2
+    assert {str(each) for each in target_parts(parts.target)} >= {"x.rank", "y"}
+
+
+def test_a_function_is_defined_again_by_its_own_file_only() -> None:
+    table = FunctionTable("mine")
+
+    def first(x: Any, result_types: Any) -> Any:
+        return x
+
+    table.define(first)
+    table.define(first)
+    other = _from_file("elsewhere.py", "first")
+    with pytest.raises(RuleError, match="mine already has 'first'"):
+        table.define(other)
+    table.define(other, "second")
+    table.define(_from_file("one.py", "third"))
+    with pytest.raises(RuleError, match=r"mine already has 'third', defined in one\.py"):
+        table.define(_from_file("two.py", "third"))
+    assert list(table.names()) == ["first", "second", "third"]
+    notebook = FunctionTable("notebook")
+    for cell in ("cell 1", "cell 2"):
+        notebook.define(_from_file(cell, "first", module="__main__"))
+    assert notebook.spec("first").__code__.co_filename == "cell 2"
+    with pytest.raises(RuleError, match="notebook already has 'first', defined in __main__"):
+        notebook.define(other)
+
+
+def _from_file(file: str, name: str, module: str = "a_module") -> Any:
+    scope: dict[str, Any] = {"__name__": module}
+    exec(compile(f"def {name}(x, result_types):\n    return x", file, "exec"), scope)
+    return scope[name]
+
+
+def test_versions_of_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_version, without = ModuleType("mine.inner"), ModuleType("pytest.inner")
+    with_version.__version__ = "1.5"  # type: ignore[attr-defined]
+    found = versions_of([with_version, without, ModuleType("nowhere"), RuleSet([])], installed=False)
+    assert found == {"mine": "1.5", "pytest": pytest.__version__, "nowhere": ""}
+    assert module_of(_never) == __name__
+    monkeypatch.chdir(sys.prefix)
+    assert _changed("") == _changed(".") == _changed(sys.prefix) != 0
+    assert _changed("/there is no such folder") == 0
+
+
+# ---- replacements --------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_target_are_evaluated() -> None:
+    kept = declare(
+        lambda a, c, x: Rewrite(a.exp(x), to=[c.made(x, shown={"rank": x.rank, "sizes": (x.shape[0], 1)})]), name="kept"
+    )
+    assert kept.unspecified == {}
+    other = tensor((3, 5), "f32")
+    g = Graph([other])
+    value = g.exp(g.inputs[0], types=[other])
+    g.use(value)
+    run(g.block, RuleSet([kept]), target=TABLE)
+    assert CALLS[-1] == {"shown": {"rank": 2, "sizes": (3, 1)}}
+    assert g.block.first_op.results[0].type == other
+
+
+def test_alternatives_know_their_namespace() -> None:
+    negative = declare(lambda a, c, x: Rewrite(-any_of(2.0, a.exp(x)), to=c.made()), name="negative")
+    g = Graph()
+    value = g.neg(g.exp(g.inputs[0]))
+    assert match(negative, value) is not None
+    assert match(negative, g.neg(g.inputs[0])) is None
+
+
+def test_a_state_depends_on_which_optional_operand_is_there() -> None:
+    weighted = declare(
+        lambda a, c, x, w: Rewrite(a.native_layer_norm(a.exp(x), ANY, w, None, eps=ANY)[0], to=c.made(x, w)), name="w"
+    )
+    biased = declare(
+        lambda a, c, x, b: Rewrite(a.native_layer_norm(a.exp(x), ANY, None, b, eps=ANY)[0], to=c.made(x, b)), name="b"
+    )
+    index = Index(RuleSet([weighted, biased]))
+    for has_weight in (True, False, True):
+        g = Graph()
+        e, w = g.exp(g.inputs[0]), g.inputs[1]
+        given = (w, None) if has_weight else (None, w)
+        norm = g.native_layer_norm(e, [8], *given, 1e-5, types=[MATRIX] * 3)
+        sweep = index.sweep()
+        found = [sweep.visit(op) for op in (e.ssa.owner, norm[0].ssa.owner)][-1]
+        assert found == (weighted if has_weight else biased,)
