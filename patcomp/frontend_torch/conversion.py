@@ -156,9 +156,10 @@ class Conversion:
         if module.text() != whole.text() or any(set(origins(a.location)) != set(origins(b.location)) for a, b in pairs):
             raise StageError("the program has repeated layers, and stamping them gives another one", "optimize")
 
-    def shown(self, module: IRModule) -> IRModule:
-        """A program as its reader may see it: a copy without names of the model if places are not to be named."""
-        return module if self.places else anonymous(module)
+    def shown(self, module: IRModule, *, locations: bool = False) -> IRModule:
+        """A program as its reader may see it: a copy without names of the model if places are not to be named.
+        The report keeps `locations`, whose names it does not show."""
+        return module if self.places else anonymous(module, locations=locations)
 
     def texts(self) -> dict[str, str]:
         """The text after each stage; runs the conversion again."""
@@ -177,10 +178,10 @@ class Conversion:
 
         def replay(after_stage: Callable[[str, IRModule], object]) -> Compilation:
             def show(stage: str, module: IRModule) -> None:
-                after_stage(stage, self.shown(module))
+                after_stage(stage, self.shown(module, locations=True))
 
             compilation = run_pipeline(self.imported(), self.rules, self.options, after_stage=show)
-            return replace(compilation, module=self.shown(compilation.module))
+            return replace(compilation, module=self.shown(compilation.module, locations=True))
 
         with collector_paused():
             return html_page(program, replay, self.rules, places=self.places, **options)

@@ -11,6 +11,10 @@ from patcomp.ir.xdsl import DenseResourceAttr, StringAttr, TensorType
 def make_anonymous(module: IRModule) -> None:
     """Forget where the ops of a program come from, and number its values and weights."""
     erase_locations(module.op)
+    _number(module)
+
+
+def _number(module: IRModule) -> None:
     for op in module.op.walk():
         for value in (*op.results, *(each for region in op.regions for block in region.blocks for each in block.args)):
             set_name(value, None)
@@ -24,8 +28,8 @@ def make_anonymous(module: IRModule) -> None:
             op.properties["value"] = DenseResourceAttr(StringAttr(names[value.resource_handle.data]), value.type)
 
 
-def anonymous(module: IRModule) -> IRModule:
-    """A copy of a program that tells nothing of its source."""
+def anonymous(module: IRModule, *, locations: bool = False) -> IRModule:
+    """A copy of a program that tells nothing of its source; with `locations`, only these do."""
     copy = module.clone()
-    make_anonymous(copy)
+    (_number if locations else make_anonymous)(copy)
     return copy
