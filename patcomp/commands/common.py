@@ -72,6 +72,18 @@ Catalogs = Annotated[
     typer.Option("--catalog", help="A catalog of rules, tried before patcomp's own: a file FILE.py or a module."),
 ]
 
+AllowMissing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A weight that the folder may lack and that is drawn at random, by its name or a pattern (classifier.*); "
+        "may be given several times."
+    ),
+]
+AllowUnexpected = Annotated[
+    list[str] | None,
+    typer.Option(help="A weight of the folder that the model has no place for and that is left out; the same."),
+]
+
 
 def say(message: str) -> None:
     """Print a message on standard error, because standard output is for the command's data."""

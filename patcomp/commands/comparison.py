@@ -14,7 +14,7 @@ import typer
 from patcomp.commands.assets import AssetPath, Entrypoint, entry
 from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json, say
 from patcomp.commands.exporting import ExportOptions, Source
-from patcomp.commands.models import Model, Train, Trusted, convert_model, load_source
+from patcomp.commands.models import Model, Train, Trusted, check_no_folder, convert_model, load_source
 from patcomp.commands.tables import wide_console
 from patcomp.errors import PatcompError
 
@@ -167,10 +167,15 @@ def _hashed(module: IRModule) -> Hashed:
 def program_of(
     name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool, *, target: Target | None = None
 ) -> Hashed:
-    """The program of an asset, of a text, or of a model, which is converted."""
+    """The program of an asset, of a text, or of a model, which is converted.
+
+    Raises:
+        PatcompError: it is none of these, cannot be read or cannot be converted.
+    """
     from patcomp.emit.inspection import opened, read_asset
 
     path = Path(name)
+    check_no_folder(path)
     if path.is_dir():
         with opened(path) as native:
             return read_asset(native, path, values=True)

@@ -13,6 +13,8 @@ from rich.console import Console
 from patcomp.commands.batch import run_batch
 from patcomp.commands.common import (
     ANSWER_IS_NO,
+    AllowMissing,
+    AllowUnexpected,
     AsJson,
     Catalogs,
     Modules,
@@ -91,6 +93,8 @@ def convert(
     ] = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
+    allow_missing: AllowMissing = None,
+    allow_unexpected: AllowUnexpected = None,
     train: Train = False,
     trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
@@ -121,7 +125,8 @@ def convert(
     chosen = target_of(target, without)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
-        sources = load_sources(model, modules, options, weights=weights, trusted=trusted)
+        allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
+        sources = load_sources(model, modules, options, weights=weights, allowed=allowed, trusted=trusted)
         inputs = [source.inputs for source in sources if verify]  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
         converter = TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
