@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -186,13 +187,14 @@ def convert_model(
     train: bool = False,
     trusted: bool = False,
     target: Target | None = None,
+    fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> AIProgram:
     """Convert the model that the command line names."""
     from patcomp import TorchConverter
 
     converter = TorchConverter(catalog=load_catalogs(catalogs))
     program = load_model(model, modules, train=train, trusted=trusted)
-    return converter.add_exported_program(program).to_coreai(target=target)
+    return converter.add_exported_program(program).to_coreai(target=target, fixed=fixed)
 
 
 def _load(path: Path, trusted: bool) -> ExportedProgram:
