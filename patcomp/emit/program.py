@@ -341,9 +341,10 @@ class AIProgram:
             outputs = program.run({"tokens": tokens})["logits"]     # by name
 
         Args:
-            arguments, keywords: the model's arguments, with the structure that they had at export; or one mapping of
-                input names to tensors; or keywords with the names of all inputs. Torch tensors or numpy arrays; 64-bit
-                values are narrowed if they fit. An input that the model writes to is not changed.
+            arguments: the model's arguments, with the structure that they had at export; or one mapping of input names
+                to tensors. Torch tensors or numpy arrays; 64-bit values are narrowed if they fit. An input that the
+                model writes to is not changed.
+            keywords: the model's arguments by keyword; or all inputs by their names.
             entrypoint: the graph to call.
             state: the contents of states by name, from `program.new_state()` or the last call; updated in place. A
                 state that is not given starts from its initial value.

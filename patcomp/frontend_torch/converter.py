@@ -204,13 +204,17 @@ class TorchConverter:
             export_fn: returns the `ExportedProgram` of the module, decomposed or not; called once, now.
             externalize_modules: submodules to keep as graphs of their own: `ExternalizeSpec`s, or module classes and
                 patterns of module paths for plain graphs. They are marked while `export_fn` runs.
-            input_names, output_names, state_names, entrypoint_name, mutated_inputs: as in `add_exported_program`.
+            input_names: as in `add_exported_program`.
+            output_names: the same.
+            state_names: the same.
+            entrypoint_name: the same.
+            mutated_inputs: the same.
 
         Raises:
             RuntimeError: `export_fn` failed; its error is the cause.
             TypeError: `model` is missing, given twice or not a module, or `export_fn` is missing.
-            The errors of `mark_for_externalization` for `externalize_modules`.
-            The errors of `add_exported_program`.
+            Exception: the errors of `mark_for_externalization` for `externalize_modules`, and those of
+                `add_exported_program`.
         """
         given = model if model is not None else module
         if given is None or export_fn is None or (model is not None and module is not None):
