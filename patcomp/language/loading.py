@@ -184,12 +184,14 @@ def check_names(
     if wrong:
         kinds = dict.fromkeys(kind for _, kind in wrong)
         ways = {
-            "missing": "allow_missing= (--allow-missing NAME) accepts weights that are drawn at random",
-            "unexpected": "allow_unexpected= (--allow-unexpected NAME) leaves weights of the checkpoint out",
+            "missing": "complete the checkpoint, or pass allow_missing= (--allow-missing NAME) for weights that may be "
+            "drawn at random",
+            "unexpected": "correct its config.json, or pass allow_unexpected= (--allow-unexpected NAME) for weights "
+            "that may be left out",
         }
         raise LanguageModelError(
-            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(text for text, _ in wrong)}. Complete "
-            f"the checkpoint or correct its config.json; {', and '.join(ways[kind] for kind in kinds)}"
+            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(text for text, _ in wrong)}; "
+            f"{'; '.join(ways[kind] for kind in kinds)}"
         )
     for names, what in ((drawn, "are drawn at random"), (left, "are left out")):
         if names:

@@ -21,7 +21,9 @@ from tests.language.checkpoints import checkpoint, folder
 from tests.tasks.folders import folder as folder_of_task
 
 DOWN, HEAD = "model.layers.1.mlp.down_proj.weight", "lm_head.weight"
-ADVICE = "allow_missing= (--allow-missing NAME) accepts weights that are drawn at random"
+ADVICE = (
+    "complete the checkpoint, or pass allow_missing= (--allow-missing NAME) for weights that may be drawn at random"
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,8 @@ def test_each_difference_is_named(source: Path, tmp_path: Path) -> None:
         loaded(path)
     assert str(raised.value) == (
         f"the weights in {str(path)!r} are not those of LlamaForCausalLM: {HEAD} is 95x32 and must be 96x32; it lacks "
-        f"{DOWN}; the model has no place for model.layers.2.mlp.up_proj.weight. Complete the checkpoint or correct its "
-        f"config.json; {ADVICE}, and allow_unexpected= (--allow-unexpected NAME) leaves weights of the checkpoint out"
+        f"{DOWN}; the model has no place for model.layers.2.mlp.up_proj.weight; {ADVICE}; correct its config.json, or "
+        "pass allow_unexpected= (--allow-unexpected NAME) for weights that may be left out"
     )
     # each is allowed for itself, by its name or a pattern
     for missing, unexpected, wrong in (
@@ -83,7 +85,7 @@ def test_what_is_allowed_is_named_in_a_warning(source: Path, tmp_path: Path) -> 
 
 def test_many_names_are_cut(source: Path, tmp_path: Path) -> None:
     path = changed(source, tmp_path / "copy", dict.clear)
-    with pytest.raises(LanguageModelError, match=r"it lacks lm_head.weight(, model[\w.]+){4} and 16 more. Complete"):
+    with pytest.raises(LanguageModelError, match=r"it lacks lm_head.weight(, model[\w.]+){4} and 16 more; complete"):
         loaded(path)
 
 
@@ -124,7 +126,7 @@ def test_the_language_command(patcomp: Command, source: Path, tmp_path: Path) ->
     convert = ("convert-lm", "copy", "-o", "bundle", "--max-context", "64")
     done = patcomp(*convert)
     assert done.code == 1
-    assert f"it lacks {DOWN}. Complete the checkpoint" in done.err
+    assert f"it lacks {DOWN}; complete the checkpoint" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (path / name).unlink()
@@ -162,7 +164,7 @@ def test_a_classifier(patcomp: Command, tmp_path: Path) -> None:
         weights["classifier.1.weight"] = torch.ones(7, 16)
 
     path = changed(tmp_path / "saved", tmp_path / "copy", change)
-    message = r"not those of ResNetForImageClassification: classifier.1.weight is 7x16 and must be 2x16. Complete"
+    message = r"not those of ResNetForImageClassification: classifier.1.weight is 7x16 and must be 2x16; complete"
     with pytest.raises(LanguageModelError, match=message):
         convert_folder(path)
     with pytest.warns(ConversionWarning, match="are drawn at random: classifier.1.weight"):

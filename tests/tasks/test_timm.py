@@ -132,7 +132,7 @@ def test_a_weight_of_timm_that_may_be_missing(tmp_path: Path, monkeypatch: pytes
     model = stand_in(monkeypatch)
     file = tmp_path / "weights.safetensors"
     save_file({"head.weight": model.state_dict()["head.weight"][:, :9].clone(), "x": torch.ones(1)}, file)
-    message = "head.weight is 5x9 and must be 1000x192; it lacks head.bias; the model has no place for x. Complete"
+    message = "head.weight is 5x9 and must be 1000x192; it lacks head.bias; the model has no place for x; complete"
     with pytest.raises(PatcompError, match=message):
         convert_folder("timm:small", weights=file)
     with pytest.warns(ConversionWarning, match="are drawn at random: head.bias, head.weight$") as warned:
