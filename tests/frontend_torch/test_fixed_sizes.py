@@ -88,7 +88,7 @@ def test_the_stages_and_the_questions() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("fixed", [("n", "m"), ("m",)])
+@pytest.mark.parametrize("fixed", [("n", "m"), pytest.param(("m",), marks=pytest.mark.slow)])
 def test_branches_loops_and_states(name: str, fixed: tuple[str, ...], native: Native) -> None:
     sizes = {"n": 2, "m": 7}
     converter = staged(MODELS[name](), (torch.randn(3, 5, 4),), {"x": {0: N, 1: M}})
