@@ -1,4 +1,4 @@
-"""The parts of the site that are not files of this folder: README.md is its first page, CONTRIBUTING.md another.
+"""The parts of the site that are not files of this folder, such as README.md, its first page; and the pages' Markdown.
 
 mkdocs.yml names this file as a hook.
 """
@@ -13,8 +13,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-MOVED = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
-"""The pages that are files of the repository's root."""
+MOVED = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "LICENSE": "license.md",
+}
+"""The pages that are files outside of this folder."""
+_NAMED = re.compile(r"^( *```\w+) (\S+)$", re.MULTILINE)
+"""The first line of a block that names its file, or says `run`, for tests/test_docs.py; Markdown has no such lines."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -33,7 +40,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to and from files of the root lead to their pages."""
+    """Let links to and from files outside lead to their pages, and write what Python-Markdown reads differently."""
     for source, moved in MOVED.items():
         markdown = re.sub(rf"\]\((\.\./)?{source}", f"]({moved}", markdown)
-    return markdown.replace("](docs/", "](") if page.file.src_uri in MOVED.values() else markdown
+    if page.file.src_uri in MOVED.values():
+        markdown = re.sub(r"\]\((\.\./)?docs/", "](", markdown)
+    titled = _NAMED.sub(lambda found: found[1] if found[2] == "run" else f'{found[1]} title="{found[2]}"', markdown)
+    return _nested(titled)
+
+
+def _nested(markdown: str) -> str:
+    """Indent what belongs to numbered items by four columns; three are enough elsewhere, but not in Python-Markdown."""
+    lines, in_item = [], False
+    for line in markdown.splitlines():
+        if line and not line[0].isspace():
+            in_item = re.match(r"\d+\. ", line) is not None
+        lines.append(f" {line}" if in_item and line.startswith("   ") else line)
+    return "\n".join(lines)

@@ -112,6 +112,14 @@ def shortened(text: str, most: int = 500) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def reason_of(error: BaseException) -> str:
+    """What an exception of a library says, in one line: its first paragraph, or its class if it says nothing."""
+    text = " ".join(str(error).strip().partition("\n\n")[0].split())
+    if isinstance(error, OSError | ValueError | RuntimeError) and text:
+        return shortened(text)
+    return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
 def _numbered(headline: str, problems: Sequence[Problem]) -> str:
     """A headline and a list of problems; the advice of several in a row follows the last of them."""
     short = [replace(problem, message=shortened(problem.message), op=shortened(problem.op)) for problem in problems]

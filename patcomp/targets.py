@@ -22,7 +22,7 @@ class Wants:
     element_types: frozenset[str] = frozenset()
     """The element types of tensors that the target computes with."""
     static_shapes: bool = False
-    """Whether every size must be known before the program runs."""
+    """Whether every size must be known before the program runs; a conversion refuses open dimensions of inputs."""
     min_width: int = 1
     """The least number of elements of the last dimension; the target pads smaller ones."""
     max_size: int | None = None

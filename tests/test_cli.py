@@ -519,7 +519,10 @@ def test_mistakes_of_the_users_are_messages(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["convert", "folder"], "folder is a folder; a model is a file that torch.export.save wrote, or FILE.py:FUNC"),
+        (
+            ["explain", "folder", "x"],
+            "folder is a folder; a model is a file that torch.export.save wrote, or FILE.py:FUNC",
+        ),
         (["convert", "net.py"], "net.py is a Python file: name the function in it"),
         (["convert", "net.pt2", "--text", "folder"], "--text folder is a folder; name a file, or - for standard out"),
         (["convert", "net.pt2", "--text", "-", "--dump-stages", "net.py"], "--dump-stages net.py is a file"),

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json
+from patcomp.commands.common import (
+    ANSWER_IS_NO,
+    AsJson,
+    Catalogs,
+    Fix,
+    Modules,
+    UsageError,
+    load_catalogs,
+    print_json,
+    sizes_in,
+)
 from patcomp.commands.comparison import program_of
 from patcomp.commands.convert import target_of
 from patcomp.commands.models import Trusted, load_source
@@ -26,6 +37,7 @@ def audit(
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
+    fix: Fix = None,
     run: Annotated[
         bool,
         typer.Option("--run", help="Run a model with its example inputs, and name the ops that overflow float16."),
@@ -42,12 +54,12 @@ def audit(
     from patcomp.questions.audit import audit as audited
     from patterns_catalog import default_rules
 
-    chosen = target_of(target, without)
+    chosen, sizes = target_of(target, without), sizes_in(fix)
     assert chosen is not None
     if run:
-        found = _run(program, modules, catalog, trusted, chosen)
+        found = _run(program, modules, catalog, trusted, chosen, sizes)
     else:
-        module, _ = program_of(program, modules, catalog, trusted, target=chosen)
+        module, _ = program_of(program, modules, catalog, trusted, target=chosen, fixed=sizes)
         found = audited(module, chosen, default_rules())
     if json:
         print_json(found.to_dict())
@@ -57,12 +69,20 @@ def audit(
         sys.exit(ANSWER_IS_NO)
 
 
-def _run(name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool, target: Target) -> Audit:
+def _run(
+    name: str,
+    modules: list[str] | None,
+    catalogs: list[str] | None,
+    trusted: bool,
+    target: Target,
+    sizes: Mapping[str, int],
+) -> Audit:
     """The audit of a model that is converted for the target, and run."""
     from patcomp import TorchConverter
 
     if Path(name).is_dir() or name.endswith(".mlir"):
         raise UsageError(f"--run takes a model, which has example inputs; {name} is a program")
     source = load_source(name, modules, trusted=trusted)
-    converter = TorchConverter(catalog=load_catalogs(catalogs))
-    return converter.add_exported_program(source.exported).to_coreai(target=target).audit(target, source.inputs)
+    converter = TorchConverter(catalog=load_catalogs(catalogs)).add_exported_program(source.exported)
+    program = converter.to_coreai(target=target, fixed=sizes)
+    return program.audit(target, source.inputs_for(program))

@@ -72,6 +72,39 @@ Catalogs = Annotated[
     typer.Option("--catalog", help="A catalog of rules, tried before patcomp's own: a file FILE.py or a module."),
 ]
 
+AllowMissing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A weight that the folder may lack and that is drawn at random, by its name or a pattern (classifier.*); "
+        "may be given several times."
+    ),
+]
+AllowUnexpected = Annotated[
+    list[str] | None,
+    typer.Option(help="A weight of the folder that the model has no place for and that is left out; the same."),
+]
+
+Fix = Annotated[
+    list[str] | None,
+    typer.Option(help="Fix the size of a dynamic dimension, length=128; may be given several times."),
+]
+
+
+def sizes_in(texts: Sequence[str] | None) -> dict[str, int]:
+    """The sizes that `--fix` gives to dimensions, by name.
+
+    Raises:
+        UsageError: a text is not NAME=SIZE, or a dimension has two sizes.
+    """
+    sizes: dict[str, int] = {}
+    for text in texts or ():
+        name, _, size = text.partition("=")
+        if not (name.isidentifier() and size.isdecimal() and size.isascii()):
+            raise UsageError(f"--fix {text} must have the form NAME=SIZE, such as length=128")
+        if sizes.setdefault(name, int(size)) != int(size):
+            raise UsageError(f"--fix gives two sizes to {name}, {sizes[name]} and {int(size)}")
+    return sizes
+
 
 def say(message: str) -> None:
     """Print a message on standard error, because standard output is for the command's data."""

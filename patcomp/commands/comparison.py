@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ import typer
 from patcomp.commands.assets import AssetPath, Entrypoint, entry
 from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json, say
 from patcomp.commands.exporting import ExportOptions, Source
-from patcomp.commands.models import Model, Train, Trusted, convert_model, load_source
+from patcomp.commands.models import Model, Train, Trusted, check_no_folder, convert_model, load_source
 from patcomp.commands.tables import wide_console
 from patcomp.errors import PatcompError
 
@@ -165,12 +166,26 @@ def _hashed(module: IRModule) -> Hashed:
 
 
 def program_of(
-    name: str, modules: list[str] | None, catalogs: list[str] | None, trusted: bool, *, target: Target | None = None
+    name: str,
+    modules: list[str] | None,
+    catalogs: list[str] | None,
+    trusted: bool,
+    *,
+    target: Target | None = None,
+    fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> Hashed:
-    """The program of an asset, of a text, or of a model, which is converted."""
+    """The program of an asset, of a text, or of a model, which is converted for a target with some sizes fixed.
+
+    Raises:
+        UsageError: sizes are given for a program that is converted already.
+        PatcompError: it is none of these, cannot be read or cannot be converted.
+    """
     from patcomp.emit.inspection import opened, read_asset
 
     path = Path(name)
+    check_no_folder(path)
+    if fixed and (path.is_dir() or path.suffix == ".mlir"):
+        raise UsageError(f"--fix goes with a model, whose sizes are fixed when it is converted; {name} is converted")
     if path.is_dir():
         with opened(path) as native:
             return read_asset(native, path, values=True)
@@ -178,4 +193,4 @@ def program_of(
         from patcomp.commands.opt import parse_file
 
         return parse_file(name), {}
-    return _hashed(convert_model(name, modules, catalogs, trusted=trusted, target=target).module)
+    return _hashed(convert_model(name, modules, catalogs, trusted=trusted, target=target, fixed=fixed).module)

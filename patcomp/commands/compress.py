@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from patcomp.commands.common import AsJson, Catalogs, Modules, UsageError, load_catalogs, print_json, say
+from patcomp.commands.common import (
+    AsJson,
+    Catalogs,
+    Fix,
+    Modules,
+    UsageError,
+    load_catalogs,
+    print_json,
+    say,
+    sizes_in,
+)
 from patcomp.commands.convert import target_of
 from patcomp.commands.models import Trusted, load_source
 from patcomp.commands.progress import working
@@ -31,6 +41,7 @@ def compress(
     target: Annotated[
         str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu or neural_engine.")
     ] = None,
+    fix: Fix = None,
     check: Annotated[
         bool, typer.Option("--check", help="Run the program on the model's example inputs, before and after.")
     ] = False,
@@ -48,16 +59,16 @@ def compress(
         raise UsageError("give --budget or --bits, not both")
     if output is not None:
         check_target(output, force)
-    chosen = CompressionConfig.of(config)  # before the conversion, which takes longer
+    chosen, sizes = CompressionConfig.of(config), sizes_in(fix)  # before the conversion, which takes longer
     with working(f"exporting {model}", True):
         source = load_source(model, modules, trusted=trusted)
     with working(f"converting {model}", True):
         converter = TorchConverter(catalog=load_catalogs(catalog)).add_exported_program(source.exported)
-        program = converter.to_coreai(target=target_of(target, None))
+        program = converter.to_coreai(target=target_of(target, None), fixed=sizes)
     size = int(budget) if budget is not None and budget.isdigit() else budget
     with working(f"compressing {model}", True):
         seen = (size is not None or bits is not None) and source.exported.example_inputs is not None
-        examples = source.inputs if check or seen else None
+        examples = source.inputs_for(program) if check or seen else None
         small = program.compress(chosen, budget=size, bits_per_weight=bits, inputs=examples)
     assert small.compression is not None
     if output is not None:

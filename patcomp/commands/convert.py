@@ -13,13 +13,17 @@ from rich.console import Console
 from patcomp.commands.batch import run_batch
 from patcomp.commands.common import (
     ANSWER_IS_NO,
+    AllowMissing,
+    AllowUnexpected,
     AsJson,
     Catalogs,
+    Fix,
     Modules,
     UsageError,
     load_catalogs,
     print_json,
     say,
+    sizes_in,
 )
 from patcomp.commands.comparison import half_type
 from patcomp.commands.exporting import ExportOptions
@@ -89,8 +93,11 @@ def convert(
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
+    fix: Fix = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
+    allow_missing: AllowMissing = None,
+    allow_unexpected: AllowUnexpected = None,
     train: Train = False,
     trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
@@ -118,11 +125,13 @@ def convert(
     if output is None and text is None:
         output = _default_output(model)
     _check_outputs(output, text, html, dump_stages, force)
-    chosen = target_of(target, without)
+    chosen, sizes = target_of(target, without), sizes_in(fix)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
-        sources = load_sources(model, modules, options, weights=weights, trusted=trusted)
-        inputs = [source.inputs for source in sources if verify]  # before the conversion: a file may hold none
+        allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
+        sources = load_sources(model, modules, options, weights=weights, allowed=allowed, trusted=trusted)
+        for source in sources if verify else ():
+            _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
         converter = TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
         for source in sources:
@@ -137,6 +146,7 @@ def convert(
             recover=recover if recover in ("all", "none") else names_in(recover),
             assume=assume or (),
             target=chosen,
+            fixed=sizes,
             dump_ir=dump_stages,
             verbose=verbose,
         )
@@ -145,8 +155,8 @@ def convert(
     verification = None
     if verify:
         with working(f"verifying {model}", not quiet):
-            for source, given in zip(sources, inputs, strict=True):
-                verification = _verified(program, source, given, by_module=html is not None)
+            for source in sources:
+                verification = _verified(program, source, by_module=html is not None)
                 if not (quiet and verification):
                     say(str(verification))
                 if not verification:
@@ -222,8 +232,9 @@ def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
         say(f"stage dumps: {dump_stages}")
 
 
-def _verified(program: AIProgram, source: Source, inputs: Any, *, by_module: bool) -> Verification:
+def _verified(program: AIProgram, source: Source, *, by_module: bool) -> Verification:
     """The comparison with PyTorch; by module too if the numbers differ, so that it says where."""
+    inputs = source.inputs_for(program)
     by: Literal["module", "output"] = "module" if by_module else "output"
     verification = program.verify_against(source.model, inputs, entrypoint=source.entry, by=by)
     return verification or program.verify_against(source.model, inputs, entrypoint=source.entry, by="module")

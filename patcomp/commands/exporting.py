@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from patcomp import AIProgram
+
 
 @dataclass(frozen=True)
 class ExportOptions:
@@ -70,13 +72,49 @@ class Source:
         Raises:
             PatcompError: there are none.
         """
+        return self._given(*self._example())
+
+    def inputs_for(self, program: AIProgram) -> tuple[Any, ...] | dict[str, Any]:
+        """The example inputs for a program with fixed sizes: repeated or cut where they have others.
+
+        Raises:
+            PatcompError: there are none.
+        """
+        from patcomp.pytorch import pytree
+
+        leaves, tree = pytree.tree_flatten(self._example())
+        signature, extents = program.signature(self.entry), program.dims[self.entry].extents
+        shapes = {spec.name: spec.shape for spec in (*signature.inputs, *signature.states)}
+        for index, name in enumerate(program.calls[self.entry].arguments):
+            if not isinstance(name, str):
+                continue
+            value = extents.get((name, None))
+            if value is not None and value.number is not None:
+                leaves[index] = value.number
+            for axis, size in enumerate(shapes[name]):
+                if isinstance(size, int) and size != leaves[index].shape[axis]:
+                    leaves[index] = _of_size(leaves[index], axis, size)
+        return self._given(*pytree.tree_unflatten(leaves, tree))
+
+    def _example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self.exported.example_inputs is None:
             raise PatcompError(f"{self.name} holds no example inputs; save it with those that it was exported with")
         positional, keywords = self.exported.example_inputs
+        return positional, keywords
+
+    def _given(self, positional: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
+        """Arguments as a tuple, or by keyword."""
         if positional and keywords:
             names = list(inspect.signature(self.model).parameters)[: len(positional)]
             return dict(zip(names, positional, strict=True)) | keywords
         return dict(keywords) if keywords else tuple(positional)
+
+
+def _of_size(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """A tensor of another size along an axis: its values, and again from the first where there are too few."""
+    import torch
+
+    return tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
 
 
 def exported_by(path: Path, function: str, options: ExportOptions) -> Source:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from patcomp.commands.common import require_transformers, say
+from patcomp.commands.common import AllowMissing, AllowUnexpected, require_transformers, say
 from patcomp.commands.progress import working
 
 
@@ -27,6 +27,11 @@ def convert_lm(
     quantize_embeddings: Annotated[
         bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
     ] = True,
+    tokenizer: Annotated[
+        bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
+    ] = True,
+    allow_missing: AllowMissing = None,
+    allow_unexpected: AllowUnexpected = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code of the folder.")] = False,
 ) -> None:
     """Convert a causal language model to a bundle that Apple's Swift package loads."""
@@ -38,7 +43,8 @@ def convert_lm(
 
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        quantize_embeddings=quantize_embeddings, progress=working,
+        quantize_embeddings=quantize_embeddings, tokenizer=None if tokenizer else False,
+        allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     for problem in check_bundle(bundle.path):

@@ -6,11 +6,12 @@ import logging
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -113,18 +114,25 @@ def load_sources(
     modules: Sequence[str] | None,
     options: ExportOptions,
     *,
-    weights: Path | None = None,
-    trusted: bool = False,
+    weights: Path | None,
+    allowed: Mapping[str, Sequence[str]],
+    trusted: bool,
 ) -> list[Source]:
     """The functions of the model that the command line names: several if it is the folder of a checkpoint.
 
-    Args, raises:
-        As `load_source`. UsageError: the task of a folder decides an option, or `weights` goes with another model.
+    Args:
+        weights: the file of the weights of a model by name.
+        allowed: the weights that may differ, by the options `--allow-missing` and `--allow-unexpected`.
+
+    Further args, raises:
+        As `load_source`. UsageError: the task of a folder decides an option, or an option goes with another model.
     """
     by_name = model.startswith(TIMM)
     if weights is not None and not by_name:
         raise UsageError(f"--weights goes with a model by name, {TIMM}resnet18")
-    if not (Path(model) / "config.json").is_file() and not is_on_the_hub(model) and not by_name:
+    if not is_checkpoint(Path(model)) and not is_on_the_hub(model) and not by_name:
+        if unused := [option for option, names in allowed.items() if names]:
+            raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint; {model} has its own weights")
         return [load_source(model, modules, options, trusted=trusted)]
     if unused := replace(options, half="").given() + ["--train"] * options.train:
         raise UsageError(
@@ -136,14 +144,34 @@ def load_sources(
     declare_operators()  # transformers imports torchvision
     import_modules(modules)
     require_transformers("the model of a folder")
+    from patcomp.language.loading import Allowed
     from patcomp.tasks.conversion import entries_of, exported
 
+    entries = entries_of(
+        model, options.half or "float32", weights=weights, trust_remote_code=trusted,
+        allowed=Allowed.of(allowed["--allow-missing"], allowed["--allow-unexpected"]),
+    )  # fmt: skip
     return [
-        Source(
-            model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states
+        Source(model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states)
+        for entry in entries
+    ]
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is a folder other than an asset, so that it can only be the folder of a checkpoint."""
+    return path.is_dir() and not (path / "main.mlirb").exists()
+
+
+def check_no_folder(path: Path) -> None:
+    """Check that a path is not the folder of a checkpoint, for the commands that do not take one.
+
+    Raises:
+        UsageError: it is.
+    """
+    if is_checkpoint(path) and (path / "config.json").is_file():
+        raise UsageError(
+            f"{path} is the folder of a checkpoint, which only convert and convert-lm take; {WHAT_MODELS_ARE}"
         )
-        for entry in entries_of(model, options.half or "float32", weights=weights, trust_remote_code=trusted)
-    ]  # fmt: skip
 
 
 def is_on_the_hub(model: str) -> bool:
@@ -159,13 +187,14 @@ def convert_model(
     train: bool = False,
     trusted: bool = False,
     target: Target | None = None,
+    fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> AIProgram:
     """Convert the model that the command line names."""
     from patcomp import TorchConverter
 
     converter = TorchConverter(catalog=load_catalogs(catalogs))
     program = load_model(model, modules, train=train, trusted=trusted)
-    return converter.add_exported_program(program).to_coreai(target=target)
+    return converter.add_exported_program(program).to_coreai(target=target, fixed=fixed)
 
 
 def _load(path: Path, trusted: bool) -> ExportedProgram:
@@ -233,6 +262,7 @@ def _check_file(path: Path) -> None:
     Raises:
         As `load_model`.
     """
+    check_no_folder(path)
     if path.is_dir():
         what = "an asset, which is converted already" if (path / "main.mlirb").exists() else "a folder"
         raise UsageError(f"{path} is {what}; {WHAT_MODELS_ARE}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,8 @@ def markdown_table(
 
 
 def escaped(text: str) -> str:
-    """Text without the characters that end a cell or start emphasis in Markdown."""
-    return text.replace("|", "\\|").replace("*", "\\*")
+    """Text without the characters that end a cell, start emphasis or make a link in Markdown."""
+    return re.sub(r"\]([\[(])", r"]\\\1", text.replace("|", "\\|").replace("*", "\\*"))
 
 
 def composites_line(program: AIProgram) -> str:

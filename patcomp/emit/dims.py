@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from patcomp.emit.guards import Guard
-from patcomp.errors import EvaluationError
+from patcomp.errors import EvaluationError, Problem, UnsupportedError
 
 Place = tuple[str, int | None]
 """The name of an input or state, and an axis; the axis is None for the value of a scalar input."""
@@ -136,6 +136,10 @@ class Dims:
         numbers = {place: extent.given(sizes).number for place, extent in self.extents.items()}
         return {place: number for place, number in numbers.items() if number is not None}
 
+    def listed(self) -> list[str]:
+        """Each named dimension with its range: `length (2 to 128)`."""
+        return [f"{name} ({_limits(*limits)})" for name, limits in self.ranges.items()]
+
     def check(self, sizes: Mapping[str, int]) -> None:
         """Check the dimensions to fix.
 
@@ -143,7 +147,7 @@ class Dims:
             ValueError: a dimension does not exist or is out of its range (the message lists the dimensions), or a
                 guard does not hold.
         """
-        listed = ", ".join(f"{name} ({_limits(*limits)})" for name, limits in self.ranges.items()) or "none"
+        listed = ", ".join(self.listed()) or "none"
         for name, size in sizes.items():
             if name not in self.ranges:
                 raise ValueError(f"no dimension is called {name!r}; there are {listed}")
@@ -154,6 +158,53 @@ class Dims:
             if sizes.keys() >= set(guard.names) and not guard.value(sizes):
                 values = " and ".join(f"{name} is {sizes[name]}" for name in guard.names)
                 raise ValueError(f"the model was exported for sizes where {guard}, which does not hold where {values}")
+
+
+def given_by_entry(dims: Mapping[str, Dims], sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """The sizes to fix of each entry point: each has those of its own dimensions.
+
+    Raises:
+        TypeError: `sizes` is not a mapping.
+        ValueError: no entry point has such a dimension, or `Dims.check` refuses a size.
+    """
+    if not isinstance(sizes, Mapping):
+        raise TypeError(f"sizes are given by the names of dimensions, {{'length': 128}}, got {sizes!r}")
+    found = {entry: {name: size for name, size in sizes.items() if name in each.ranges} for entry, each in dims.items()}
+    for name in sizes:
+        if not any(name in own for own in found.values()):
+            listed = dict.fromkeys(text for each in dims.values() for text in each.listed())
+            raise ValueError(f"no dimension is called {name!r}; there are {', '.join(listed) or 'none'}")
+    for entry, own in found.items():
+        dims[entry].check(own)
+    return found
+
+
+def check_static(target: str, dims: Mapping[str, Dims]) -> None:
+    """Check that no dimension is open, for a target that takes fixed sizes only.
+
+    Raises:
+        UnsupportedError: some are; the message lists all of them, and says how to fix them.
+    """
+    places: dict[str, list[str]] = {}
+    examples: list[tuple[str, int]] = []
+    for entry, each in dims.items():
+        for text, (name, (low, high)) in zip(each.listed(), each.ranges.items(), strict=True):
+            inputs = dict.fromkeys(
+                place for (place, axis), extent in each.extents.items() if axis is not None and name in extent.names
+            )
+            if not inputs:
+                continue  # it is a number that the model computes with
+            of_entry = f" of {entry}" if len(dims) > 1 else ""
+            places.setdefault(text, []).append(f"{', '.join(inputs)}{of_entry}")
+            examples.append((name, max(low, min(128, high or 128))))
+    if places:
+        problems = [Problem(f"the dimension {text}: {'; '.join(found)}") for text, found in places.items()]
+        (name, size), *_ = examples
+        raise UnsupportedError(
+            f"the target {target} takes fixed sizes only, and these dimensions are open; fix each of them, such as "
+            f"fixed={{{name!r}: {size}}} (--fix {name}={size}):",
+            problems,
+        )
 
 
 def _what(place: Place, found: Mapping[Place, int]) -> str:

@@ -21,7 +21,7 @@ from patcomp.emit.notebook import html_summary
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
 from patcomp.emit.summary import Summary, weight_sizes
-from patcomp.emit.variants import fixed_arguments, static_sizes
+from patcomp.emit.variants import static_sizes
 from patcomp.errors import ConversionWarning, EvaluationError, Problem, UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import HandleType, TensorType, shape_of
@@ -341,9 +341,10 @@ class AIProgram:
             outputs = program.run({"tokens": tokens})["logits"]     # by name
 
         Args:
-            arguments, keywords: the model's arguments, with the structure that they had at export; or one mapping of
-                input names to tensors; or keywords with the names of all inputs. Torch tensors or numpy arrays; 64-bit
-                values are narrowed if they fit. An input that the model writes to is not changed.
+            arguments: the model's arguments, with the structure that they had at export; or one mapping of input names
+                to tensors. Torch tensors or numpy arrays; 64-bit values are narrowed if they fit. An input that the
+                model writes to is not changed.
+            keywords: the model's arguments by keyword; or all inputs by their names.
             entrypoint: the graph to call.
             state: the contents of states by name, from `program.new_state()` or the last call; updated in place. A
                 state that is not given starts from its initial value.
@@ -524,10 +525,10 @@ class AIProgram:
             ValueError: there is no such dimension, or the size is out of its range; the message lists the dimensions.
             LookupError: the program was not made by a converter.
         """
-        types, dims = self._types(entrypoint), self.dims.get(entrypoint, Dims())
+        self._graph(entrypoint)
+        dims = self.dims.get(entrypoint, Dims())
         dims.check(sizes)
-        arguments = fixed_arguments(types, dims.fixed(sizes))
-        module = self._specialize(self.module, entrypoint, {entrypoint: arguments})
+        module = self._specialize(self.module, entrypoint, {entrypoint: dims.fixed(sizes)})
         return replace(self, module=module, dims={**self.dims, entrypoint: dims.given(sizes)})
 
     def set_static_shape_config(
@@ -559,7 +560,7 @@ class AIProgram:
             if name in (graph_name(graph) for graph in self.module.graphs):
                 raise ValueError(f"there is a graph @{name} already")
             sizes = static_sizes(types, dims, shapes)
-            variants[name] = fixed_arguments(types, sizes)
+            variants[name] = sizes
             new_dims[name] = dims.given(dims.sizes(sizes))
         self.module = self._specialize(self.module, entrypoint, variants)
         self.dims = new_dims

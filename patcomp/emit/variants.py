@@ -1,4 +1,4 @@
-"""The arguments of an entry point when some of its dimensions are fixed."""
+"""The sizes of an entry point whose inputs have given shapes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from patcomp.emit.dims import Dims, Place
 from patcomp.errors import EvaluationError
-from patcomp.ir.types import HandleType, TensorType, shape_of, tensor
+from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.xdsl import Attribute
-
-
-def fixed_arguments(types: Mapping[str, Attribute], sizes: Mapping[Place, int]) -> dict[int, Attribute | int]:
-    """The new types, by position, of arguments with fixed sizes; for a scalar argument its value.
-
-    Args:
-        types: the types of the arguments, by name in order.
-        sizes: the fixed sizes.
-    """
-    arguments: dict[int, Attribute | int] = {}
-    for index, (name, type_) in enumerate(types.items()):
-        content = type_.tensor_type if isinstance(type_, HandleType) else type_
-        if not isinstance(content, TensorType):
-            continue
-        if (name, None) in sizes:
-            arguments[index] = sizes[name, None]
-            continue
-        shape = [sizes.get((name, axis), size) for axis, size in enumerate(shape_of(content))]
-        fixed = tensor(shape, content.element_type, content.encoding)
-        if fixed != content:
-            arguments[index] = HandleType(fixed) if isinstance(type_, HandleType) else fixed
-    return arguments
 
 
 def static_sizes(types: Mapping[str, Attribute], dims: Dims, shapes: Mapping[str, Sequence[int]]) -> dict[Place, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from enum import Enum
 from functools import cache, partial
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from patcomp.emit.dims import check_static, given_by_entry
 from patcomp.emit.program import AIProgram
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import ModelCall
@@ -204,13 +205,17 @@ class TorchConverter:
             export_fn: returns the `ExportedProgram` of the module, decomposed or not; called once, now.
             externalize_modules: submodules to keep as graphs of their own: `ExternalizeSpec`s, or module classes and
                 patterns of module paths for plain graphs. They are marked while `export_fn` runs.
-            input_names, output_names, state_names, entrypoint_name, mutated_inputs: as in `add_exported_program`.
+            input_names: as in `add_exported_program`.
+            output_names: the same.
+            state_names: the same.
+            entrypoint_name: the same.
+            mutated_inputs: the same.
 
         Raises:
             RuntimeError: `export_fn` failed; its error is the cause.
             TypeError: `model` is missing, given twice or not a module, or `export_fn` is missing.
-            The errors of `mark_for_externalization` for `externalize_modules`.
-            The errors of `add_exported_program`.
+            Exception: the errors of `mark_for_externalization` for `externalize_modules`, and those of
+                `add_exported_program`.
         """
         given = model if model is not None else module
         if given is None or export_fn is None or (model is not None and module is not None):
@@ -381,6 +386,7 @@ class TorchConverter:
         recover: Literal["all", "none"] | Iterable[str] = "all",
         assume: Iterable[str] = (),
         target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
+        fixed: Mapping[str, int] = MappingProxyType({}),
         dump_ir: str | Path | None = None,
         verbose: bool = False,
     ) -> AIProgram:
@@ -394,6 +400,8 @@ class TorchConverter:
                 `docs/guide.md` says what each means.
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
                 the program is as it is for all. `docs/targets.md` says what is rewritten for each.
+            fixed: the sizes of dynamic dimensions by name, `{"length": 128}`, which become part of the program, as with
+                `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes those that it has.
             dump_ir: folder for the IR after each stage (`00-import.mlir` ... `08-emit.mlir`); dumps of an earlier
                 conversion are removed. By default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
             verbose: show a progress bar.
@@ -402,8 +410,9 @@ class TorchConverter:
             RuntimeError: nothing is staged.
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
             ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption, or `target` not a
-                target; the message lists the known names.
-            UnsupportedError: no rule takes some ops; the message lists all of them.
+                target; the message lists the known names. No entry point has a dimension of `fixed`, or not that size.
+            UnsupportedError: no rule takes some ops, or the target takes fixed sizes only and dimensions are open; the
+                message lists all of them.
             StageError: a rule has a defect; the message names stage, rule, op and the dump of the stage before.
 
         Warns:
@@ -413,10 +422,17 @@ class TorchConverter:
         started = time.perf_counter()
         staged = self._selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
-        options = Options(composites, assumed, self._target(target), self.widths)
+        chosen = self._target(target)
         if not staged:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         staged = [self._current(item) for item in staged]
+        open_dims = {item.name: item.dims for item in staged}
+        sizes = given_by_entry(open_dims, fixed)
+        dims = {name: each.given(sizes[name]) for name, each in open_dims.items()}
+        if chosen is not None and chosen.wants.static_shapes:
+            check_static(chosen.name, dims)
+        fixed_sizes = {name: open_dims[name].fixed(own) for name, own in sizes.items() if own}
+        options = Options(composites, assumed, chosen, fixed_sizes, self.widths)
         if problems := [problem for item in staged for problem in item.problems]:
             raise UnsupportedError(headline(problems), problems)
         initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
@@ -450,7 +466,7 @@ class TorchConverter:
                 for name, state in initial.items()
                 if state
             },
-            dims={item.name: item.dims for item in staged},
+            dims=dims,
             diagnostics=found,
             left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
             limits=compilation.limits,
@@ -458,7 +474,7 @@ class TorchConverter:
             _explain=lambda module, what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _audit=lambda module, target, overflows: audit(module, target, rules, overflows),
-            _specialize=lambda module, *variants: specialize(module, rules, *variants),
+            _specialize=partial(specialize, rules=rules, strict=options.strict),
             _ops_that_need_elements=ops_that_need_elements,
             _departure_search=partial(DepartureSearch, conversion),
             _versions=self._versions,

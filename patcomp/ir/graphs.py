@@ -151,12 +151,13 @@ def generate_composite_decl(*arguments: Any, **named: Any) -> CompositeDeclarati
 
         generate_composite_decl("rms_norm", ["input", "scale"], ["output"], {"eps": 1e-6, "axes": [-1]})
 
-    Args:
-        context: ignored; accepted as the first argument for scripts that pass one.
-        composite_name: the composite's name (`op_name=` means the same).
-        input_names, output_names: a name for each operand and each result, in order.
-        op_attributes: bool, int, float, str, and lists, tuples and dicts of these, by name; it is not changed.
-        version: version of the composite's definition, by default the `"version"` in `op_attributes`, else 1.
+    It takes, by position or by name:
+
+    - `context`, ignored; accepted as the first argument for scripts that pass one.
+    - `composite_name`, the composite's name (`op_name=` means the same).
+    - `input_names` and `output_names`, a name for each operand and each result, in order.
+    - `op_attributes`: bool, int, float, str, and lists, tuples and dicts of these, by name; it is not changed.
+    - `version` of the composite's definition, by default the `"version"` in `op_attributes`, else 1.
 
     Raises:
         TypeError: an argument is missing or of another type.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from patcomp.errors import reason_of
 from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, STATES, TOKENS, VERSION
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import CACHES, EXTEND
@@ -61,6 +62,10 @@ class Bundle:
 
         tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
         limit = int(self.metadata["language"]["max_context_length"])
+        if prompt and not tokens:
+            raise LanguageModelError(
+                f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
+            )
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
@@ -144,34 +149,67 @@ def _grown(cache: Any, capacity: int) -> np.ndarray:
 # ---- writing ----------------------------------------------------------------------------------------
 
 
-def write_description(
-    folder: Path, described: dict[str, Any], source: Path | None, tokenizer: Any, *, trust_remote_code: bool
-) -> None:
+def write_description(folder: Path, described: dict[str, Any], tokenizer: Any) -> None:
     """Write all of a bundle but the asset: the tokenizer and `metadata.json`.
 
     Args:
         folder: of the bundle.
         described: from `description`.
-        source: the checkpoint's folder.
-        tokenizer: a tokenizer of transformers; None for that of the folder.
-        trust_remote_code: whether to run code of the folder.
+        tokenizer: a tokenizer of transformers, or None.
+
+    Raises:
+        LanguageModelError: the tokenizer has no form that the Swift package reads.
     """
-    if tokenizer is None and source is not None:
-        tokenizer = _tokenizer_of(source, trust_remote_code)
     if tokenizer is not None:
         _write_tokenizer(folder, tokenizer)
     described["language"]["embedded_tokenizer"] = tokenizer is not None
     (folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tokenizer.*.model", "spiece.model", "vocab.*", "*.tiktoken",
+                 "tekken.json")  # fmt: skip
+"""The files that tokenizers read their vocabulary from."""
+_NO_TOKENIZER = (
+    "pass tokenizer= with that of the model, or tokenizer=False (--no-tokenizer) for a bundle that takes token ids only"
+)
+
+
+def chosen_tokenizer(tokenizer: Any, source: Path | None, *, trust_remote_code: bool) -> Any:
+    """The tokenizer of a bundle, or None.
+
+    Args:
+        tokenizer: what the user chose: a tokenizer of transformers, False for none, None for that of the folder.
+        source: the checkpoint's folder, if there is one.
+        trust_remote_code: whether to run code of the folder.
+
+    Raises:
+        LanguageModelError: the folder has none, transformers cannot load it, or it knows no word.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    if tokenizer is None and source is not None:
+        tokenizer = _tokenizer_of(source, trust_remote_code)
+    if tokenizer is None or tokenizer is False:
+        return None
+    name = type(tokenizer).__name__
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise LanguageModelError(f"tokenizer= takes a tokenizer of transformers, None or False, got {name}")
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise LanguageModelError(f"the tokenizer ({name}) has no vocabulary; {_NO_TOKENIZER}")
+    return tokenizer
+
+
 def _tokenizer_of(source: Path, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
+    if not any(any(source.glob(pattern)) for pattern in _VOCABULARIES):
+        raise LanguageModelError(f"{str(source)!r} has no tokenizer; {_NO_TOKENIZER}")
     try:
         return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise LanguageModelError(f"transformers cannot load the tokenizer of {str(source)!r}: {first}") from error
+    except Exception as error:  # its files and its code can make transformers raise anything
+        raise LanguageModelError(
+            f"transformers cannot load the tokenizer of {str(source)!r}: {reason_of(error)}; {_NO_TOKENIZER}"
+        ) from error
 
 
 def _write_tokenizer(folder: Path, tokenizer: Any) -> None:

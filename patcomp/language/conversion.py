@@ -6,25 +6,37 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram, export
+from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.pages import release
 from patcomp.language.architectures import ARCHITECTURES, Architecture
-from patcomp.language.bundle import Bundle, card, description, write_description
+from patcomp.language.bundle import Bundle, card, chosen_tokenizer, description, write_description
 from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
-from patcomp.language.decoder import CacheShape, Decoder
+from patcomp.language.decoder import CacheShape, Decoder, check_cache
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.exporting import exported_module
+from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
-from patcomp.language.loading import DTYPES, checked_folder, implementations, in_dtype, load_model
+from patcomp.language.loading import (
+    DTYPES,
+    Allowed,
+    attention_of,
+    classes_of,
+    configuration,
+    implementations,
+    in_dtype,
+    load_model,
+)
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
     Embeddings,
@@ -58,6 +70,8 @@ def convert_language_model(
     dtype: Literal["float16", "bfloat16", "float32"] = "float16",
     name: str | None = None,
     tokenizer: Any = None,
+    allow_missing: str | Sequence[str] = (),
+    allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
     quantize_embeddings: bool = True,
     check: bool = True,
@@ -76,7 +90,11 @@ def convert_language_model(
         dtype: the type of the weights and the cache. The Swift package takes float16 logits, which both half types
             give; float32 is for checks.
         name: of the bundle; by default that of the folder.
-        tokenizer: for a model that is given, its tokenizer; without one, the bundle generates from token ids only.
+        tokenizer: a tokenizer of transformers; by default that of the folder, and none for a model that is given.
+            `False` for none: the bundle then generates from token ids only.
+        allow_missing: names of weights, or patterns such as `"lm_head.*"`, that a folder may lack, or have in another
+            shape; they are drawn at random, and a warning names them.
+        allow_unexpected: the same for weights of a folder that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the checkpoint's folder.
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
         check: whether the converted program is compared with the model on a few tokens.
@@ -86,7 +104,8 @@ def convert_language_model(
     the same call goes on with what was finished.
 
     Raises:
-        LanguageModelError: the checkpoint is incomplete, is no causal language model, or an argument does not fit it.
+        LanguageModelError: the checkpoint is incomplete, is no causal language model, has no tokenizer, or keeps
+            between calls what a bundle cannot hold; or an argument does not fit it.
         UnsupportedError: the model has ops that cannot be converted; the message lists all of them.
     """
     if target not in ("gpu", "neural_engine"):
@@ -106,12 +125,20 @@ def convert_language_model(
         with step("downloading the checkpoint") if is_hub_id(folder_or_model) else nullcontext():
             checkpoint = checkpoint_of(folder_or_model, trust_remote_code=trust_remote_code)
         source, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
-        checked_folder(source, trust_remote_code=trust_remote_code)
+        config = checked_folder(source, trust_remote_code=trust_remote_code)
+        check_language_model(source, config, classes_of(CAUSAL, config))
+        check_weight_files(source, config)
+        check_cache(configuration(source, trust_remote_code=trust_remote_code))
+    allowed = Allowed.of(allow_missing, allow_unexpected)
+    if source is None and (allowed.missing or allowed.unexpected):
+        raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
     options = {
         "context": max_context, "dtype": dtype, "name": name, "check": check, "target": target,
-        "quantize_embeddings": quantize_embeddings,
+        "quantize_embeddings": quantize_embeddings, "allowed": astuple(allowed), "tokenizer": tokenizer is not False,
     }  # fmt: skip
-    again = source is not None and tokenizer is None  # objects have no mark by which a later run knows them
+    # a later run does not know an object again
+    again = source is not None and (tokenizer is None or tokenizer is False)
+    words = chosen_tokenizer(tokenizer, source, trust_remote_code=trust_remote_code)
     with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
         model: Any
         if source is None:
@@ -119,19 +146,17 @@ def convert_language_model(
             model = in_dtype(folder_or_model, dtype)
         else:
             with step("loading the model"):
-                model = load_model(source, dtype, trust_remote_code=trust_remote_code)
+                model = load_model(source, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
         architecture = _architecture(model)
+        check_cache(model.config)
         context = _context(model, max_context)
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
             context = checked_context(model, context if max_context else default_context(context))
         name = name or str(model.config.model_type)
         described = description(model, context, name, identifier)
-        work.once(
-            "description",
-            lambda: write_description(work.folder, described, source, tokenizer, trust_remote_code=trust_remote_code),
-        )
-        with implementations(model, architecture.attention, architecture.experts):
+        work.once("description", lambda: write_description(work.folder, described, words))
+        with implementations(model, attention_of(model, architecture.attention), architecture.experts):
             if target == "gpu":
                 program = _dynamic(model, context, DTYPES[dtype], step, work if check else None)
             else:
@@ -227,8 +252,8 @@ def _exported(decoder: Decoder, context: int, dtype: torch.dtype) -> ExportedPro
     new, total = Dim("new", min=1, max=context), Dim("total", min=1, max=context)
     keys, values = Dim("key_capacity", min=1, max=2 * context), Dim("value_capacity", min=1, max=2 * context)
     sizes = ({1: new}, {1: total}, {3: keys}, {3: values})
-    with torch.no_grad():
-        return export(decoder, _arguments(decoder, _NEW, _TOTAL, capacity, dtype), dynamic_shapes=sizes, strict=False)
+    arguments = _arguments(decoder, _NEW, _TOTAL, capacity, dtype)
+    return exported_module(decoder, arguments, type(decoder.model).__name__, sizes)
 
 
 def _converted(exported: ExportedProgram) -> AIProgram:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from patcomp.errors import reason_of
 from patcomp.hub import is_hub_id
 from patcomp.language.errors import LanguageModelError
 
@@ -41,9 +42,8 @@ def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Chec
     try:
         folder = snapshot_download(identifier, allow_patterns=[*_DATA, *["*.py"] * trust_remote_code])
     except (OSError, ValueError, RuntimeError) as error:  # errors of the network and of the hub are of these classes
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise LanguageModelError(
-            f"there is no folder {identifier!r}, and the hub does not give a checkpoint of this id: {reason}; give the "
-            "folder of a checkpoint that was downloaded elsewhere"
+            f"there is no folder {identifier!r}, and the hub does not give a checkpoint of this id: "
+            f"{reason_of(error)}; give the folder of a checkpoint that was downloaded elsewhere"
         ) from error
     return Checkpoint(Path(folder), identifier.rpartition("/")[2], identifier)

@@ -4,65 +4,87 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.folders import CAUSAL, weight_files
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
-def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
-    """The configuration of a checkpoint folder.
+@dataclass(frozen=True)
+class Allowed:
+    """How the weights of a checkpoint may differ from those of its model: names, or patterns as `classifier.*`."""
+
+    missing: tuple[str, ...] = ()
+    """Weights that may be missing, or of another shape; they are drawn at random."""
+    unexpected: tuple[str, ...] = ()
+    """Weights of the checkpoint that the model need not take."""
+
+    @classmethod
+    def of(cls, missing: str | Sequence[str], unexpected: str | Sequence[str]) -> Allowed:
+        """What a user allows; one name need not be in a list."""
+        return cls(*(((each,) if isinstance(each, str) else tuple(each)) for each in (missing, unexpected)))
+
+
+STRICT = Allowed()
+"""They may not differ."""
+
+
+def configuration(folder: Path, *, trust_remote_code: bool) -> Any:
+    """The configuration of the language model in a folder, as transformers reads it.
 
     Raises:
-        LanguageModelError: the folder is not a complete checkpoint of a causal language model, or needs its own code.
+        LanguageModelError: transformers cannot read it.
     """
-    if not folder.is_dir():
-        raise LanguageModelError(f"{str(folder)!r} is not a folder; give the folder of a checkpoint, with config.json")
-    if not (folder / "config.json").is_file():
-        raise LanguageModelError(f"{str(folder)!r} has no config.json, so it is not the folder of a checkpoint")
+    from transformers import AutoConfig
+
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    except ValueError as error:
-        raise LanguageModelError(f"{folder / 'config.json'} is not JSON: {error}") from None
-    if "auto_map" in config and not trust_remote_code:
+        found = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    except Exception as error:  # a configuration can make transformers raise anything
         raise LanguageModelError(
-            f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True "
-            "(--trust-remote-code of convert-lm, --trusted of convert)"
-        )
-    missing = [name for name in _shards(folder) if not (folder / name).is_file()]
-    if missing:
-        raise LanguageModelError(f"{str(folder)!r} lacks {len(missing)} weight files: {', '.join(missing[:3])}")
-    return config
+            f"transformers cannot read {str(folder / 'config.json')!r}: {reason_of(error)}"
+        ) from error
+    return found.get_text_config()
 
 
-def _shards(folder: Path) -> list[str]:
-    """The files of weights that a folder must have."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    found = sorted(path.name for path in folder.glob("*.safetensors"))
-    return found or ["model.safetensors"]
+def classes_of(auto: str, config: Mapping[str, Any]) -> list[type]:
+    """The classes that a class of transformers, such as `AutoModel`, loads for the content of a `config.json`."""
+    import transformers
+
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
+        return []
+    found = getattr(transformers, auto)._model_mapping.get(transformers.CONFIG_MAPPING[kind], [])
+    return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def load_model(folder: Path, dtype: str, *, trust_remote_code: bool) -> nn.Module:
+def load_model(folder: Path, dtype: str, *, trust_remote_code: bool, allowed: Allowed = STRICT) -> nn.Module:
     """The model of a checkpoint folder, in eval mode.
 
     Raises:
-        LanguageModelError: transformers has no causal language model for it, or cannot load it; weights are quantised,
-            or too large for the type.
+        LanguageModelError: transformers has no causal language model for it, or cannot load it; weights are missing,
+            quantised, or too large for the type.
     """
-    return loaded("AutoModelForCausalLM", "as a causal language model", folder, dtype, trust_remote_code)
+    return loaded(CAUSAL, "as a causal language model", folder, dtype, trust_remote_code, allowed)
 
 
-def loaded(auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code: bool) -> nn.Module:
-    """A model of transformers, in eval mode.
+def loaded(
+    auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code: bool, allowed: Allowed = STRICT
+) -> nn.Module:
+    """A model of transformers, in eval mode, with the weights of a checkpoint and no others.
 
     Args:
         auto: the class of transformers that loads it.
@@ -70,32 +92,130 @@ def loaded(auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code:
         folder: of the checkpoint.
         dtype: of the weights.
         trust_remote_code: whether to run code of the folder.
+        allowed: how its weights may differ from the model's.
 
     Raises:
-        LanguageModelError: transformers cannot load it; weights are quantised, or too large for the type.
+        LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
+            or too large for the type.
     """
     import transformers
-    from safetensors import SafetensorError
 
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    reports: list[str] = []
     try:
-        model: nn.Module = getattr(transformers, auto).from_pretrained(
-            folder,
-            dtype=DTYPES[dtype],
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-            **_expansion(folder),
+        with _reporting_to(reports):
+            model, found = getattr(transformers, auto).from_pretrained(
+                folder,
+                dtype=DTYPES[dtype],
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # they are judged below, by name
+                output_loading_info=True,
+                **_expansion(config),
+            )
+    except Exception as error:  # a configuration can make transformers raise anything
+        joined = _NOT_JOINED.findall("".join(reports))
+        reason = f"parts of {_listed(joined)} are missing or have other shapes" if joined else reason_of(error)
+        raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
+    shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
+    check_names(folder, type(model).__name__, found["missing_keys"], found["unexpected_keys"], shapes, allowed)
+    _check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
+    model.eval()
+    return cast("nn.Module", model)
+
+
+_NOT_JOINED = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?CONVERSION", re.MULTILINE)
+"""Finds, in transformers' report, weights that it could not join from those of a checkpoint, as those of experts."""
+
+
+@contextmanager
+def _reporting_to(reports: list[str]) -> Iterator[None]:
+    """Keep the tables in which transformers reports missing weights, and show none: `check_names` says it in a line."""
+    logger = logging.getLogger("transformers.modeling_utils")
+
+    def is_another(record: logging.LogRecord) -> bool:
+        if is_report := "LOAD REPORT" in record.getMessage():
+            reports.append(record.getMessage())
+        return not is_report
+
+    logger.addFilter(is_another)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_another)
+
+
+def check_names(
+    place: Path,
+    model: str,
+    missing: Iterable[str],
+    unexpected: Iterable[str],
+    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
+    allowed: Allowed,
+) -> None:
+    """Check that a checkpoint has the weights of its model, and warn where the user allows that it has not.
+
+    Args:
+        place: the folder or file of the checkpoint.
+        model: the name of the model.
+        missing: the names of weights that only the model has.
+        unexpected: the names of weights that only the checkpoint has.
+        shapes: the shapes in the checkpoint and in the model, of weights where the two differ.
+        allowed: what the user allows.
+
+    Raises:
+        LanguageModelError: there are weights that the user does not allow.
+    """
+    # the counter of a batch norm is not in old checkpoints, and nothing in eval mode reads it
+    lacked = {*(name for name in missing if not name.endswith("num_batches_tracked")), *shapes}
+    drawn = {name for name in lacked if _fits(name, allowed.missing)}
+    left = {name for name in unexpected if _fits(name, allowed.unexpected)}
+    wrong = [
+        (f"{name} is {_shape(stored)} and must be {_shape(own)}", "missing")
+        for name, (stored, own) in sorted(shapes.items()) if name not in drawn
+    ]  # fmt: skip
+    for names, what, kind in (
+        (lacked - drawn - shapes.keys(), "it lacks", "missing"),
+        (set(unexpected) - left, "the model has no place for", "unexpected"),
+    ):
+        if names:
+            wrong.append((f"{what} {_listed(names)}", kind))
+    if wrong:
+        kinds = dict.fromkeys(kind for _, kind in wrong)
+        ways = {
+            "missing": "complete the checkpoint, or pass allow_missing= (--allow-missing NAME) for weights that may be "
+            "drawn at random",
+            "unexpected": "correct its config.json, or pass allow_unexpected= (--allow-unexpected NAME) for weights "
+            "that may be left out",
+        }
+        raise LanguageModelError(
+            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(text for text, _ in wrong)}; "
+            f"{'; '.join(ways[kind] for kind in kinds)}"
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {first}") from error
-    _check_weights(model, rounded=_stored_types(folder) != {_STORED[dtype]})
-    return model.eval()
+    for names, what in ((drawn, "are drawn at random"), (left, "are left out")):
+        if names:
+            warnings.warn(f"weights of {str(place)!r} {what}: {_listed(names)}", ConversionWarning, stacklevel=3)
 
 
-def _expansion(folder: Path) -> dict[str, Any]:
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _shape(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes)) or "a scalar"
+
+
+def _listed(names: Iterable[str], shown: int = 5) -> str:
+    """The first names, and how many more there are."""
+    ordered = sorted(names)
+    more = len(ordered) - shown
+    return ", ".join(ordered[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def _expansion(config: dict[str, Any]) -> dict[str, Any]:
     """What makes transformers expand the packed weights of a checkpoint to floats: the MXFP4 experts of gpt-oss."""
-    quantization = json.loads((folder / "config.json").read_text()).get("quantization_config") or {}
-    if quantization.get("quant_method") != "mxfp4":
+    if (config.get("quantization_config") or {}).get("quant_method") != "mxfp4":
         return {}
     from transformers import Mxfp4Config
 
@@ -106,13 +226,13 @@ _STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
 """The names of types in files of weights."""
 
 
-def _stored_types(folder: Path) -> set[str]:
-    """The types of the weights in a folder's files."""
+def _stored_types(files: Iterable[Path]) -> set[str]:
+    """The types of the weights in files."""
     from safetensors import safe_open
 
     found = set()
-    for name in _shards(folder):
-        with safe_open(folder / name, "pt") as weights:
+    for file in files:
+        with safe_open(file, "pt") as weights:
             found |= {weights.get_slice(key).get_dtype() for key in weights.keys()}  # noqa: SIM118
     return found
 
@@ -151,17 +271,41 @@ def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
     return made
 
 
+def attention_of(model: Any, usual: str) -> str:
+    """The implementation of attention to export: the usual one, or the written-out one where the model has no other or
+    was loaded with it."""
+    is_written_out = model.config._attn_implementation == "eager" or not getattr(model, "_supports_sdpa", True)
+    return "eager" if is_written_out else usual
+
+
 @contextmanager
 def implementations(model: Any, attention: str, experts: str | None) -> Iterator[None]:
     """The implementations of attention and of experts that a model is exported with; the own ones come back."""
-    config = model.config
-    before, of_experts = config._attn_implementation, getattr(config, "_experts_implementation", None)
+    before = [(part, {name: vars(part)[name] for name in _CHOSEN if name in vars(part)}) for part in _configs(model)]
     try:
         model.set_attn_implementation(attention)
         if experts is not None:
             model.set_experts_implementation(experts)
         yield
     finally:
-        model.set_attn_implementation(before)
-        if experts is not None and of_experts is not None:
-            model.set_experts_implementation(of_experts)
+        for part, chosen in before:
+            for name in _CHOSEN:
+                vars(part).pop(name, None)
+            vars(part).update(chosen)
+
+
+_CHOSEN = ("_attn_implementation_internal", "_experts_implementation_internal")
+"""Where a configuration of transformers keeps its implementations; setting them by name turns None into a default."""
+
+
+def _configs(model: nn.Module) -> list[Any]:
+    """The configurations of a model and of its parts, each once."""
+    waiting = [module.config for module in model.modules() if hasattr(getattr(module, "config", None), "sub_configs")]
+    found: dict[int, Any] = {}
+    while waiting:
+        config: Any = waiting.pop()
+        if id(config) not in found:
+            found[id(config)] = config
+            parts = (getattr(config, name, None) for name in config.sub_configs)
+            waiting += [part for part in parts if part is not None]
+    return list(found.values())

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram, export
+from torch.export import ExportedProgram
 from transformers import Cache
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
@@ -22,6 +22,7 @@ from patcomp.emit.constraints import constrain
 from patcomp.ir.verify import verify
 from patcomp.language.decoder import CacheShape, StackedCacheLayer
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.exporting import exported_module
 from patcomp.language.static_contract import (
     CACHES,
     EMBEDDINGS,
@@ -279,8 +280,7 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
         module: nn.Module, arguments: tuple[Tensor, ...], name: str, *composites: ExternalizeSpec, **names: list[str]
     ) -> None:
         def exported(of: nn.Module) -> ExportedProgram:
-            with torch.no_grad():
-                return export(of, arguments, strict=False)
+            return exported_module(of, arguments, type(model).__name__)
 
         converter.add_pytorch_module(
             module,

@@ -202,7 +202,7 @@ def _of_value(value: SSAValue, target: Target) -> Iterator[tuple[str, tuple[str,
     if wants.max_rank is not None and len(shape) > wants.max_rank:
         yield f"rank over {wants.max_rank}", ("pixel_shuffle of five dimensions", "carry transposes"), False
     if wants.static_shapes and None in shape:
-        yield "dynamic sizes", ("AIProgram.specialize",), False
+        yield "dynamic sizes", ("to_coreai(fixed=...)", "--fix NAME=SIZE"), False
     if wants.max_size is not None and any(size is not None and size > wants.max_size for size in shape):
         yield f"a dimension over {wants.max_size}", (), False
     last = shape[-1] if shape else None

@@ -28,8 +28,9 @@ from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
 from patcomp.rewrites.runtime.casts import keep_casts
 from patcomp.rewrites.runtime.stored_size import grown_weights
+from patcomp.rewrites.specialize import Sizes, fix_sizes
 from patcomp.rewrites.state import state
-from patcomp.rewrites.target import retarget
+from patcomp.rewrites.target import retarget, sizes_of_data
 from patcomp.targets import Target
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class Options:
     """Names of the assumptions under which rules that are not exact for every input may apply; none by default."""
     target: Target | None = None
     """The device that the program is rewritten for; none by default."""
+    fixed: Mapping[str, Sizes] = field(default_factory=dict)
+    """The sizes of each entry point that are fixed after the stage lower; none by default."""
     widths: Widths = field(default_factory=Widths)
     """How to lower 64-bit numbers; they are narrowed by default."""
     strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
@@ -90,13 +93,7 @@ STAGES: tuple[Pass, ...] = (
         verified=True,
     ),
     Pass("lower", lambda module, rules, options: lower(module, rules, options.widths, budget=options.budget), True),
-    Pass(
-        "target",
-        lambda module, rules, options: retarget(
-            module, rules, options.target, strict=options.strict, budget=options.budget
-        ),
-        True,
-    ),
+    Pass("target", lambda module, rules, options: _retarget(module, rules, options), True),
     Pass("outline", lambda module, rules, options: outline(module), True),
     Pass("state", lambda module, rules, options: state(module), True),
     Pass(
@@ -231,8 +228,14 @@ def run_pipeline(
             )  # fmt: skip
             call(stage.name, module)
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
-    grown = tuple(grown_weights(module)) if only_before is None else ()
-    return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics, *grown), narrowed.limits)
+    found = (*grown_weights(module), *sizes_of_data(module, options.target)) if only_before is None else ()
+    return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics, *found), narrowed.limits)
+
+
+def _retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
+    """Fix sizes and rewrite for the target, whose rules see the fixed sizes."""
+    fix_sizes(module, options.fixed)
+    return retarget(module, rules, options.target, strict=options.strict, budget=options.budget)
 
 
 def _narrowed(module: IRModule, options: Options) -> Narrowed:

@@ -1,5 +1,6 @@
 """Specialize: fix sizes of an entry point, and propagate them through every op, nested region and call.
 
+`specialize` does it to a finished program, `fix_sizes` during a conversion, before the rules of a target.
 The graph is rebuilt with a map from old to new values: an op's result types are inferred from its new operands, known
 shapes become constants, and constants are folded. If an op does not accept operands with fewer `?` (the runtime needs
 equal types for some), they are cast back to their old types. Called graphs are specialised for each signature of their
@@ -16,20 +17,32 @@ from patcomp.errors import VerifyError
 from patcomp.ir import coreai
 from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.builder import Builder
+from patcomp.ir.cleanup import called_graphs, remove_uncalled_graphs
 from patcomp.ir.constants import INLINE_LIMIT, constant_integers, numpy_dtype
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types, merge
 from patcomp.ir.locations import describe
-from patcomp.ir.module import IRModule, callee, function_type, graph_name
+from patcomp.ir.module import IRModule, callee, function_type, graph_name, names_of
+from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, element_name, element_type, is_static, shape_of, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, Rewriter, SSAValue, StringAttr, TensorType, set_name
+from patcomp.ir.xdsl import (
+    Attribute,
+    Block,
+    Operation,
+    Region,
+    Rewriter,
+    SSAValue,
+    StringAttr,
+    SymbolRefAttr,
+    TensorType,
+    set_name,
+)
 from patcomp.patterns import RuleSet
 from patcomp.rewrites.folding import fold, foldable
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.outline import Symbols
-from patcomp.rewrites.pipeline import Options
 from patcomp.rewrites.runtime.casts import keep_casts
 
 _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
@@ -37,17 +50,21 @@ _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_dis
 Argument = Attribute | int
 """The new type of an argument, or the number that replaces the argument."""
 
+Sizes = Mapping[tuple[str, int | None], int]
+"""Fixed sizes, by the name of an argument and an axis; without an axis, the value of a scalar argument."""
+
 
 def specialize(
-    module: IRModule, rules: RuleSet, entry: str, variants: Mapping[str, Mapping[int, Argument]]
+    module: IRModule, entry: str, variants: Mapping[str, Sizes], *, rules: RuleSet, strict: bool
 ) -> IRModule:
     """A module in which variants replace an entry point; the given module does not change.
 
     Args:
         module: a program after the last stage.
-        rules: the rules of the optimize stage, for the clean-up.
         entry: the entry point.
-        variants: for the name of each variant, its changed arguments by position.
+        variants: the fixed sizes of each variant, by its name.
+        rules: the rules of the optimize stage, for the clean-up.
+        strict: whether an exception of a rule is an error, as in `patterns.run`.
 
     Raises:
         KeyError: there is no such entry point.
@@ -55,15 +72,56 @@ def specialize(
     """
     module = module.clone()
     module.blobs = module.blobs.copy()  # folded constants are the new module's own
-    graph = module.graph(entry)
-    specializer = _Specializer(module, graph)
-    for name, arguments in variants.items():
-        module.op.body.block.insert_op_before(specializer.graph(graph, arguments, name), graph)
-    Rewriter.erase_op(graph)
+    _replace(module, entry, variants)
     _drop_uncalled(module)
-    keep_casts(module, optimize(module, rules.stage("optimize"), strict=Options().strict))
+    keep_casts(module, optimize(module, rules.stage("optimize"), strict=strict))
     verify(module, runtime=True)
     return module
+
+
+def fix_sizes(module: IRModule, sizes: Mapping[str, Sizes]) -> None:
+    """Fix sizes of entry points in place, after the stage lower and before composites become graphs.
+
+    Args:
+        module: the lowered module.
+        sizes: the fixed sizes of each entry point, by its name.
+
+    Raises:
+        VerifyError: an op does not support these sizes.
+    """
+    called = called_graphs(module)
+    for entry, fixed in sizes.items():
+        if fixed:
+            _replace(module, entry, {entry: fixed})
+    remove_uncalled_graphs(module, called)
+
+
+def _replace(module: IRModule, entry: str, variants: Mapping[str, Sizes]) -> None:
+    graph = module.graph(entry)
+    specializer = _Specializer(module, graph)
+    for name, sizes in variants.items():
+        made = specializer.graph(graph, _fixed_arguments(graph, sizes), name)
+        module.op.body.block.insert_op_before(made, graph)
+    Rewriter.erase_op(graph)
+
+
+def _fixed_arguments(graph: Operation, sizes: Sizes) -> dict[int, Argument]:
+    """What becomes of the arguments of a graph, by position."""
+    fixed: dict[int, Argument] = {}
+    for argument, name in zip(graph.regions[0].block.args, names_of(graph, "arg_attrs"), strict=True):
+        type_ = argument.type
+        content = type_.tensor_type if isinstance(type_, HandleType) else type_
+        known = name or str(argument.index)
+        if not isinstance(content, TensorType):
+            continue
+        if (known, None) in sizes:
+            fixed[argument.index] = sizes[known, None]
+            continue
+        shape = [sizes.get((known, axis), size) for axis, size in enumerate(shape_of(content))]
+        new = tensor(shape, content.element_type, content.encoding)
+        if new != content:
+            fixed[argument.index] = HandleType(new) if isinstance(type_, HandleType) else new
+    return fixed
 
 
 def _drop_uncalled(module: IRModule) -> None:
@@ -129,8 +187,11 @@ class _Specializer:
         elif op.name == "coreai.while":
             operands, types, regions = self.loop(op, operands, values)
         elif op.name == "coreai.invoke":
-            symbol, types = self.call(op, operands)
+            symbol, types = self.call(op, callee(op), operands)
             properties["callee"] = symbol_constant(symbol)
+        elif isinstance(op, RegionOp) and op.graph is not None:
+            symbol, types = self.call(op, op.graph.string_value(), operands)
+            properties["graph"] = SymbolRefAttr(symbol)
         elif op.regions:
             (region,) = op.regions
             block = self.block(region.block, dict(enumerate(operand.type for operand in operands)), values)
@@ -213,10 +274,10 @@ class _Specializer:
         starts = [_cast(operand, type_) for operand, type_ in zip(operands, carried, strict=True)]
         return starts, forwarded, [Region(condition), Region(body)]
 
-    def call(self, op: Operation, operands: Sequence[SSAValue]) -> tuple[str, list[Attribute]]:
-        """The symbol of the graph that an invoke calls now, and its result types."""
+    def call(self, op: Operation, called: str, operands: Sequence[SSAValue]) -> tuple[str, list[Attribute]]:
+        """The symbol of the graph that a call of a graph calls now, and its result types."""
         types = tuple(operand.type for operand in operands)
-        graph = self.graphs[callee(op)]
+        graph = self.graphs[called]
         if types == tuple(operand.type for operand in op.operands):
             return graph_name(graph), [result.type for result in op.results]
         key = graph_name(graph), types
@@ -225,8 +286,7 @@ class _Specializer:
             stem = graph_name(graph).rpartition("_")[0]
             self.callees[key] = self.symbols.place(made, stem, self.caller, public="priv" not in graph.properties)
             self.graphs[self.callees[key]] = self.module.graph(self.callees[key])
-        called = self.graphs[self.callees[key]]
-        return self.callees[key], _yielded_types(called.regions[0].block)
+        return self.callees[key], _yielded_types(self.graphs[self.callees[key]].regions[0].block)
 
 
 def _yielded_types(block: Block) -> list[Attribute]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from torch.export import ExportedProgram, export
+from torch.export import ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.errors import PatcompError
+from patcomp.errors import PatcompError, reason_of
 from patcomp.hub import TIMM
+from patcomp.language.exporting import exported_module
+from patcomp.language.folders import LANGUAGE_MODELS, check_class, check_weight_files, checked_folder, class_name
 from patcomp.language.hub import checkpoint_of
-from patcomp.language.loading import checked_folder, loaded
+from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
 from patcomp.targets import Target
 from patcomp.tasks import timm_models
 from patcomp.tasks.entries import Entry
@@ -25,6 +27,8 @@ def convert_folder(
     weights: str | Path | None = None,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
+    allow_missing: str | Sequence[str] = (),
+    allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
     converter: TorchConverter | None = None,
     **options: Any,
@@ -37,6 +41,9 @@ def convert_folder(
         weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
         dtype: the type of the weights.
         target: a device, as in `TorchConverter.to_coreai`.
+        allow_missing: names of weights, or patterns such as `"classifier.*"`, that the checkpoint may lack, or have in
+            another shape; they are drawn at random, and a warning names them.
+        allow_unexpected: the same for weights that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the folder.
         converter: one with own rules or lowerings; by default a new one.
         options: further ones of `TorchConverter.to_coreai`.
@@ -45,7 +52,8 @@ def convert_folder(
         PatcompError: the folder is no complete checkpoint, or of a task that is not known; or ops cannot be converted.
     """
     converter = converter or TorchConverter()
-    for entry in entries_of(folder, dtype, weights=weights, trust_remote_code=trust_remote_code):
+    allowed = Allowed.of(allow_missing, allow_unexpected)
+    for entry in entries_of(folder, dtype, weights=weights, trust_remote_code=trust_remote_code, allowed=allowed):
         converter.add_exported_program(
             exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
         )
@@ -58,6 +66,7 @@ def entries_of(
     *,
     weights: str | Path | None = None,
     trust_remote_code: bool = False,
+    allowed: Allowed = STRICT,
 ) -> list[Entry]:
     """The functions of the model of a folder, or of a name.
 
@@ -65,28 +74,45 @@ def entries_of(
         PatcompError: as `convert_folder`.
     """
     if isinstance(folder, str) and folder.startswith(TIMM):
-        return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype)
+        return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed)
     if weights is not None:
         raise PatcompError(f"weights= (--weights) goes with a model by name, {TIMM}resnet18")
     place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
-        return timm_models.of_folder(place, config, dtype)
-    names = config.get("architectures") or ["a model without a name"]
-    task = task_of(names[0])
+        check_weight_files(place, config)
+        return timm_models.of_folder(place, config, dtype, allowed)
+    name = class_name(config)
+    if name.endswith(LANGUAGE_MODELS):
+        raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
+    task = task_of(name)
     if task is None:
-        advice = f"it is for one of these tasks: {', '.join(each.name for each in TASKS)}"
-        if names[0].endswith("ForCausalLM"):
-            advice = "language models are converted by patcomp convert-lm"
-        raise PatcompError(f"{str(place)!r} holds {names[0]}, whose task is not known; {advice}")
-    model = loaded(task.auto, f"for {task.name}", place, dtype, trust_remote_code)
-    return task.entries(model, place)
+        known = ", ".join(each.name for each in TASKS)
+        raise PatcompError(
+            f"{str(place)!r} holds {name}, whose task is not known; it is for one of these tasks: {known}"
+        )
+    purpose = f"for {task.name}"
+    check_class(place, config, task.auto, classes_of(task.auto, config), purpose)
+    check_weight_files(place, config)
+    model = loaded(task.auto, purpose, place, dtype, trust_remote_code, allowed)
+    try:
+        return task.entries(model, place)
+    except PatcompError:
+        raise
+    except Exception as error:  # of the model's own code, which is run on an example
+        raise PatcompError(
+            f"{name} in {str(place)!r} does not run on the inputs of models {purpose}: {reason_of(error)}; export it "
+            "by FILE.py:FUNCTION, a function that returns the module and its inputs"
+        ) from error
 
 
 def exported(entry: Entry) -> ExportedProgram:
-    """A function as an exported program."""
+    """A function as an exported program.
+
+    Raises:
+        PatcompError: the export fails.
+    """
     shapes = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
-    with torch.no_grad():
-        return export(
-            entry.module, tuple(entry.inputs.values()), dynamic_shapes=(shapes if any(shapes) else None), strict=False
-        )
+    return exported_module(
+        entry.module, tuple(entry.inputs.values()), f"the function {entry.name!r}", shapes if any(shapes) else None
+    )

@@ -10,30 +10,45 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from patcomp.errors import PatcompError, near_names
+from patcomp.errors import PatcompError, near_names, reason_of
 from patcomp.hub import TIMM
-from patcomp.language.loading import DTYPES
+from patcomp.language.loading import DTYPES, STRICT, Allowed, check_names
 from patcomp.tasks.entries import Entry
 
 
-def of_folder(folder: Path, config: Mapping[str, Any], dtype: str) -> list[Entry]:
+def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed = STRICT) -> list[Entry]:
     """The function of a model that timm saved, with its configuration.
 
     Raises:
-        PatcompError: timm is not installed.
+        PatcompError: timm is not installed, or the weights are not those of the model.
     """
     timm = _timm(f"{str(folder)!r} holds a model of timm")
-    model = timm.create_model(f"local-dir:{folder.resolve()}", pretrained=True)
-    return _entries(model, config["pretrained_cfg"]["input_size"], dtype)
+    if allowed != STRICT:
+        raise PatcompError(
+            f"{str(folder)!r} holds a model of timm, which loads all weights or none; allow_missing= and "
+            f"allow_unexpected= go with a model by name, {TIMM}NAME"
+        )
+    published, arguments = config["pretrained_cfg"], config.get("model_args") or {}
+    classes = config.get("num_classes", published.get("num_classes"))
+    if arguments.get("num_classes", classes) != classes:  # timm would leave the head as it is drawn
+        raise PatcompError(
+            f"{str(folder / 'config.json')!r} says {classes} classes, and {arguments['num_classes']} in its model_args"
+        )
+    try:
+        model = timm.create_model(f"local-dir:{folder.resolve()}", pretrained=True)
+    except Exception as error:  # timm raises whatever a wrong configuration makes it raise
+        raise PatcompError(f"timm cannot load {str(folder)!r}: {reason_of(error)}") from error
+    return _entries(model, published["input_size"], dtype)
 
 
-def of_name(name: str, weights: str | Path | None, dtype: str) -> list[Entry]:
+def of_name(name: str, weights: str | Path | None, dtype: str, allowed: Allowed = STRICT) -> list[Entry]:
     """The function of a model by timm's name of its architecture.
 
     Args:
         name: without the prefix.
         weights: a file of its weights, `.safetensors`, or `.pth` of tensors alone.
         dtype: the type of the weights.
+        allowed: how the weights may differ from the model's.
 
     Raises:
         PatcompError: timm is not installed or has no such model, there is no file, or its weights are of another model.
@@ -49,11 +64,14 @@ def of_name(name: str, weights: str | Path | None, dtype: str) -> list[Entry]:
     bias = state.get(f"{classifier[0] if isinstance(classifier, tuple) else classifier}.bias")
     classes = {} if bias is None else {"num_classes": len(bias)}
     model = timm.create_model(name, pretrained=False, **classes)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        problems = [line.strip() for line in str(error).splitlines()[1:3]]
-        raise PatcompError(f"the weights in {str(weights)!r} are not those of {name}: {' '.join(problems)}") from None
+    own = model.state_dict()
+    shapes = {
+        key: (tuple(value.shape), tuple(own[key].shape))
+        for key, value in state.items() if key in own and value.shape != own[key].shape
+    }  # fmt: skip
+    found = model.load_state_dict({key: value for key, value in state.items() if key not in shapes}, strict=False)
+    missing = set(found.missing_keys) - shapes.keys()
+    check_names(Path(weights), name, missing, found.unexpected_keys, shapes, allowed)
     return _entries(model, timm.data.resolve_model_data_config(model)["input_size"], dtype)
 
 
@@ -76,8 +94,7 @@ def _state_of(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # loaders raise whatever a damaged file makes them raise
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise PatcompError(f"{str(path)!r} is no file of weights: {reason}") from error
+        raise PatcompError(f"{str(path)!r} is no file of weights: {reason_of(error)}") from error
     for key in ("state_dict", "model"):  # of timm's training script, and of others
         found = found[key] if isinstance(found, dict) and isinstance(found.get(key), dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):

@@ -27,7 +27,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]
     def download(identifier: str, **options: Any) -> str:
         calls.append({"id": identifier, **options})
         if identifier != "someone/tiny-llama":
-            raise huggingface_hub.errors.LocalEntryNotFoundError("the hub cannot be reached\nand so on")
+            raise huggingface_hub.errors.LocalEntryNotFoundError("the hub cannot be reached\n\nand so on")
         return str(stored)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)

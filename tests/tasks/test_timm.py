@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import OrderedDict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from patcomp.emit.native import Native
-from patcomp.errors import PatcompError
+from patcomp.errors import ConversionWarning, PatcompError
 from patcomp.tasks import convert_folder
 from tests.helpers.command import Command
 from tests.tasks.comparing import image, runs, same
@@ -45,6 +47,21 @@ def test_timm_by_name(suffix: str, tmp_path: Path) -> None:
         same(convert_folder("timm:resnet18", weights=file).run(image(224)), model(image(224)))
     with pytest.raises(PatcompError, match="are not those of resnet34"):
         convert_folder("timm:resnet34", weights=file)
+
+
+@pytest.mark.slow
+def test_a_folder_of_timm_without_a_weight(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    from safetensors.torch import load_file, save_file
+
+    timm.models.save_for_hf(timm.create_model("resnet18", num_classes=5), tmp_path, safe_serialization=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["layer1.0.conv1.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(
+        PatcompError, match=r"timm cannot load .*Missing key\(s\) in state_dict: \"layer1.0.conv1.weight"
+    ):
+        convert_folder(tmp_path)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
@@ -95,7 +112,11 @@ def test_bad_names_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("timm:smal", "other.pth", "timm has no model 'smal'; it has small"),
         ("timm:small", None, "timm:small needs a file of weights; pass weights="),
         ("timm:small", "missing.pth", "there is no file .*missing.pth"),
-        ("timm:small", "other.pth", "are not those of small: Missing key"),
+        (
+            "timm:small",
+            "other.pth",
+            "are not those of small: it lacks head.bias, head.weight; the model has no place for x",
+        ),
         ("timm:small", "harmful.pth", "harmful.pth' is no file of weights"),
         ("timm:small", "list.pth", "holds other things than weights by name"),
         ("timm:small", "damaged.safetensors", "damaged.safetensors' is no file of weights"),
@@ -103,3 +124,47 @@ def test_bad_names_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ):
         with pytest.raises(PatcompError, match=message):
             convert_folder(name, weights=weights and tmp_path / weights)
+
+
+def test_a_weight_of_timm_that_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    model = stand_in(monkeypatch)
+    file = tmp_path / "weights.safetensors"
+    save_file({"head.weight": model.state_dict()["head.weight"][:, :9].clone(), "x": torch.ones(1)}, file)
+    message = "head.weight is 5x9 and must be 1000x192; it lacks head.bias; the model has no place for x; complete"
+    with pytest.raises(PatcompError, match=message):
+        convert_folder("timm:small", weights=file)
+    with pytest.warns(ConversionWarning, match="are drawn at random: head.bias, head.weight$") as warned:
+        convert_folder("timm:small", weights=file, allow_missing="head.*", allow_unexpected=["x"])
+    assert any(str(each.message).endswith("are left out: x") for each in warned)
+
+
+def test_folders_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm draws a head at random where its configuration names two numbers of classes, and loads all else or fails."""
+    from safetensors.torch import save_file
+
+    stand_in(monkeypatch)
+    save_file({"x": torch.ones(1)}, tmp_path / "model.safetensors")
+    config: dict[str, Any] = {"architecture": "small", "num_classes": 5, "pretrained_cfg": {"input_size": [3, 8, 8]}}
+
+    def create_model(name: str, *, pretrained: bool) -> nn.Module:
+        assert (name, pretrained) == (f"local-dir:{tmp_path.resolve()}", True)
+        raise RuntimeError("Error(s) in loading state_dict:\n\tMissing key(s)")
+
+    monkeypatch.setattr(sys.modules["timm"], "create_model", create_model)
+    for changes, options, message in (
+        ({}, {}, r"timm cannot load .*: Error\(s\) in loading state_dict: Missing key\(s\)$"),
+        ({"model_args": {"num_classes": 7}}, {}, "config.json' says 5 classes, and 7 in its model_args"),
+        (
+            {},
+            {"allow_missing": "head.*"},
+            "a model of timm, which loads all weights or none; allow_missing= and allow_un",
+        ),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+        with pytest.raises(PatcompError, match=message):
+            convert_folder(tmp_path, **options)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(PatcompError, match="has its weights in pickled files of PyTorch"):
+        convert_folder(tmp_path)

@@ -138,8 +138,10 @@ def get_operand(values_map: Mapping[str, Value], node: Node, index: int, loc: Lo
     """An argument of a node as a value; unchanged if it has no value.
 
     Args:
-        values_map, node, loc: the arguments of the lowering.
+        values_map: the first argument of the lowering.
+        node: the second one.
         index: position in the op's schema, also for arguments given by keyword or left to their default.
+        loc: the third one.
 
     Returns:
         The value of a tensor or of a size known at run time; a constant for a number, `i1`, `si32` or `f32`; a list for

@@ -7,12 +7,15 @@ rewrote.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from patcomp.errors import Problem
 from patcomp.ir import coreai
 from patcomp.ir.cleanup import called_graphs, merge_equal_ops, remove_dead_ops, remove_uncalled_graphs
-from patcomp.ir.locations import UNKNOWN
+from patcomp.ir.locations import UNKNOWN, problem_at
 from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.xdsl import ops_inside
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
@@ -70,3 +73,17 @@ def retarget(
         remove_dead_ops(graph)
     remove_uncalled_graphs(module, called)
     return statistics
+
+
+def sizes_of_data(module: IRModule, target: Target | None) -> Iterator[Problem]:
+    """A warning if a program has sizes that only a run knows, and its target takes fixed sizes only."""
+    if target is None or not target.wants.static_shapes:
+        return
+    ops = (op for graph in module.graphs for op in ops_inside(graph))
+    if unknown := [op for op in ops if any(isinstance(t, TensorType) and None in shape_of(t) for t in op.result_types)]:
+        yield problem_at(
+            unknown[0],
+            f"the target {target.name} takes fixed sizes only, and the sizes of {len(unknown)} values depend on data, "
+            "first of this one",
+            "change the model, so that all sizes follow from those of its inputs",
+        )
