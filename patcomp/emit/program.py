@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from patcomp.emit.asset import Asset, as_array, has_toolchain, save_asset, temporary_asset
+from patcomp.emit.checks import ValueChecks
 from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
@@ -55,6 +56,8 @@ class AIProgram:
         initial_state (Mapping[str, Mapping[str, Tensor]]): the contents of the buffers at conversion, by entry point
             and name of the state; read-only.
         dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
+        checks (Mapping[str, ValueChecks]): what the model checks of the values of its inputs, by entry point; `run` and
+            `verify_against` check it, an asset cannot.
         diagnostics (tuple[Problem, ...]): the warnings of the conversion.
         left_to_pytorch (tuple[Problem, ...]): for each entry point that PyTorch's `run_decompositions` had to
             decompose during the conversion, the first reason; empty if it was not needed.
@@ -70,6 +73,7 @@ class AIProgram:
     calls: Mapping[str, ModelCall] = field(default_factory=dict)
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dims: Mapping[str, Dims] = field(default_factory=dict)
+    checks: Mapping[str, ValueChecks] = field(default_factory=dict)
     diagnostics: tuple[Problem, ...] = ()
     left_to_pytorch: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -238,7 +242,9 @@ class AIProgram:
         Raises:
             KeyError: there is no such entry point.
         """
-        return entry_signature(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint))
+        checks = self.checks.get(entrypoint)
+        texts = checks.texts if checks else ()
+        return entry_signature(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint), texts)
 
     def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
         """Fresh copies of the initial contents of an entry point's buffers, for the calls of one sequence.
@@ -357,7 +363,8 @@ class AIProgram:
 
         Raises:
             EvaluationError: an input or state is missing, unknown or of another type; a size is out of its range,
-                contradicts another or breaks a guard; a Python value differs from its value at export.
+                contradicts another or breaks a guard; a check of the model does not hold; a Python value differs from
+                its value at export.
             EvaluationError: the program has Metal kernels, and `"runtime"` is not on an Apple device.
             MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
             TypeError: a state cannot be written to.
@@ -425,6 +432,7 @@ class AIProgram:
                 inputs[name] = prepare_input(value, type_, name) if isinstance(type_, TensorType) else value
         self._check_sizes({**inputs, **contents}, entrypoint)
         self._check_limits({**inputs, **contents}, entrypoint)
+        self._check_values({**inputs, **contents}, entrypoint)
         if backend == "evaluator":
             outputs = evaluate(self.module, inputs, entry=entrypoint, state=contents, machine=machine)
         else:
@@ -445,6 +453,12 @@ class AIProgram:
                 if name in values
             }
         )
+
+    def _check_values(self, values: Mapping[str, Any], entrypoint: str) -> None:
+        """Check what the model checks of the values of inputs and states."""
+        checks = self.checks.get(entrypoint)
+        if checks is not None and (broken := checks.broken(values)) is not None:
+            raise EvaluationError(f"the model checks that {broken}, which does not hold for these inputs")
 
     def _check_elements(self, values: Mapping[str, Any], types: Mapping[str, Any]) -> None:
         """Check that no dynamic dimension is 0 if the runtime would end the process."""
@@ -568,6 +582,7 @@ class AIProgram:
         self.calls = {new: self.calls[old] for new, old in new_names}
         self.initial_state = {new: self.initial_state[old] for new, old in new_names if old in self.initial_state}
         self.limits = {new: self.limits[old] for new, old in new_names if old in self.limits}
+        self.checks = {new: self.checks[old] for new, old in new_names if old in self.checks}
 
     def set_hardware_constraints(self, entrypoint: str, hw_constraint_config: Mapping[str, Any]) -> None:
         """Set the memory layout of inputs, outputs and states of an entry point for the hardware, in place.

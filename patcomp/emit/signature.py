@@ -71,6 +71,8 @@ class EntrySignature:
     """The smallest and largest size of each named dimension, None for no limit: `{"batch": (1, 16)}`."""
     guards: tuple[Guard, ...] = ()
     """Conditions on the named dimensions that `program.run` checks and an asset cannot: `seq % 2 == 0`."""
+    checks: tuple[str, ...] = ()
+    """Conditions on values that the model checks, `n <= 2`; `program.run` checks them, an asset cannot."""
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
         """The inputs, outputs and states as plain data for JSON."""
@@ -83,6 +85,7 @@ class EntrySignature:
             for value in values
         ]
         lines += [f"guard  {guard}" for guard in self.guards]
+        lines += [f"check  {check}" for check in self.checks]
         leaves = (("argument", self.call.arguments), ("result", self.call.results)) if self.call else ()
         for what, listed in leaves:
             lines += [
@@ -93,7 +96,9 @@ class EntrySignature:
         return "\n".join(lines)
 
 
-def entry_signature(graph: Operation, call: ModelCall | None = None, dims: Dims | None = None) -> EntrySignature:
+def entry_signature(
+    graph: Operation, call: ModelCall | None = None, dims: Dims | None = None, checks: tuple[str, ...] = ()
+) -> EntrySignature:
     """The interface of a graph; a value without a name is named by its position."""
     types, dims = function_type(graph.regions[0].block), dims or Dims()
     arguments = [spec and _named(spec, dims) for spec in _specs(names_of(graph, "arg_attrs"), list(types.inputs))]
@@ -106,6 +111,7 @@ def entry_signature(graph: Operation, call: ModelCall | None = None, dims: Dims 
         call=call,
         dims=dict(dims.ranges),
         guards=dims.guards,
+        checks=checks,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from patcomp.emit.checks import ValueChecks
 from patcomp.emit.dims import Dims
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
 from patcomp.frontend_torch.completeness import preparing
@@ -51,6 +52,8 @@ class Staged:
     """The requested externalizations."""
     dims: Dims = field(default_factory=Dims)
     """Its dynamic dimensions."""
+    checks: ValueChecks | None = None
+    """What it checks of values."""
     compressed: Mapping[str, CompressedWeight | str] = field(default_factory=dict)
     """The weights that buffers describe as compressed, by the FX name of their placeholder."""
     diagnostics: tuple[Problem, ...] = ()

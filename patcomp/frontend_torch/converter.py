@@ -38,6 +38,7 @@ from patcomp.frontend_torch.interface.core_ml import compressed_weights
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
+from patcomp.frontend_torch.interface.value_checks import value_checks
 from patcomp.ir import aten
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
@@ -283,6 +284,7 @@ class TorchConverter:
             if current is not before:
                 expansions, _ = expand(current)
             compressed = compressed_weights(current, signature)
+            checks = value_checks(current, signature, names)
             return Staged(
                 name,
                 current,
@@ -293,8 +295,9 @@ class TorchConverter:
                 is_module,
                 marking.labels if marking else (),
                 dims,
+                checks,
                 compressed,
-                diagnostics(current, signature, marking, of_sizes, compressed),
+                diagnostics(current, signature, marking, of_sizes, checks, compressed),
                 tuple(unsupported),
                 tuple(converter.lowerings),
                 left,
@@ -467,6 +470,7 @@ class TorchConverter:
                 if state
             },
             dims=dims,
+            checks={item.name: item.checks for item in staged if item.checks is not None},
             diagnostics=found,
             left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
             limits=compilation.limits,

@@ -10,10 +10,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from patcomp.emit.checks import ValueChecks
 from patcomp.errors import Problem
 from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.interface import value_checks
 from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.signature import Signature
@@ -24,18 +26,21 @@ def diagnostics(
     signature: Signature,
     marking: Marking | None,
     of_sizes: Sequence[Problem],
+    checks: ValueChecks | None,
     compressed: Mapping[str, CompressedWeight | str],
 ) -> tuple[Problem, ...]:
     """The warnings of a staged program, in a fixed order.
 
     Args:
         of_sizes: the warnings of `dims_of` about dynamic dimensions.
+        checks: what the program checks of values.
         compressed: the weights that buffers describe as compressed, or why these do not describe them.
     """
     texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
     return (
         *map(Problem, texts),
         *of_sizes,
+        *value_checks.warning(checks),
         *_without_values(program, signature),
         *_training(program, signature),
         *_described_wrongly(signature, compressed),

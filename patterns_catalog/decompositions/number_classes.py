@@ -29,6 +29,18 @@ def isfinite(self: Tensor) -> Tensor:
     return self.abs() < math.inf if self.is_floating_point() else self == self
 
 
+@decomposition("aten._is_all_true", examples=[example("4xi1"), example("2x3xi1")])
+def is_all_true(self: Tensor) -> Tensor:
+    "all elements of a bool tensor; what `torch._check_tensor_all` checks"
+    return self.all()
+
+
+@decomposition("aten._is_any_true", examples=[example("4xi1"), example("2x3xi1")])
+def is_any_true(self: Tensor) -> Tensor:
+    "any element of a bool tensor"
+    return self.any()
+
+
 @decomposition("aten.signbit", examples=[example("2x3xf32"), example("4xsi32[-2,2]"), example("4xi1")])
 def signbit(self: Tensor) -> Tensor:
     "x < 0, or 1 / x < 0 for a zero"

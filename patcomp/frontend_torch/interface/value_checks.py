@@ -1,0 +1,255 @@
+"""The checks of values that export leaves in a program: `torch._check` of `.item()`, `torch._assert_async`.
+
+They compute no output, so the IR does not have them. `program.run` computes them by PyTorch.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Interpreter, Node
+
+from patcomp.emit.checks import ValueChecks
+from patcomp.errors import Problem
+from patcomp.frontend_torch.fx.nodes import is_assertion, operator_name
+from patcomp.frontend_torch.fx.provenance import nested_graph
+from patcomp.frontend_torch.fx.sizes import known
+from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.pytorch import free_unbacked_symbols
+
+
+def value_checks(program: ExportedProgram, signature: Signature, names: Names) -> ValueChecks | None:
+    """The checks of values of a program without writes in place; None if it has none that could fail.
+
+    Checks of sizes that follow from the inputs' are guards (`patcomp.frontend_torch.interface.guards`).
+    """
+    own = names.of_arguments(signature)
+    called = {**own, **{name: path for name, (path, _) in signature.constants.items()}}
+    texts = {node: text for node in program.graph.nodes for text in _texts(node, called)}
+    if not texts:
+        return None
+    constants = {name: weight for name, (_, weight) in signature.constants.items()} | signature.fixed_inputs
+    graph, copies = _slice(program.graph, list(texts))
+    checks = _Checks(GraphModule(program.graph_module, graph), {copies[node]: text for node, text in texts.items()})
+    needed = {node.name for node in graph.find_nodes(op="placeholder")}
+    held = {name: value for name, value in constants.items() if name in needed}
+
+    def broken(values: Mapping[str, Any]) -> str | None:
+        return checks.broken(held | {name: values[own[name]] for name in needed if name in own})
+
+    return ValueChecks(tuple(dict.fromkeys(texts.values())), broken)
+
+
+def warning(checks: ValueChecks | None) -> Iterator[Problem]:
+    """The warning that an asset does not check values."""
+    if checks is not None:
+        more = f" and {len(checks.texts) - _SHOWN} more" if len(checks.texts) > _SHOWN else ""
+        yield Problem(
+            f"the model checks that {'; '.join(checks.texts[:_SHOWN])}{more}; program.run checks this, but an asset "
+            "cannot, and computes numbers where the model raises an error",
+            advice="check the inputs before calling the asset",
+        )
+
+
+_SHOWN = 4
+
+
+# ---- which checks ----------------------------------------------------------------------------------
+
+
+def _texts(node: Node, called: Mapping[str, str]) -> Iterator[str]:
+    """The condition that a node checks, if it is one on values that could fail."""
+    if any(_has_checks(inside) for source in node.all_input_nodes if (inside := nested_graph(source)) is not None):
+        yield f"the checks inside of {node.name} hold"
+    if not is_assertion(node):
+        return
+    target, arguments = _checked(node)
+    is_of_values = target == "aten._assert_scalar" and _is_of_values(arguments[0]) and not _is_trivial(arguments[0])
+    if target.startswith("aten._assert_async") or is_of_values:
+        yield _with_message(_text(arguments[0], called), arguments[1:])
+    elif target.startswith("aten.sym_constrain_range") and _is_of_values(arguments[0]):
+        low, high = node.kwargs.get("min"), node.kwargs.get("max")
+        low = 0 if low is None and target.endswith("for_size") else low
+        size = _text(arguments[0], called)
+        limits = f"{'' if low is None else f'{low} <= '}{size}{'' if high is None else f' <= {high}'}"
+        if limits != size and not (high is None and low == 0 and _is_size(arguments[0])):
+            yield limits
+
+
+def _checked(node: Node) -> tuple[str, tuple[Any, ...]]:
+    """The op that checks, and its arguments; PyTorch wraps it to keep the order of effects."""
+    if node.target is torch.ops.higher_order.with_effects:
+        return str(node.args[1]).removesuffix(".default"), tuple(node.args[2:])
+    return operator_name(node), tuple(node.args)
+
+
+def _has_checks(graph: GraphModule) -> bool:
+    """Whether a branch or a loop body has checks of values."""
+    return any(True for node in graph.graph.nodes for _ in _texts(node, {}))
+
+
+def _is_of_values(condition: Any) -> bool:
+    """Whether a condition is one on values, not only on the sizes of inputs. Export may have taken it for true, so that
+    its recorded value does not say of what it is computed."""
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Node):
+            continue
+        if operator_name(node) in ("aten.item", "aten._local_scalar_dense"):
+            return True
+        if not _is_size(node):
+            stack += node.all_input_nodes
+            continue
+        size, (source,) = known(node.meta.get("val")), node.all_input_nodes
+        if source.meta.get("unbacked_bindings") or (hasattr(size, "node") and free_unbacked_symbols(size.node.expr)):
+            return True
+    return False
+
+
+def _is_size(node: Any) -> bool:
+    return isinstance(node, Node) and operator_name(node) == "aten.sym_size.int"
+
+
+def _is_trivial(condition: Any) -> bool:
+    """Whether a condition is about the number of elements that were selected, and holds for every selection."""
+    if not isinstance(condition, Node) or condition.target not in (operator.ge, operator.le):
+        return False
+    size, limit = condition.args[:2]
+    assert isinstance(size, Node)
+    if size.target is torch.sym_ite:
+        return condition.target is operator.le and tuple(size.args[1:]) == (limit, 0)
+    if not _is_size(size):
+        return False
+    if condition.target is operator.ge:
+        return bool(limit == 0)
+    selected = size.args[0]
+    assert isinstance(selected, Node)
+    elements = (source.meta["val"].numel() for source in selected.all_input_nodes)
+    return operator_name(selected) in _SELECTIONS and any(count == limit for count in elements)
+
+
+_SELECTIONS = ("aten.nonzero", "aten.index.Tensor", "aten.masked_select")
+"""Ops with at most as many results as their operand has elements."""
+
+
+def _with_message(text: str, arguments: tuple[Any, ...]) -> str:
+    """A condition with the user's message about it."""
+    message = next((each for each in arguments if isinstance(each, str)), "")
+    return text if not message or message.startswith("Runtime assertion failed") else f"{text} ({message})"
+
+
+_INFIX = {
+    "ge": ">=", "le": "<=", "gt": ">", "lt": "<", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*",
+    "floordiv": "//", "mod": "%", "and_": "and", "or_": "or", "logical_and": "and", "logical_or": "or",
+}  # fmt: skip
+_DEPTH = 4
+
+
+def _text(value: Any, called: Mapping[str, str], depth: int = 0) -> str:
+    """A value of a graph in terms of its inputs."""
+    if not isinstance(value, Node):
+        return str(value)
+    if value.op == "placeholder":
+        return called.get(value.name, value.name)
+    if depth > _DEPTH or value.op != "call_function":
+        return value.name
+    name = operator_name(value).removeprefix("aten.").partition(".")[0]
+    if not isinstance(value.target, torch._ops.OpOverload):
+        name = getattr(value.target, "__name__", str(value.target))
+    args = [arg for arg in value.args if isinstance(arg, Node | int | float | bool)]
+
+    def inner(argument: Any) -> str:
+        text = _text(argument, called, depth + 1)
+        return f"({text})" if name in _INFIX and " " in text else text
+
+    if name in ("item", "_local_scalar_dense", "sym_ite", "sym_float", "_is_all_true") and args:
+        return f"all({inner(args[0])})" if name == "_is_all_true" else inner(args[0])
+    if name == "sym_size" and len(args) == 2:
+        return f"{inner(args[0])}.shape[{args[1]}]"
+    if name in _INFIX and len(args) == 2:
+        left, right = args
+        if isinstance(left, Node) and left.target is torch.sym_ite and right == 1:
+            return _text(left, called, depth)
+        return f"{inner(left)} {_INFIX[name]} {inner(right)}"
+    return f"{name}({', '.join(map(inner, args))})"
+
+
+# ---- computing them --------------------------------------------------------------------------------
+
+
+def _slice(graph: Graph, wanted: list[Node]) -> tuple[Graph, dict[Node, Node]]:
+    """A graph of some nodes and what they are computed from, and its node for each of theirs."""
+    needed, stack = set(wanted), list(wanted)
+    while stack:
+        new = set(stack.pop().all_input_nodes) - needed
+        needed |= new
+        stack += new
+    made, copies = Graph(), dict[Node, Node]()
+    for node in graph.nodes:
+        if node in needed:
+            copies[node] = made.node_copy(node, copies.__getitem__)
+            copies[node].name = node.name
+    made.output(())
+    return made, copies
+
+
+class _BrokenError(Exception):
+    """A condition does not hold."""
+
+
+class _Checks(Interpreter):
+    """Runs the slice of a program that its checks need."""
+
+    def __init__(self, module: GraphModule, texts: Mapping[Node, str]):
+        super().__init__(module)
+        self.texts = texts
+        self.given: Mapping[str, Any] = {}
+        self.extra_traceback = False
+
+    def broken(self, given: Mapping[str, Any]) -> str | None:
+        """The first condition that does not hold."""
+        runner = _Checks(self.module, self.texts)  # type: ignore[arg-type]
+        runner.given = given
+        try:
+            with torch.no_grad():
+                runner.run()
+        except _BrokenError as error:
+            return str(error)
+        return None
+
+    def run_node(self, n: Node) -> Any:
+        if n.op == "placeholder":
+            return self._given(n)
+        text = self.texts.get(n)
+        if text is None:
+            return None if is_assertion(n) else super().run_node(n)
+        if not is_assertion(n):  # a branch or loop with checks inside
+            try:
+                return super().run_node(n)
+            except RuntimeError as error:
+                raise _BrokenError(f"{text}: {str(error).splitlines()[0]}") from None
+        with self._set_current_node(n):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if not _holds(_checked(n)[0], args[2:] if n.target is torch.ops.higher_order.with_effects else args, kwargs):
+            raise _BrokenError(text)
+        return (None, None)  # what PyTorch's wrapper of checks gives, which only other checks read
+
+    def _given(self, node: Node) -> Any:
+        value, recorded = self.given.get(node.name), node.meta.get("val")
+        if isinstance(recorded, torch.Tensor):
+            return None if value is None else torch.as_tensor(value).to(recorded.dtype)
+        return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def _holds(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    if not target.startswith("aten.sym_constrain_range"):
+        return bool(args[0])
+    low, high = kwargs.get("min"), kwargs.get("max")
+    low = 0 if low is None and target.endswith("for_size") else low
+    return (low is None or args[0] >= low) and (high is None or args[0] <= high)
