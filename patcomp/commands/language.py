@@ -59,6 +59,8 @@ def generate(
     """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
     from patcomp.language import Bundle, LanguageModelError
 
+    if not bundle.is_dir():
+        raise LanguageModelError(f"there is no folder {str(bundle)!r}; `patcomp convert-lm` writes bundles")
     if not (bundle / "metadata.json").is_file():
         raise LanguageModelError(f"{str(bundle)!r} is not a bundle: it has no metadata.json")
     print(Bundle(bundle).text(prompt, max_new_tokens))

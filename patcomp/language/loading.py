@@ -103,7 +103,8 @@ def loaded(
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     reports: list[str] = []
     try:
-        with _reporting_to(reports):
+        with _reporting_to(reports), torch.random.fork_rng():
+            torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
             model, found = getattr(transformers, auto).from_pretrained(
                 folder,
                 dtype=DTYPES[dtype],

@@ -63,7 +63,9 @@ def of_name(name: str, weights: str | Path | None, dtype: str, allowed: Allowed 
     classifier = published.classifier if published else None
     bias = state.get(f"{classifier[0] if isinstance(classifier, tuple) else classifier}.bias")
     classes = {} if bias is None else {"num_classes": len(bias)}
-    model = timm.create_model(name, pretrained=False, **classes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
+        model = timm.create_model(name, pretrained=False, **classes)
     own = model.state_dict()
     shapes = {
         key: (tuple(value.shape), tuple(own[key].shape))
