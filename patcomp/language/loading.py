@@ -132,8 +132,11 @@ _NOT_JOINED = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?CONVERSION", re.MULTILINE)
 
 @contextmanager
 def _reporting_to(reports: list[str]) -> Iterator[None]:
-    """Keep the tables in which transformers reports missing weights, and show none: `check_names` says it in a line."""
-    logger = logging.getLogger("transformers.modeling_utils")
+    """Keep the tables in which transformers reports missing weights, and show none: `check_names` says it in a line.
+    Progress is not shown either, because the command shows its own."""
+    from transformers.utils import logging as shown
+
+    logger, has_bars = logging.getLogger("transformers.modeling_utils"), shown.is_progress_bar_enabled()
 
     def is_another(record: logging.LogRecord) -> bool:
         if is_report := "LOAD REPORT" in record.getMessage():
@@ -141,10 +144,13 @@ def _reporting_to(reports: list[str]) -> Iterator[None]:
         return not is_report
 
     logger.addFilter(is_another)
+    shown.disable_progress_bar()
     try:
         yield
     finally:
         logger.removeFilter(is_another)
+        if has_bars:
+            shown.enable_progress_bar()
 
 
 def check_names(

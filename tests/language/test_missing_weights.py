@@ -154,7 +154,7 @@ def test_names_go_with_a_folder(tmp_path: Path) -> None:
 # ---- other tasks ------------------------------------------------------------------------------------
 
 
-def test_a_classifier(patcomp: Command, tmp_path: Path) -> None:
+def test_a_classifier(patcomp: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A head for another number of classes is new if the user says so; a counter of a batch norm is nothing."""
     folder_of_task(tmp_path / "saved", "ResNetForImageClassification")
 
@@ -172,6 +172,7 @@ def test_a_classifier(patcomp: Command, tmp_path: Path) -> None:
         torch.manual_seed(seed)
         with pytest.warns(ConversionWarning, match="are drawn at random: classifier.1.weight"):
             drawn.append(convert_folder(path, allow_missing=["classifier.1.*"]))
+    capsys.readouterr()  # the bar of transformers while the folder was saved
     first, second = ({blob.key: bytes(blob.data) for blob in program.module.blobs} for program in drawn)
     assert first == second  # the same folder, the same bytes
     assert str(drawn[0]) == str(drawn[1])
