@@ -20,7 +20,7 @@ from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.pytorch import free_unbacked_symbols
+from patcomp.pytorch import OpOverload, free_unbacked_symbols
 
 
 def value_checks(program: ExportedProgram, signature: Signature, names: Names) -> ValueChecks | None:
@@ -160,7 +160,7 @@ def _text(value: Any, called: Mapping[str, str], depth: int = 0) -> str:
     if depth > _DEPTH or value.op != "call_function":
         return value.name
     name = operator_name(value).removeprefix("aten.").partition(".")[0]
-    if not isinstance(value.target, torch._ops.OpOverload):
+    if not isinstance(value.target, OpOverload):
         name = getattr(value.target, "__name__", str(value.target))
     args = [arg for arg in value.args if isinstance(arg, Node | int | float | bool)]
 
@@ -234,8 +234,7 @@ class _Checks(Interpreter):
                 return super().run_node(n)
             except RuntimeError as error:
                 raise _BrokenError(f"{text}: {str(error).splitlines()[0]}") from None
-        with self._set_current_node(n):
-            args, kwargs = self.fetch_args_kwargs_from_env(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
         if not _holds(_checked(n)[0], args[2:] if n.target is torch.ops.higher_order.with_effects else args, kwargs):
             raise _BrokenError(text)
         return (None, None)  # what PyTorch's wrapper of checks gives, which only other checks read

@@ -57,7 +57,8 @@ def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistic
 
 
 def _own_branch_results(branches: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Insert a copy if both branches yield a value from outside, because the runtime cannot choose between these.
+    """Insert a copy if both branches yield a value from outside, because the runtime cannot choose between these, and
+    of what a nested block gives to an outer one, on which it may end the process.
 
     The toolchain folds what is computed from constants, and takes the result out of the branch. It would fold a copy,
     too, so the choice between two constants is computed by ops.
@@ -65,6 +66,11 @@ def _own_branch_results(branches: Operation, module: IRModule, statistics: Stati
     first, second = (region.block.last_op for region in branches.regions)
     assert first is not None
     assert second is not None
+    for holder in (first, second):
+        for index, value in enumerate(holder.operands):
+            if _is_made(value, holder) and value.owner.name in _NESTING and isinstance(value.type, TensorType):  # type: ignore[union-attr]
+                holder.operands[index] = copied(value, holder, module)
+                statistics.record("own branch result", True, 0.0)
     for index, (one, other) in enumerate(zip(first.operands, second.operands, strict=True)):
         folded = [_is_folded(value) for value in (one, other)]
         outside = [not _is_made(value, holder) for value, holder in ((one, first), (other, second))]
