@@ -32,6 +32,7 @@ from patcomp.ir.evaluate.eager import eager_implementation, results_of
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import Machine
 from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
+from patcomp.ir.evaluate.twin import Twin, Wider, twins_of
 from patcomp.ir.locations import Origin, origins
 from patcomp.ir.module import IRModule, names_of, with_outputs
 from patcomp.ir.types import HandleType, TensorType, element_name
@@ -96,8 +97,8 @@ class DepartureSearch:
 
     # ---- running ----------------------------------------------------------------------------------
 
-    def run_export(self, visit: Visit, *, in_float32: bool = False) -> None:
-        """Run the exported program."""
+    def run_export(self, visit: Visit, wider: Wider | None = None) -> None:
+        """Run the exported program, in wider types if asked for."""
         signature = self.item.signature
         own = self.item.names.of_arguments(signature)
         given = {
@@ -106,7 +107,7 @@ class DepartureSearch:
             **{name: self.values[named] for name, named in own.items()},
         }
         given = {name: torch.as_tensor(v) if hasattr(v, "__array__") else v for name, v in given.items()}
-        run_graph(self.item.program.graph_module, given, visit, in_float32=in_float32)
+        run_graph(self.item.program.graph_module, given, visit, wider)
 
     def export_outputs(self, given: object, contents: dict[str, Any]) -> dict[str, Tensor]:
         """The outputs of the exported program by run-time name; the new contents of states take their places."""
@@ -275,7 +276,7 @@ class DepartureSearch:
         def visit(node: Node, value: Any) -> None:
             name = next((name for name in named.get(node, ()) if name in values), None)
             if name is not None and isinstance(value, Tensor) and values[name].shape == value.shape:
-                error = self.inner_error(name, value, values[name])
+                error = self.inner_error(name, node, value, values[name])
                 if not error.passed:
                     raise _FoundError(node, error)
 
@@ -303,17 +304,29 @@ class DepartureSearch:
         self.expectation.errors("evaluator", partial(self.run, module, watch), self.tolerance)
         return {name: value for name, value in found.items() if name not in repeated}
 
-    def inner_error(self, name: str, expected: Tensor, given: Tensor, twin: Tensor | None = None) -> OutputError:
-        """The error of a value inside the program; its tolerance grows with its magnitude."""
-        error = compare(name, "evaluator", expected, given, self.tolerance, twin)
-        if given.is_floating_point() and error.max_rel:
-            scale = error.max_abs / error.max_rel if error.max_abs < float("inf") else 1.0
-            error = replace(error, tolerance=error.tolerance * max(1.0, scale if self.is_absolute(error) else 1.0))
-        return error
+    @cached_property
+    def twins(self) -> Mapping[Node, Twin]:
+        """The values of the exported program in a wider type; none if it does not run so."""
 
-    def is_absolute(self, error: OutputError) -> bool:
-        """Whether a tolerance does not know the magnitude of the value; those of half precision do."""
-        return self.tolerance is not None or error.element_type in ("f32", "f64")
+        def run(wider: Wider) -> dict[Node, Tensor]:
+            found: dict[Node, Tensor] = {}
+
+            def visit(node: Node, value: Any) -> None:
+                if isinstance(value, Tensor) and self.names(node):
+                    found[node] = value.clone()  # a later node may write to it
+
+            self.run_export(visit, wider)
+            return found
+
+        return twins_of(run)
+
+    def inner_error(self, name: str, node: Node, expected: Tensor, given: Tensor) -> OutputError:
+        """The error of a value inside the program; a given tolerance grows with its magnitude."""
+        error = compare(name, "evaluator", expected, given, self.tolerance, lambda: self.twins.get(node))
+        if self.tolerance is not None and given.is_floating_point() and error.max_rel:
+            scale = error.max_abs / error.max_rel if error.max_abs < float("inf") else 1.0
+            error = replace(error, tolerance=error.tolerance * max(1.0, scale))
+        return error
 
     @cached_property
     def leaving(self) -> dict[Node, list[str]]:
@@ -340,7 +353,7 @@ class DepartureSearch:
             return Departure("runtime", detail=f"{detail}; inner values cannot be outputs: {refusal}")
         for output, name in added.items():
             found = torch.as_tensor(given[output]) if isinstance(given[output], Tensor) else to_tensor(given[output])
-            error = self.inner_error(name, expected[output], found)
+            error = self.inner_error(name, wanted[name], expected[output], found)
             if not error.passed:
                 place, (module_path, *_) = self.origins[wanted[name]], self.leaving[wanted[name]]
                 place = replace(place, module_path=module_path)
@@ -354,24 +367,18 @@ class DepartureSearch:
         """
         leaving = self.leaving
         values = self.named_values(self.final, {name for node in leaving for name in self.names(node)})
-        twins: dict[Node, Tensor] = {}
-        if self.tolerance is None and any(node.meta["val"].dtype in _HALF for node in leaving):
-            self.run_export(lambda node, value: node in leaving and twins.update({node: value}), in_float32=True)
         found: list[ModuleError] = []
 
         def visit(node: Node, value: Any) -> None:
             names = self.names(node) if node in leaving else ()
             name = next((name for name in names if name in values), None)
             if name is not None and values[name].shape == value.shape:
-                error = self.inner_error(name, value, values[name], twins.get(node))
+                error = self.inner_error(name, node, value, values[name])
                 source = self.origins[node].source
                 found.extend(ModuleError(path, node.name, source, error) for path in leaving[node])
 
         self.run_export(visit)
         return tuple(found)
-
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 def _of_type(value: Any, type_: TensorType) -> Tensor:
