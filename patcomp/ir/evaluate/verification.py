@@ -93,6 +93,9 @@ class Departure:
     """The line of the model."""
     detail: str = ""
     """What was observed."""
+    near_tie: float | None = None
+    """The distance of the two values between which the node chose differently, if rounding can explain it: then no rule
+    need be wrong."""
 
     def __str__(self) -> str:
         rule = f"rule {self.rule!r}{f' ({self.rule_source})' if self.rule_source else ''}" if self.rule else ""
@@ -102,6 +105,8 @@ class Departure:
             f"at {self.source}" if self.source else "",
         ]
         place = ", ".join(filter(None, [f"stage {self.stage}", rule, *places]))
+        if self.near_tie is not None:
+            place = f"a near tie: {', '.join(filter(None, places))}"
         return f"the numbers first depart in {place}{f': {self.detail}' if self.detail else ''}"
 
 
