@@ -358,14 +358,19 @@ class DepartureSearch:
             expected, given = run(module, "evaluator"), run(module, "runtime")
         except PatcompError as refusal:  # a rule of the runtime about outputs
             return Departure("runtime", detail=f"{detail}; inner values cannot be outputs: {refusal}")
-        for output, name in added.items():
+        names = self.item.names
+        results = dict(zip(self.item.signature.results, (*names.states, *names.outputs), strict=True))
+        nodes = {each.name: each for each in self.item.program.graph.nodes}
+        places = {output: (name, wanted[name]) for output, name in added.items()}
+        places |= {output: (name, nodes[name]) for name, output in results.items() if output in expected}
+        for output, (name, node) in places.items():
             found = torch.as_tensor(given[output]) if isinstance(given[output], Tensor) else to_tensor(given[output])
-            error = self.inner_error(name, wanted[name], expected[output], found)
+            error = self.inner_error(name, node, expected[output], found)
             if not error.passed:
-                if tie := self.tie_at("runtime", wanted[name], expected[output], found):
+                if tie := self.tie_at("runtime", node, expected[output], found):
                     return tie
-                place, (module_path, *_) = self.origins[wanted[name]], self.leaving[wanted[name]]
-                place = replace(place, module_path=module_path)
+                place = self.origins[node]
+                place = replace(place, module_path=next(iter(self.leaving.get(node, ())), place.module_path))
                 return self.made("runtime", "", place, f"{detail}; %{name} differs by {error.max_abs:.3g}")
         return Departure("runtime", detail=detail)
 

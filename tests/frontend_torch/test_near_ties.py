@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from patcomp import TorchConverter
+from patcomp import AIProgram, TorchConverter
 from patcomp.authoring import Coreai, OpView
 from patcomp.ir.value import Value
 from patcomp.patterns import RuleSet, lowering
-from tests.frontend_torch.test_departure import Called, by_module
+
+
+class Called(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
 
 
 @lowering("aten.mul.Tensor", name="inexact mul")
@@ -52,7 +63,7 @@ def test_a_near_tie_is_no_wrong_rule(name: str) -> None:
     model = Chooses(CHOICES[name])
     exported = torch.export.export(model, (TIED,))
     program = TorchConverter(catalog=[RuleSet([inexact_mul])]).add_exported_program(exported).to_coreai()
-    verification = by_module(program, model, (TIED,))
+    verification = program.verify_against(model, (TIED,), backends=["evaluator"], by="module")
     departure = verification.departure
     assert not verification
     assert departure is not None
@@ -74,7 +85,7 @@ def test_a_choice_between_other_values_is_a_wrong_rule(name: str) -> None:
     model, x = nn.Sequential(Called(torch.neg), Called(CHOICES[name])), torch.tensor([[-3.0, -1.0, 0.25, 4.0]])
     converter = TorchConverter(catalog=[RuleSet([wrong_neg])])
     program = converter.add_exported_program(torch.export.export(model, (x,))).to_coreai()
-    departure = by_module(program, model, (x,)).departure
+    departure = program.verify_against(model, (x,), backends=["evaluator"], by="module").departure
     assert departure is not None
     assert (departure.rule, departure.near_tie) == ("wrong neg", None)
 
@@ -89,6 +100,23 @@ def test_a_rule_that_chooses_wrongly_is_found() -> None:
     model = Chooses(CHOICES["argmax"])
     converter = TorchConverter(catalog=[RuleSet([wrong_argmax])])
     program = converter.add_exported_program(torch.export.export(model, (TIED,))).to_coreai()
-    departure = by_module(program, model, (TIED,)).departure
+    departure = program.verify_against(model, (TIED,), backends=["evaluator"], by="module").departure
     assert departure is not None
     assert (departure.rule, departure.near_tie) == ("wrong argmax", None)
+
+
+def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime is played by an evaluator of a program with another rounding."""
+    model, run = Chooses(CHOICES["topk"]), AIProgram._run
+    exported = torch.export.export(model, (TIED,))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+
+    def run_on(self: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
+        moved = TIED * (1 + 1e-6 * NUDGE) if backend == "runtime" else TIED
+        return run(self, dict.fromkeys(values, moved), entrypoint, state, "evaluator")
+
+    monkeypatch.setattr(AIProgram, "_run", run_on)
+    departure = program.verify_against(model, (TIED,), backends=["evaluator", "runtime"], by="module").departure
+    assert departure is not None
+    assert (departure.stage, departure.module) == ("runtime", "choice")
+    assert departure.near_tie == pytest.approx(9.5e-7, rel=0.1)
