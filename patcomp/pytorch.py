@@ -15,7 +15,7 @@ from torch._decomp import global_decomposition_table
 from torch._decomp.decompositions import _rnn_helper as unrolled_layers
 from torch._decomp.decompositions import gather_params, one_layer_lstm
 from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import OperatorBase, OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -32,7 +32,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbol
 from torch.library import _impls as implementations_from_python
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map, tree_map_only
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
@@ -45,6 +45,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "FloorDiv",
+    "HigherOrderOperator",
     "LazyGraphModule",
     "Mod",
     "OpOverload",
@@ -81,6 +82,7 @@ __all__ = [
     "statically_known_true",
     "sym_eq",
     "sympy_interp",
+    "tree_map",
     "tree_map_only",
     "unrolled_layers",
     "user_cache_dir",

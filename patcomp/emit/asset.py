@@ -146,7 +146,8 @@ class Asset:
             entrypoint: name of the function.
 
         Returns:
-            The outputs by name; element types that numpy lacks have their `ml_dtypes` dtype.
+            The outputs by name, in the order of the signature; element types that numpy lacks have their `ml_dtypes`
+            dtype.
 
         Raises:
             EvaluationError: an input or state is missing, unknown, or of another type or shape.

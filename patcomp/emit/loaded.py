@@ -63,12 +63,13 @@ class LoadedModel:
         return self._functions[name]
 
     def call(self, function: Any, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs of a function for `NDArray`s; the state is written in place."""
+        """The outputs of a function for `NDArray`s, in the order of its signature; the state is written in place."""
 
         async def called() -> dict[str, np.ndarray]:
             results = await function(inputs, state) if state else await function(inputs)
             # copies: a view's memory belongs to the model, which may be closed before the view is read
-            return {name: np.array(value.numpy()) for name, value in results.items()}
+            # the runtime's own dict has another order in every process
+            return {name: np.array(results[name].numpy()) for name in function.desc.output_names}
 
         return self._wait(called())
 

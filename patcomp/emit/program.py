@@ -624,9 +624,10 @@ class AIProgram:
             model: the PyTorch model, which is not changed; states start from the contents of its buffers.
             inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
             entrypoint: the graph to call.
-            tolerance: largest absolute difference that passes. By default it depends on an output's type: 1e-8 for
-                f64, 1e-4 for f32, 0 for integers; an f16 or bf16 output may be little farther from the output of the
-                model in float32 than eager PyTorch's own.
+            tolerance: largest absolute difference that passes. By default it depends on an output's type and largest
+                magnitude: 1e-8 of it for f64, 1e-4 of it for f32, 0 for integers. An f16 or bf16 output, and an f32
+                output that is small after cancellation or comes from half precision, may be little farther from the
+                output of the model in a wider type than eager PyTorch's own.
             backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
                 run the program.
             by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
@@ -652,7 +653,7 @@ class AIProgram:
             backends = ("evaluator", "runtime") if has_toolchain() and self._has_device else ("evaluator",)
         if isinstance(backends, str) or not backends:
             raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
-        expectation = Expectation.of(model, inputs, self.signature(entrypoint), twin=tolerance is None)
+        expectation = Expectation.of(model, inputs, self.signature(entrypoint))
         errors: list[OutputError] = []
         for backend in backends:
             errors += expectation.errors(backend, partial(self._run_on, backend, entrypoint), tolerance)

@@ -16,22 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Node
-from torch.fx.node import map_arg
 
 from patcomp.errors import EvaluationError, PatcompError
 from patcomp.frontend_torch.conversion import Conversion, Staged
-from patcomp.frontend_torch.custom.lowerings import node_of
-from patcomp.frontend_torch.diagnostics import listed
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.reference import Visit, left_modules, run_graph
 from patcomp.frontend_torch.importing.value_names import value_names
-from patcomp.ir.custom import CustomOp
+from patcomp.frontend_torch.near_ties import distance
+from patcomp.frontend_torch.other_model import how_it_differs
+from patcomp.frontend_torch.unlowered import implementation
 from patcomp.ir.evaluate import Departure, Expectation, ModuleError, OutputError, compare, evaluate
-from patcomp.ir.evaluate.eager import eager_implementation, results_of
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import Machine
-from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
+from patcomp.ir.evaluate.twin import Twin, Wider, twins_of
 from patcomp.ir.locations import Origin, origins
 from patcomp.ir.module import IRModule, names_of, with_outputs
 from patcomp.ir.types import HandleType, TensorType, element_name
@@ -49,9 +47,9 @@ Watch = Callable[[Operation, Any], object]
 class _FoundError(Exception):
     """The first node with other numbers."""
 
-    def __init__(self, node: Node, error: OutputError):
+    def __init__(self, node: Node, error: OutputError, expected: Tensor, given: Tensor):
         super().__init__(node.name)
-        self.node, self.error = node, error
+        self.node, self.error, self.expected, self.given = node, error, expected, given
 
 
 @dataclass
@@ -96,8 +94,8 @@ class DepartureSearch:
 
     # ---- running ----------------------------------------------------------------------------------
 
-    def run_export(self, visit: Visit, *, in_float32: bool = False) -> None:
-        """Run the exported program."""
+    def run_export(self, visit: Visit, wider: Wider | None = None) -> None:
+        """Run the exported program, in wider types if asked for."""
         signature = self.item.signature
         own = self.item.names.of_arguments(signature)
         given = {
@@ -106,7 +104,7 @@ class DepartureSearch:
             **{name: self.values[named] for name, named in own.items()},
         }
         given = {name: torch.as_tensor(v) if hasattr(v, "__array__") else v for name, v in given.items()}
-        run_graph(self.item.program.graph_module, given, visit, in_float32=in_float32)
+        run_graph(self.item.program.graph_module, given, visit, wider)
 
     def export_outputs(self, given: object, contents: dict[str, Any]) -> dict[str, Tensor]:
         """The outputs of the exported program by run-time name; the new contents of states take their places."""
@@ -133,7 +131,7 @@ class DepartureSearch:
                 states[name] = _of_type(self.values[name], content).clone()
             elif isinstance(argument.type, TensorType):
                 inputs[name] = _of_type(self.values[name], argument.type)
-        machine = Machine(module, partial(_implementation, module), watch)
+        machine = Machine(module, partial(implementation, module), watch)
         outputs = evaluate(module, inputs, entry=self.entrypoint, state=states, machine=machine)
         contents.update(states)
         contents.update((name, outputs[name]) for name in self.item.names.states if name in outputs)
@@ -158,35 +156,45 @@ class DepartureSearch:
         if wrong := [error for error in errors if not error.passed]:
             return Departure("export", detail=(
                 f"output {wrong[0].name!r} of the exported program, run by PyTorch, differs by {wrong[0].max_abs:.3g}; "
-                f"{self.about_the_model()}"
+                f"{how_it_differs(self.expectation.model, self.item.signature.constants.values())}"
             ))  # fmt: skip
         module = self.conversion.imported()
         if self.agrees(module) is False:
-            return self.in_import(module)
+            return self.near_tie("import", module) or self.in_import(module)
         for stage in STAGES:
             after = self.after(stage, module, None)
             if self.agrees(after) is False:
-                return self.in_stage(stage, module, after)
+                return self.near_tie(stage.name, after) or self.in_stage(stage, module, after)
             module = after
         if self.agrees(self.final) is False:
             return Departure("specialize", detail="the program was changed after its conversion")
         return None
 
-    def about_the_model(self) -> str:
-        """How the given model differs from the exported one."""
-        model = self.expectation.model
-        if not isinstance(model, torch.nn.Module):
-            return "the given function is another one than the exported model"
-        own = dict((*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)))
-        weights = [
-            path
-            for path, weight in self.item.signature.constants.values()
-            if path in own and (own[path].shape != weight.shape or not torch.equal(own[path], weight))
-        ]
-        if weights:
-            return f"the given model has other weights than the exported one: {listed(weights)}"
-        mode = "training" if model.training else "evaluation"
-        return f"the given model is in {mode} mode, and is another one than the exported model or was in another mode"
+    def near_tie(self, stage: str, module: IRModule) -> Departure | None:
+        """The departure if the first wrong value of a program is a choice between values that differ by rounding."""
+        found = self.first_wrong_node(module)
+        return None if found is None else self.tie_at(stage, found.node, found.expected, found.given)
+
+    def tie_at(self, stage: str, node: Node, expected: Tensor, given: Tensor) -> Departure | None:
+        """The departure at a node with two results, if it chose between values that differ by rounding."""
+        values: dict[Node, Any] = {}
+        producer = node.args[0] if node.target is getitem else node
+        sources = producer.all_input_nodes if isinstance(producer, Node) else []
+        self.run_export(lambda each, value: each in sources and values.update({each: _copied(value)}))
+        found = distance(node, expected, given, lambda each: values[each] if isinstance(each, Node) else each)
+        if found is None:
+            return None
+        apart, operand = found
+        rounding = compare("", "", operand, operand, self.tolerance).tolerance
+        if not apart <= rounding:
+            return None
+        assert isinstance(producer, Node)
+        detail = (
+            f"{operator_name(producer)} decides between values that differ by {apart:.3g}, and the tolerance of such "
+            f"values is {rounding:.3g}. So rounding decides, and this does not show a wrong rule; verify with other "
+            "inputs, or compare the values instead of the choice"
+        )
+        return replace(self.made(stage, "", self.origins[node], detail), near_tie=apart)
 
     def after(self, stage: Pass, before: IRModule, budget: Budget | None) -> IRModule:
         """A copy of a program, after a stage."""
@@ -275,9 +283,9 @@ class DepartureSearch:
         def visit(node: Node, value: Any) -> None:
             name = next((name for name in named.get(node, ()) if name in values), None)
             if name is not None and isinstance(value, Tensor) and values[name].shape == value.shape:
-                error = self.inner_error(name, value, values[name])
+                error = self.inner_error(name, node, value, values[name])
                 if not error.passed:
-                    raise _FoundError(node, error)
+                    raise _FoundError(node, error, value, values[name])
 
         try:
             self.run_export(visit)
@@ -303,17 +311,29 @@ class DepartureSearch:
         self.expectation.errors("evaluator", partial(self.run, module, watch), self.tolerance)
         return {name: value for name, value in found.items() if name not in repeated}
 
-    def inner_error(self, name: str, expected: Tensor, given: Tensor, twin: Tensor | None = None) -> OutputError:
-        """The error of a value inside the program; its tolerance grows with its magnitude."""
-        error = compare(name, "evaluator", expected, given, self.tolerance, twin)
-        if given.is_floating_point() and error.max_rel:
-            scale = error.max_abs / error.max_rel if error.max_abs < float("inf") else 1.0
-            error = replace(error, tolerance=error.tolerance * max(1.0, scale if self.is_absolute(error) else 1.0))
-        return error
+    @cached_property
+    def twins(self) -> Mapping[Node, Twin]:
+        """The values of the exported program in a wider type; none if it does not run so."""
 
-    def is_absolute(self, error: OutputError) -> bool:
-        """Whether a tolerance does not know the magnitude of the value; those of half precision do."""
-        return self.tolerance is not None or error.element_type in ("f32", "f64")
+        def run(wider: Wider) -> dict[Node, Tensor]:
+            found: dict[Node, Tensor] = {}
+
+            def visit(node: Node, value: Any) -> None:
+                if isinstance(value, Tensor) and self.names(node):
+                    found[node] = value.clone()  # a later node may write to it
+
+            self.run_export(visit, wider)
+            return found
+
+        return twins_of(run)
+
+    def inner_error(self, name: str, node: Node, expected: Tensor, given: Tensor) -> OutputError:
+        """The error of a value inside the program; a given tolerance grows with its magnitude."""
+        error = compare(name, "evaluator", expected, given, self.tolerance, lambda: self.twins.get(node))
+        if self.tolerance is not None and given.is_floating_point() and error.max_rel:
+            scale = error.max_abs / error.max_rel if error.max_abs < float("inf") else 1.0
+            error = replace(error, tolerance=error.tolerance * max(1.0, scale))
+        return error
 
     @cached_property
     def leaving(self) -> dict[Node, list[str]]:
@@ -338,12 +358,19 @@ class DepartureSearch:
             expected, given = run(module, "evaluator"), run(module, "runtime")
         except PatcompError as refusal:  # a rule of the runtime about outputs
             return Departure("runtime", detail=f"{detail}; inner values cannot be outputs: {refusal}")
-        for output, name in added.items():
+        names = self.item.names
+        results = dict(zip(self.item.signature.results, (*names.states, *names.outputs), strict=True))
+        nodes = {each.name: each for each in self.item.program.graph.nodes}
+        places = {output: (name, wanted[name]) for output, name in added.items()}
+        places |= {output: (name, nodes[name]) for name, output in results.items() if output in expected}
+        for output, (name, node) in places.items():
             found = torch.as_tensor(given[output]) if isinstance(given[output], Tensor) else to_tensor(given[output])
-            error = self.inner_error(name, expected[output], found)
+            error = self.inner_error(name, node, expected[output], found)
             if not error.passed:
-                place, (module_path, *_) = self.origins[wanted[name]], self.leaving[wanted[name]]
-                place = replace(place, module_path=module_path)
+                if tie := self.tie_at("runtime", node, expected[output], found):
+                    return tie
+                place = self.origins[node]
+                place = replace(place, module_path=next(iter(self.leaving.get(node, ())), place.module_path))
                 return self.made("runtime", "", place, f"{detail}; %{name} differs by {error.max_abs:.3g}")
         return Departure("runtime", detail=detail)
 
@@ -354,16 +381,13 @@ class DepartureSearch:
         """
         leaving = self.leaving
         values = self.named_values(self.final, {name for node in leaving for name in self.names(node)})
-        twins: dict[Node, Tensor] = {}
-        if self.tolerance is None and any(node.meta["val"].dtype in _HALF for node in leaving):
-            self.run_export(lambda node, value: node in leaving and twins.update({node: value}), in_float32=True)
         found: list[ModuleError] = []
 
         def visit(node: Node, value: Any) -> None:
             names = self.names(node) if node in leaving else ()
             name = next((name for name in names if name in values), None)
             if name is not None and values[name].shape == value.shape:
-                error = self.inner_error(name, value, values[name], twins.get(node))
+                error = self.inner_error(name, node, value, values[name])
                 source = self.origins[node].source
                 found.extend(ModuleError(path, node.name, source, error) for path in leaving[node])
 
@@ -371,32 +395,11 @@ class DepartureSearch:
         return tuple(found)
 
 
-_HALF = (torch.float16, torch.bfloat16)
+def _copied(value: Any) -> Any:
+    """A value that a later node of the program does not write to."""
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _of_type(value: Any, type_: TensorType) -> Tensor:
     """A given input or state in the type that a program takes after some stage."""
     return torch.as_tensor(value).to(TORCH_DTYPES[element_name(type_.element_type)])
-
-
-def _implementation(module: IRModule, op: Operation) -> Implementation | None:
-    """How the evaluator runs ops of the stages before `lower`: by PyTorch."""
-    if isinstance(op, CustomOp) and op in module.custom:
-        return partial(_run_custom, node_of(module.custom[op]))
-    return eager_implementation(op)
-
-
-def _run_custom(node: Node, op: EvaluatedOp, *operands: Tensor) -> list[Tensor]:
-    assert isinstance(op.operation, CustomOp)
-    given: Mapping[str, Any] = op.operation.named(operands)  # type: ignore[arg-type, assignment]
-
-    def value_of(source: Node) -> Any:
-        value = given[source.name]
-        return value if isinstance(source.meta.get("val"), Tensor) else value.item()
-
-    try:
-        return results_of(node.target(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of)))  # type: ignore[operator]
-    except PatcompError:
-        raise
-    except Exception as error:  # whatever a user's operator raises
-        raise op.error(str(error)) from error

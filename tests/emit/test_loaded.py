@@ -139,3 +139,17 @@ def test_sizes_that_the_asset_leaves_open(tmp_path: Path) -> None:
     for count in (1, 5):
         x = torch.randn(count, 3)
         np.testing.assert_array_equal(asset.run({"input": x})["rows"], x.relu().numpy())
+
+
+def test_outputs_are_in_the_order_of_the_signature(tmp_path: Path) -> None:
+    """The runtime's own order is random: it is right by accident in one process of 40,320."""
+
+    class Eight(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(x + index for index in range(8))
+
+    names = list("zbyacxdw")
+    program = TorchConverter().add_exported_program(torch.export.export(Eight(), (X,)), output_names=names).to_coreai()
+    outputs = program.save_asset(tmp_path / "eight.aimodel").run({"x": X})
+    assert list(outputs) == names
+    assert [float(value[0, 0]) for value in outputs.values()] == [float(X[0, 0]) + index for index in range(8)]

@@ -362,3 +362,24 @@ def test_inner_values_can_be_outputs_on_the_runtime(
     tanh, sigmoid = (torch.from_numpy(outputs[name]) for name in added)
     torch.testing.assert_close(sigmoid, tanh.sigmoid())
     assert list(program.output_names()) == ["mul_1"]
+
+
+def test_a_model_that_branches_while_it_is_exported() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * (2.0 if torch.compiler.is_exporting() else 3.0)
+
+    model = Branches().eval()
+    program = TorchConverter().add_exported_program(torch.export.export(model, (X,))).to_coreai()
+    departure = by_module(program, model).departure
+    assert departure is not None
+    assert departure.stage == "export"
+    assert (
+        "the given model has the weights of the exported one and is in evaluation mode, so it took another path while "
+        "it was exported"
+    ) in departure.detail
+    assert "another one than" not in departure.detail

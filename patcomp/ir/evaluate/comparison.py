@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +19,7 @@ from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
 from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import check_value
+from patcomp.ir.evaluate.twin import HALF, Twin, Wider, twins_of
 from patcomp.ir.evaluate.verification import OutputError, Verification
 from patcomp.ir.types import TensorType, element_name
 from patcomp.pytorch import pytree
@@ -65,8 +68,9 @@ def _as_tensor(value: Any, what: str) -> Tensor:
 
 
 TOLERANCES = {"f64": 1e-8, "f32": 1e-4, "complex<f64>": 1e-8, "complex<f32>": 1e-4}
-"""The largest absolute difference that passes, by the element type of the program's output. Integers and bools must be
-equal. Floats of less than 32 bits are compared with a float32 twin of the model, or by their rounding."""
+"""The largest error that passes, relative to the magnitude of the output, by the element type of the program's output.
+Integers and bools must be equal. Floats of less than 32 bits are compared with a float32 twin of the model, or by their
+rounding."""
 
 _ROUNDING_STEPS = 4
 """How many rounding steps, at the largest magnitude of an output, a float of less than 32 bits may differ."""
@@ -75,7 +79,20 @@ _OF_HALF = 0.02
 """How much of its largest magnitude an output of a float32 model may differ in a program that a target made float16."""
 
 _TIMES_EAGER = 3
-"""How many times farther from the float32 twin than eager PyTorch's own output a program's output may be."""
+"""How many times farther from the twin than eager PyTorch's own output a program's output may be."""
+
+_SAYS_LITTLE = 0.1
+"""A tolerance that is a larger part of the output's magnitude is noted."""
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What passes: the largest error, the magnitude that it is relative to (0 for none), and the median error relative
+    to the median magnitude."""
+
+    largest: float
+    relative_to: float = 0.0
+    median: float = math.inf
 
 
 def compare(
@@ -84,34 +101,74 @@ def compare(
     expected: Tensor,
     given: Tensor,
     tolerance: float | None = None,
-    twin: Tensor | None = None,
+    twin: Callable[[], Twin | None] = lambda: None,
 ) -> OutputError:
     """The difference of one output from the expected one.
+
+    Without a given tolerance, a float passes if its largest error is small beside the largest finite magnitude of the
+    output (beside 1 if the output is zero). In float32 and float64, the median error must be small beside the median
+    magnitude too, because one large element hides the errors of many small ones from the largest error and the PSNR.
+    What fails may still be as exact as eager PyTorch: after cancellation, or behind half precision. It passes if it is
+    little farther from the twin than eager's own output.
 
     Args:
         name, backend: of the output.
         expected: eager PyTorch's output.
         given: the program's.
         tolerance: the largest absolute difference that passes; by default that of the program's element type.
-        twin: the same output of the model in float32. A half-precision output without a given tolerance passes if it
-            is little farther from the twin than eager's own.
+        twin: computes the same output of the model in a wider type, see `patcomp.ir.evaluate.twin`. It is called for an
+            output of half precision, and for any other float that would fail.
 
     Raises:
         EvaluationError: the shapes differ.
     """
     if tuple(expected.shape) != tuple(given.shape):
         raise EvaluationError(f"output {name!r} has shape {tuple(given.shape)}, eager's has {tuple(expected.shape)}")
-    element = ELEMENT_OF_DTYPE.get(given.dtype, str(given.dtype))
-    reference, reference_name = expected, "eager"
-    if tolerance is None and given.is_floating_point() and element not in TOLERANCES:
-        tolerance = _ROUNDING_STEPS * torch.finfo(given.dtype).eps * _scale(expected)
-        if expected.dtype == torch.float32:
-            tolerance = _OF_HALF * _scale(expected)
-        if twin is not None and twin.shape == expected.shape:
-            own = _difference(twin, expected)
-            if bool(own.isfinite().all()):  # where eager overflows, the twin says nothing about the program
-                reference, reference_name = twin, "float32 twin"
-                tolerance = max(tolerance, _TIMES_EAGER * float(own.max()) if own.numel() else 0.0)
+    is_float = given.is_floating_point() or given.is_complex()
+    limits = _limits(expected, given) if tolerance is None and is_float else _Limits(tolerance or 0.0)
+    error = _error(name, backend, expected, expected, given, limits)
+    if tolerance is not None or not is_float or (error.passed and expected.dtype not in HALF):
+        return error
+    wide = twin()
+    if wide is None or wide.value.shape != expected.shape:
+        return error
+    own = _difference(wide.value, expected)
+    if not bool(own.isfinite().all()):  # where eager overflows, the twin says nothing about the program
+        return error
+    limits = _limits_of_twin(limits, own, wide)
+    against_twin = _error(name, backend, expected, wide.value, given, limits, wide.name)
+    return against_twin if against_twin.passed or expected.dtype in HALF else error
+
+
+def _limits(expected: Tensor, given: Tensor) -> _Limits:
+    """What passes of a float without a twin, by its type and magnitude."""
+    scale, tolerance = _scale(expected), TOLERANCES.get(_element(given))
+    if tolerance is not None:
+        scale = scale or 1.0
+        return _Limits(max(tolerance * scale, torch.finfo(given.dtype).tiny), scale, tolerance)
+    if expected.dtype == torch.float32:
+        return _Limits(_OF_HALF * scale, scale)
+    return _Limits(_ROUNDING_STEPS * torch.finfo(given.dtype).eps * scale, scale)
+
+
+def _limits_of_twin(limits: _Limits, own: Tensor, twin: Twin) -> _Limits:
+    """What passes beside a twin, from which eager PyTorch's own output has some difference."""
+    scale, median = _scale(twin.value), _TIMES_EAGER * _median_error(own, twin.value)
+    largest = _TIMES_EAGER * float(own.max()) if own.numel() else 0.0
+    if largest and twin.of in HALF:  # the output comes from half precision, whatever its own type is
+        steps = _ROUNDING_STEPS * torch.finfo(twin.of).eps
+        largest, median = max(largest, steps * scale), max(median, steps)
+    return _Limits(max(limits.largest, largest), limits.relative_to, max(limits.median, median))
+
+
+def _element(tensor: Tensor) -> str:
+    return ELEMENT_OF_DTYPE.get(tensor.dtype, str(tensor.dtype))
+
+
+def _error(
+    name: str, backend: str, expected: Tensor, reference: Tensor, given: Tensor, limits: _Limits, by: str = "eager"
+) -> OutputError:
+    """The difference of an output from a reference: eager PyTorch's output, which is expected, or the twin's."""
     difference = _difference(reference, given)
     counts = {
         f"{prefix}{kind}": int(getattr(tensor, f"is{kind}")().sum())
@@ -119,9 +176,12 @@ def compare(
         for kind in ("nan", "inf")
     }
     common: dict[str, Any] = {
-        "tolerance": TOLERANCES.get(element, 0.0) if tolerance is None else tolerance,
-        "element_type": element,
-        "reference": reference_name,
+        "tolerance": limits.largest,
+        "element_type": _element(given),
+        "reference": by,
+        "relative_to": limits.relative_to,
+        "median_tolerance": limits.median,
+        "note": _note(expected, limits),
         **counts,
     }
     if difference.numel() == 0:
@@ -134,7 +194,26 @@ def compare(
         if math.isfinite(error)
         else -math.inf
     )
-    return OutputError(name, backend, worst, worst / scale if scale else worst, psnr, **common)
+    relative = worst / scale if scale else worst
+    return OutputError(name, backend, worst, relative, psnr, median_rel=_median_error(difference, reference), **common)
+
+
+def _median_error(difference: Tensor, reference: Tensor) -> float:
+    """The median difference, relative to the median magnitude, of the elements that are finite and not zero."""
+    magnitude = _exact(reference).abs()
+    counts = magnitude.isfinite() & (magnitude != 0)
+    return float(difference[counts].median() / magnitude[counts].median()) if bool(counts.any()) else 0.0
+
+
+def _note(expected: Tensor, limits: _Limits) -> str:
+    """Why a comparison with an output says little; empty if it does not."""
+    flat = expected.detach().reshape(-1)
+    if flat.numel() and bool(((flat == flat[0]) | (flat.isnan() & flat[0].isnan())).all()):
+        if flat.numel() > 1 or flat[0] == 0 or bool(flat.isnan().all()):
+            return f"every element is {flat[0].item()!r} in PyTorch"
+    elif limits.relative_to and limits.largest > _SAYS_LITTLE * limits.relative_to:
+        return f"rounding moves PyTorch's own result by {limits.largest / _TIMES_EAGER:.1e}"
+    return ""
 
 
 def _difference(expected: Tensor, given: Tensor) -> Tensor:
@@ -181,7 +260,7 @@ def verify_outputs(
     Raises:
         EvaluationError: the model's arguments or results do not correspond to the program's.
     """
-    expectation = Expectation.of(model, inputs, signature, twin=tolerance is None)
+    expectation = Expectation.of(model, inputs, signature)
     errors = (each for backend, run in backends.items() for each in expectation.errors(backend, run, tolerance))
     return Verification(tuple(errors), tolerance)
 
@@ -198,16 +277,15 @@ class Expectation:
     """The contents of the model's buffers before the call."""
     references: Mapping[str, Tensor]
     """The outputs, and the contents of the states after the call."""
-    twins: Mapping[str, Tensor]
-    """The same of the model in float32, if it computes in half precision."""
+    run_twins: Callable[[], Mapping[str, Twin]]
+    """Computes the same by the model in a wider type."""
 
     @classmethod
-    def of(cls, model: Callable[..., Any], inputs: Any, signature: Any, *, twin: bool = True) -> Expectation:
+    def of(cls, model: Callable[..., Any], inputs: Any, signature: Any) -> Expectation:
         """Run a model.
 
         Args:
             model, inputs, signature: as for `verify_outputs`.
-            twin: whether to run a model of half precision in float32, too.
 
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
@@ -215,13 +293,16 @@ class Expectation:
         positional, keywords = call_arguments(inputs)
         given = named_arguments(signature, positional, keywords)
         states, references = _run_model(model, positional, keywords, signature)
-        twins: Mapping[str, Tensor] = {}
-        if twin and any(reference.dtype in _HALF for reference in references.values()):
-            try:
-                _, twins = _run_model(model, positional, keywords, signature, in_float32=True)
-            except (RuntimeError, TypeError, ValueError):
-                twins = {}  # a model that itself casts to half precision; its outputs are compared by their rounding
-        return cls(model, given, states, references, twins)
+
+        def run_twins() -> Mapping[str, Twin]:
+            return twins_of(lambda wider: _run_model(model, positional, keywords, signature, wider)[1])
+
+        return cls(model, given, states, references, run_twins)
+
+    @cached_property
+    def twins(self) -> Mapping[str, Twin]:
+        """The outputs and states of the model in a wider type; none if it does not run so."""
+        return self.run_twins()
 
     def errors(self, backend: str, run: Run, tolerance: float | None) -> list[OutputError]:
         """The error of each output and state of a program."""
@@ -231,11 +312,11 @@ class Expectation:
         for name, reference in self.references.items():
             value = outputs[name]
             value = value if isinstance(value, Tensor) else to_tensor(np.array(value))
-            errors.append(compare(name, backend, reference, value, tolerance, self.twins.get(name)))
+            errors.append(compare(name, backend, reference, value, tolerance, partial(self._twin, name)))
         return errors
 
-
-_HALF = (torch.float16, torch.bfloat16)
+    def _twin(self, name: str) -> Twin | None:
+        return self.twins.get(name)
 
 
 def _run_model(
@@ -243,24 +324,32 @@ def _run_model(
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     signature: Any,
-    *,
-    in_float32: bool = False,
+    wider: Wider | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The contents of a model's buffers before a call, and its outputs and the contents of states after it, by name.
+
+    Args:
+        model, positional, keywords, signature: as for `verify_outputs`.
+        wider: computes in wider types.
 
     Raises:
         EvaluationError: the model's results do not correspond to the program's.
     """
     call = signature.call
-    prepare = _in_float32 if in_float32 else _copied  # a model may write to its arguments and buffers
+
+    def prepare(leaf: Any) -> Any:
+        """A copy, because a model may write to its arguments and buffers."""
+        copied = leaf.clone() if isinstance(leaf, Tensor) else leaf
+        return copied if wider is None else wider.widened(copied)
+
     args, kwargs = pytree.tree_map(prepare, (tuple(positional), dict(keywords)))
     buffers = {} if call is None or not isinstance(model, nn.Module) else call.buffers
     states = {name: attrgetter(path)(model).detach().clone() for name, path in buffers.items()}
     new = {path: prepare(states[name]) for name, path in buffers.items()}
-    if in_float32 and isinstance(model, nn.Module):
+    if wider is not None and isinstance(model, nn.Module):
         weights = (*model.named_parameters(), *model.named_buffers())
-        new = {name: _in_float32(value.detach()) for name, value in weights if value.dtype in _HALF} | new
-    with torch.no_grad():
+        new = {name: wide for name, value in weights if (wide := wider.widened(value)) is not value} | new
+    with torch.no_grad(), wider or nullcontext():
         result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
     leaves = pytree.tree_leaves(result)
     varies = [isinstance(leaf, Tensor) for leaf in leaves]
@@ -305,11 +394,3 @@ def named_arguments(signature: Any, args: Sequence[Any], kwargs: Mapping[str, An
             "give a tuple of the model's arguments"
         )
     return dict(zip(names, tensors, strict=True))
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
-
-
-def _in_float32(leaf: Any) -> Any:
-    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in _HALF else _copied(leaf)

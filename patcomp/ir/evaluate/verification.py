@@ -30,7 +30,7 @@ class OutputError:
     element_type: str = ""
     """The element type of the program's output, `f32`."""
     reference: str = "eager"
-    """What the output is compared with: `eager`, or `float32 twin`, the model computed in float32."""
+    """What the output is compared with: `eager`; or `float32 twin` or `float64 twin`, the model in a wider type."""
     nan: int = 0
     """How many elements of the program's output are NaN."""
     inf: int = 0
@@ -39,11 +39,19 @@ class OutputError:
     """How many elements of PyTorch's output are NaN."""
     expected_inf: int = 0
     """How many are infinite."""
+    relative_to: float = 0.0
+    """The magnitude of the output that the tolerance was made for; 0 if it was given, or if values must be equal."""
+    median_rel: float = 0.0
+    """The median absolute difference divided by the median magnitude, of the elements that are finite and not zero."""
+    median_tolerance: float = math.inf
+    """The largest `median_rel` that passes."""
+    note: str = ""
+    """Why the comparison says little; empty if it does not."""
 
     @property
     def passed(self) -> bool:
-        """Whether the difference is within the tolerance."""
-        return self.max_abs <= self.tolerance
+        """Whether the largest and the median difference are within their tolerances."""
+        return self.max_abs <= self.tolerance and self.median_rel <= self.median_tolerance
 
     @property
     def is_finite(self) -> bool:
@@ -85,6 +93,9 @@ class Departure:
     """The line of the model."""
     detail: str = ""
     """What was observed."""
+    near_tie: float | None = None
+    """The distance of the two values between which the node chose differently, if rounding can explain it: then no rule
+    need be wrong."""
 
     def __str__(self) -> str:
         rule = f"rule {self.rule!r}{f' ({self.rule_source})' if self.rule_source else ''}" if self.rule else ""
@@ -94,6 +105,8 @@ class Departure:
             f"at {self.source}" if self.source else "",
         ]
         place = ", ".join(filter(None, [f"stage {self.stage}", rule, *places]))
+        if self.near_tie is not None:
+            place = f"a near tie: {', '.join(filter(None, places))}"
         return f"the numbers first depart in {place}{f': {self.detail}' if self.detail else ''}"
 
 
@@ -129,6 +142,14 @@ class Verification:
         return self.passed
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """The outputs whose comparison says little although it passed, and why: all their elements are equal, or
+        rounding decides about them."""
+        noted = (error for error in self.errors if error.note and error.passed)
+        texts = (f"output {error.name!r}: {error.note}, so the comparison says little" for error in noted)
+        return tuple(f"note: {text}; verify with other inputs" for text in dict.fromkeys(texts))
+
+    @property
     def first_wrong_module(self) -> ModuleError | None:
         """The first value that leaves a module and is not within its tolerance; None if there is none."""
         return next((each for each in self.modules if not each.error.passed), None)
@@ -152,7 +173,10 @@ class Verification:
         worst = max(failed, key=lambda error: error.max_abs)
         reference = "eager PyTorch" if worst.reference == "eager" else f"the {worst.reference} of the model"
         difference = (
-            f"by {worst.max_abs:.3g}, which is more than the tolerance of {worst.tolerance:.3g}"
+            f"by {worst.median_rel:.3g} of its median magnitude in the median, which is more than "
+            f"{worst.median_tolerance:.3g}; only beside its largest element the errors are small"
+            if worst.max_abs <= worst.tolerance
+            else f"by {worst.max_abs:.3g}, which is more than the tolerance of {worst.tolerance:.3g}"
             if math.isfinite(worst.max_abs)
             else f"infinitely, since only one of both is NaN or infinite (the tolerance is {worst.tolerance:.3g})"
         )
@@ -170,13 +194,16 @@ class Verification:
 
     def __str__(self) -> str:
         text = text_of(self._outputs(), *([self._modules()] if self.modules else []))
-        return f"{text}\n{self.departure}" if self.departure else text
+        return "\n".join([text, *self._lines()])
 
     def __rich__(self) -> Any:
         from rich.console import Group
 
-        parts: list[Any] = [self._outputs(), *([self._modules()] if self.modules else [])]
-        return Group(*parts, str(self.departure)) if self.departure else Group(*parts)
+        return Group(self._outputs(), *([self._modules()] if self.modules else []), *self._lines())
+
+    def _lines(self) -> list[str]:
+        """What follows the tables."""
+        return [*self.notes, *([str(self.departure)] if self.departure else [])]
 
     def _outputs(self) -> Table:
         result = "passed" if self.passed else "FAILED"
@@ -213,13 +240,17 @@ def _table(title: str, named: tuple[str, ...], errors: Any) -> Table:
 
     table = Table(*named, title=title, title_justify="left")
     not_finite = () if all(error.is_finite for error in errors) else ("NaN, inf", "in PyTorch")
-    for column in ("max abs error", "tolerance", "max rel error", "PSNR (dB)", *not_finite, "result"):
+    columns = ("max abs error", "tolerance", "relative to", "max rel", "median rel", "PSNR (dB)")
+    for column in (*columns, *not_finite, "result"):
         table.add_column(column, justify="right")
     return table
 
 
 def _cells(error: OutputError, errors: Any) -> list[str]:
-    cells = [f"{error.max_abs:.1e}", f"{error.tolerance:.1e}", f"{error.max_rel:.1e}", f"{error.psnr:.0f}"]
+    cells = [
+        f"{error.max_abs:.1e}", f"{error.tolerance:.1e}", f"{error.relative_to:.1e}" if error.relative_to else "",
+        f"{error.max_rel:.1e}", f"{error.median_rel:.1e}", f"{error.psnr:.0f}",
+    ]  # fmt: skip
     if not all(each.is_finite for each in errors):
         cells += [f"{error.nan}, {error.inf}", f"{error.expected_nan}, {error.expected_inf}"]
     return [*cells, "passed" if error.passed else "FAILED"]

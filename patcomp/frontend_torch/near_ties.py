@@ -1,0 +1,78 @@
+"""Tell whether an operator that chooses has chosen between values that differ by rounding only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from patcomp.pytorch import OpOverload, base_name, schema_of_overload
+
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+_CHOICES = {"argmax", "argmin", "argsort", "max", "min", "sort", "topk", "kthvalue", "median", "mode"}
+"""Operators with indices along a dimension, which is a `dim` argument."""
+_JUMPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "floor": lambda x: x - x.round(),
+    "ceil": lambda x: x - x.round(),
+    "trunc": lambda x: x - x.round(),
+    "_to_copy": lambda x: x - x.round(),
+    "to": lambda x: x - x.round(),
+    "round": lambda x: x - x.floor() - 0.5,
+    "sign": lambda x: x,
+}
+"""How far a number is from the next one where the operator's result jumps."""
+
+
+def distance(
+    node: Node, expected: Tensor, given: Tensor, value_of: Callable[[Any], Any]
+) -> tuple[float, Tensor] | None:
+    """How far apart the values are between which an operator chose differently.
+
+    Args:
+        node: the node of the choice, or of one result of it.
+        expected, given: two results of it, which differ.
+        value_of: the value of an argument of a node.
+
+    Returns:
+        The largest distance, and the tensor that the operator chose from; None if the operator does not choose.
+    """
+    producer = node.args[0] if node.target is getitem else node
+    if not isinstance(producer, Node) or not isinstance(producer.target, OpOverload):
+        return None
+    op, operand = base_name(producer.target).removeprefix("aten."), value_of(producer.args[0])
+    if not isinstance(operand, Tensor) or not operand.is_floating_point():
+        return None
+    wide = operand.detach().double()
+    if op in _COMPARISONS and expected.dtype == torch.bool:
+        distances = (wide - value_of(producer.args[1])).abs().broadcast_to(expected.shape)
+    elif op in _CHOICES and not expected.is_floating_point():
+        distances = _between(wide, _dimension(producer, value_of), expected.long(), given.long())
+    elif op in _JUMPS and wide.shape == expected.shape:
+        distances = _JUMPS[op](wide).abs()
+    else:
+        return None
+    return float(distances[expected != given].max()), operand
+
+
+def _dimension(node: Node, value_of: Callable[[Any], Any]) -> int | None:
+    """The dimension along which an operator chooses; None for the flat tensor."""
+    names = [argument.name for argument in schema_of_overload(node.target).arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    defaults = {argument.name: argument.default_value for argument in schema_of_overload(node.target).arguments}
+    dimension: int | None = value_of(given.get("dim", defaults.get("dim")))
+    return dimension
+
+
+def _between(x: Tensor, dimension: int | None, expected: Tensor, given: Tensor) -> Tensor:
+    """The distances of the values at two tensors of indices."""
+    if dimension is None:
+        chosen, other = (x.reshape(-1)[indices] for indices in (expected, given))
+        return (chosen - other).abs()
+    if x.dim() != expected.dim():  # the dimension is reduced
+        expected, given = expected.unsqueeze(dimension), given.unsqueeze(dimension)
+        return (x.gather(dimension, expected) - x.gather(dimension, given)).abs().squeeze(dimension)
+    return (x.gather(dimension, expected) - x.gather(dimension, given)).abs()
