@@ -18,8 +18,11 @@ Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
 """Runs a compiled program on inputs by name, on the runtime or on the evaluator."""
 
 TOLERANCES = {"f16": 4e-3, "bf16": 3e-2}
-"""The tolerance of a result by the narrowest type in which the source computes it, absolute or relative to the largest
-magnitude of the result. f32 has 2e-5. Integers and bools must be equal."""
+"""The tolerance of a result by the narrowest type in which the source computes it, relative to the largest magnitude of
+the result. f32 has 2e-5. Integers and bools must be equal."""
+
+_CANCELLED = 1e-2
+"""The magnitude of a result that may be a difference of numbers near 1, so that their rounding is in it."""
 
 
 class Drawn(Protocol):
@@ -150,7 +153,8 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
         return error.max_abs == 0
     if tolerance is None:
         tolerance = TOLERANCES.get(element_name(static_type_of(expected).element_type), 2e-5)
-    return min(error.max_abs, error.max_rel) <= tolerance
+    magnitude = error.max_abs / error.max_rel if error.max_rel else 0.0
+    return error.max_rel <= tolerance or error.max_abs <= tolerance * max(min(magnitude, 1.0), _CANCELLED)
 
 
 @lru_cache(maxsize=8)  # a set keeps the indexes of its stages, which cost more than a trial
