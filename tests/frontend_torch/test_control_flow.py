@@ -142,6 +142,15 @@ def loop_until_flipped(m: Captures, x: torch.Tensor) -> Any:
     return while_loop(goes_on, lambda x: (x.abs() + 1,), (x,))
 
 
+def loop_in_even_steps(m: Captures, x: torch.Tensor, y: torch.Tensor) -> Any:
+    """The runtime would compute the remainder where the second value is that the loop returns."""
+
+    def goes_on(i: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (i < 3) & (i % 2 == 0)
+
+    return while_loop(goes_on, lambda i, x, y: (i + 1, y * 0.5, x.clone()), (zero(), x * 1, y * 1))[1:]
+
+
 def chosen_from_outside(m: Captures, x: torch.Tensor, y: torch.Tensor) -> Any:
     """Neither branch computes anything, in a loop."""
 
@@ -239,6 +248,7 @@ CASES: dict[str, Case] = {
     "while with a product": (moving_loop(lambda x: x @ x), [(SQUARE,)]),
     "while with repetition": (moving_loop(lambda x: torch.minimum(x, x.exp().repeat(2, 1)[1:4])), [(SQUARE,)]),
     "while until something of a flip": (loop_until_flipped, [(SQUARE,), (SQUARE + 9,)]),
+    "while with a condition in steps": (loop_in_even_steps, [(X[0], X[1])]),
     "while with a choice": (chosen_from_outside, [(SQUARE.abs(), SQUARE), (-SQUARE.abs(), SQUARE)]),
     "while with an integer": (counted, [(X,)]),
     "scan": (recurrence, [(torch.zeros(3), ROWS)]),
