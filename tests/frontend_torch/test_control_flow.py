@@ -20,7 +20,10 @@ from patcomp import AIProgram, TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
 from patcomp.ir import parse_module, to_text
 from tests.frontend_torch.branches import Captures, assert_agrees, zero
+from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.workers import in_one_worker
+
+pytestmark = AS_USERS_RUN
 
 Case = tuple[Callable[..., Any], list[tuple[Any, ...]]]
 
