@@ -60,7 +60,7 @@ def test_stamped_layers_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_cache_is_written(users_cache: tuple[str, Any]) -> None:
-    assert os.environ["PATCOMP_CACHE"] == users_cache[0]
+    assert (os.environ["PATCOMP_CACHE"], shared_graphs._shared_graphs) == users_cache
     exported = torch.export.export(nn.PixelUnshuffle(2), (torch.zeros(1, 1, 4, 4),))
     TorchConverter().add_exported_program(exported).to_coreai()
     assert list(Path(users_cache[0]).glob("decompositions-*.sqlite"))
