@@ -14,8 +14,9 @@ import tests.helpers.library_ops  # (the catalog has rules for operators of libr
 import tests.helpers.thorough  # noqa: F401  (its profile has to be known before tests are collected)
 from patcomp.emit.native import Native
 
-pytest_plugins = ["tests.helpers.changed", "tests.helpers.command", "tests.helpers.workers"]
+pytest_plugins = [f"tests.helpers.{name}" for name in ("as_users_run", "changed", "command", "workers")]
 
+# Modules with `pytestmark = AS_USERS_RUN` (tests/helpers/as_users_run.py) have none of these settings.
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
 os.environ["PATCOMP_VERIFY"] = "all"  # a stage that produces invalid IR fails itself
 os.environ["PATCOMP_CACHE"] = ""  # what an earlier run left decides nothing; the tests of the cache set it themselves

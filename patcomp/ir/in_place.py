@@ -36,20 +36,18 @@ def read_unsafely(body: Block) -> Iterator[BlockArgument]:
 
 
 def is_unsafe_condition(loop: Operation) -> bool:
-    """Whether a loop's condition computes on carried values that the loop returns, other than on single numbers.
+    """Whether a loop's condition computes more than one comparison of single numbers.
 
+    The runtime may put what a condition computes on the way in the memory of any value that the loop returns.
     A condition is left alone where it passes on other values than it was given.
     """
     block = loop.regions[0].block
     assert block.last_op is not None
     if tuple(block.last_op.operands[1:]) != tuple(block.args):
         return False
-    uses = (use for carried in block.args for use in carried.uses if use.operation is not block.last_op)
-    return any(
-        not _is_elementwise(use.operation)
-        or use.operation.parent is not block
-        or any(shape_of(operand.type) for operand in use.operation.operands)
-        for use in uses
+    computed = [op for op in block.ops if op is not block.last_op and op.name != "coreai.constant"]
+    return len(computed) > 1 or any(
+        not _is_elementwise(op) or any(shape_of(operand.type) for operand in op.operands) for op in computed
     )
 
 

@@ -15,7 +15,9 @@ from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
+from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.outline import outline
+from patcomp.rewrites.runtime.loops import own_values
 from patterns_catalog.composites.gated_delta import gated_delta_update
 
 NAMES = ["query", "key", "value", "g", "beta", "initial_state"]
@@ -30,6 +32,7 @@ def program_of(inputs: list[torch.Tensor], normalize: bool) -> IRModule:
     graph = create_graph("main", block, argument_names=NAMES, result_names=["output", "state"])
     module.op.body.block.add_op(graph)
     outline(module)
+    own_values(module, Statistics())
     verify(module)
     return module
 

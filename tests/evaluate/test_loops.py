@@ -39,6 +39,16 @@ def _computed_condition(move: Callable[[Value], Value]) -> Body:
     return lambda x, y: c.while_([c.constant(0), x], goes_on, body)[1:]
 
 
+def _condition_of_steps(move: Callable[[Value], Value]) -> Body:
+    def goes_on(i: Value, *_: Value) -> Value:
+        return c.broadcasting_equal(c.broadcasting_modulo(i, 2), 0)  # type: ignore[no-any-return]
+
+    def body(i: Value, a: Value, b: Value) -> list[Value]:
+        return [c.broadcasting_add(i, 1), move(_scaled(b)), a]
+
+    return lambda x, y: c.while_([c.constant(0), x, y], goes_on, body)[1:]
+
+
 CONTEXTS: dict[str, Context] = {
     "alone": lambda move: lambda x, y: loop(3, [x], lambda a: [move(a)]),
     "twice": lambda move: lambda x, y: loop(3, [x], lambda a: [c.broadcasting_minimum(a, move(_scaled(a)))]),
@@ -128,11 +138,13 @@ def test_the_verifier_names_carried_values_that_are_read_unsafely():
     verify(finished(module))
 
 
-def test_the_verifier_names_conditions_that_compute_on_carried_values():
-    module = program({"x": f"{TYPE}f32", "y": f"{TYPE}f32"}, _computed_condition(lambda x: x))
+@pytest.mark.parametrize("body", [_computed_condition, _condition_of_steps])
+def test_the_verifier_names_conditions_that_compute_more_than_a_comparison(body: Context):
+    module = program({"x": f"{TYPE}f32", "y": f"{TYPE}f32"}, body(lambda x: x))
+    results = len(module.graph("main").regions[0].block.last_op.operands)
     with pytest.raises(VerifyError, match="its condition computes in the memory of carried values"):
         verify(module)
-    assert len(finished(module).graph("main").regions[0].block.last_op.operands) == 1
+    assert len(finished(module).graph("main").regions[0].block.last_op.operands) == results
     verify(module)
 
 

@@ -20,7 +20,10 @@ from patcomp import AIProgram, TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
 from patcomp.ir import parse_module, to_text
 from tests.frontend_torch.branches import Captures, assert_agrees, zero
+from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.workers import in_one_worker
+
+pytestmark = AS_USERS_RUN
 
 Case = tuple[Callable[..., Any], list[tuple[Any, ...]]]
 
@@ -142,6 +145,15 @@ def loop_until_flipped(m: Captures, x: torch.Tensor) -> Any:
     return while_loop(goes_on, lambda x: (x.abs() + 1,), (x,))
 
 
+def loop_in_even_steps(m: Captures, x: torch.Tensor, y: torch.Tensor) -> Any:
+    """The runtime would compute the remainder where the second value is that the loop returns."""
+
+    def goes_on(i: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (i < 3) & (i % 2 == 0)
+
+    return while_loop(goes_on, lambda i, x, y: (i + 1, y * 0.5, x.clone()), (zero(), x * 1, y * 1))[1:]
+
+
 def chosen_from_outside(m: Captures, x: torch.Tensor, y: torch.Tensor) -> Any:
     """Neither branch computes anything, in a loop."""
 
@@ -239,6 +251,7 @@ CASES: dict[str, Case] = {
     "while with a product": (moving_loop(lambda x: x @ x), [(SQUARE,)]),
     "while with repetition": (moving_loop(lambda x: torch.minimum(x, x.exp().repeat(2, 1)[1:4])), [(SQUARE,)]),
     "while until something of a flip": (loop_until_flipped, [(SQUARE,), (SQUARE + 9,)]),
+    "while with a condition in steps": (loop_in_even_steps, [(X[0], X[1])]),
     "while with a choice": (chosen_from_outside, [(SQUARE.abs(), SQUARE), (-SQUARE.abs(), SQUARE)]),
     "while with an integer": (counted, [(X,)]),
     "scan": (recurrence, [(torch.zeros(3), ROWS)]),

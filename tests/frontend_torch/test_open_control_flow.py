@@ -16,6 +16,9 @@ from torch.export import Dim
 from patcomp import TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
 from tests.frontend_torch.branches import Captures, assert_agrees, zero
+from tests.helpers.as_users_run import AS_USERS_RUN
+
+pytestmark = AS_USERS_RUN
 
 N, K = Dim("n", min=4, max=9), Dim("k", min=4, max=9)
 ROWS: Any = ({0: N},)

@@ -27,6 +27,9 @@ from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import names_of
 from patcomp.ir.types import HandleType
 from tests.frontend_torch.models import export
+from tests.helpers.as_users_run import AS_USERS_RUN
+
+pytestmark = AS_USERS_RUN
 
 X, Y = torch.arange(4.0).reshape(1, 4), torch.tensor([[5.0, -1.0, 2.0, 0.5]])
 

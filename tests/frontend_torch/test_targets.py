@@ -11,6 +11,9 @@ from torch import nn
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
 from patcomp.targets import NEURAL_ENGINE, TARGETS, Target
+from tests.helpers.as_users_run import AS_USERS_RUN
+
+pytestmark = AS_USERS_RUN
 
 
 class Counting(nn.Module):

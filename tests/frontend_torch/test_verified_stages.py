@@ -98,6 +98,6 @@ def test_a_later_stage_that_fails_for_it_is_not_blamed(verified: str, monkeypatc
 
 def test_which_stages_are_verified(verified: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr(pipeline, "verify", lambda module, runtime: seen.append(runtime))
+    monkeypatch.setattr(pipeline, "verify", lambda module, runtime, finished: seen.append(runtime))
     convert()
     assert seen == ([stage.lowered for stage in STAGES] if verified == "all" else [False, True])

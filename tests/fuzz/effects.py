@@ -1,4 +1,4 @@
-"""Templates of state, writes in place and control flow."""
+"""Templates of state, writes in place and plain control flow; `control_ops` nests it."""
 
 from __future__ import annotations
 

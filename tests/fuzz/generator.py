@@ -259,6 +259,7 @@ class Templates(list[Template]):
 
 def generate(seed: str) -> Program:
     """The program of a seed."""
+    from tests.fuzz.control_ops import TEMPLATES as CONTROL
     from tests.fuzz.effects import TEMPLATES as EFFECTS
     from tests.fuzz.moving_ops import TEMPLATES as MOVING
     from tests.fuzz.near_composites import TEMPLATES as COMPOSITES
@@ -267,12 +268,14 @@ def generate(seed: str) -> Program:
     draw = Draw(random.Random(seed))
     draw.begin(_symbols(draw) if draw.chance(0.35) else {})
     _inputs(draw)
-    profile = draw.choice(("ops", "ops", "composites", "effects", "mixed"))
-    weights = {"ops": (9, 0, 0), "composites": (3, 6, 0), "effects": (5, 0, 4), "mixed": (6, 2, 2)}[profile]
+    weights = {
+        "ops": (9, 0, 0, 0), "composites": (3, 6, 0, 0), "effects": (5, 0, 4, 1), "control": (4, 0, 1, 5),
+        "mixed": (6, 2, 1, 1),
+    }[draw.choice(("ops", "ops", "composites", "effects", "control", "control", "mixed"))]  # fmt: skip
     wanted, tries = draw.integer(2, 9), 0
     while len(draw.statements) < wanted and tries < 80:
         tries += 1
-        template = draw.choice(draw.rng.choices((TENSORS + MOVING, COMPOSITES, EFFECTS), weights)[0])
+        template = draw.choice(draw.rng.choices((TENSORS + MOVING, COMPOSITES, EFFECTS, CONTROL), weights)[0])
         try:
             template(draw)
         except Skip:

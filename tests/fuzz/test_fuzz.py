@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.fuzz.noise import HALF, Noise
 from tests.fuzz.program import Given, Program, Statement, Symbol
 from tests.fuzz.script import script
 from tests.fuzz.shrink import shrunk
+from tests.helpers import warm
 
 SEED, PROGRAMS, CHUNK = 11, 40, 8
 
@@ -140,8 +142,9 @@ def test_a_refusal_needs_a_place() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 9])
-def test_a_script_runs_by_itself(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_runs_by_itself(number: int, tmp_path: Path) -> None:
     source = script(generate(f"{SEED}/{number}"), judging.Outcome("wrong", "a test"), "a test")
-    with torch.set_grad_enabled(True):  # the script switches gradients off, and other tests need them
-        exec(compile(source, "script.py", "exec"), {"__name__": "script"})
-    assert capsys.readouterr().out.count("program") >= 3
+    (tmp_path / "script.py").write_text(source)
+    done = warm.run(tmp_path, "script.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("program") >= 3

@@ -28,11 +28,18 @@ def exit_code(function: Callable[..., Any], *arguments: Any) -> int:
     """The exit code of a process that calls a function of a module; minus a signal's number where one ends it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "tests.helpers.warm_up"])
-    process = context.Process(target=function, args=arguments)
+    process = context.Process(target=_call, args=(dict(os.environ), function, arguments))
     process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
+
+
+def _call(environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Call a function in the environment of the caller, which may differ from that in which the first process began."""
+    os.environ.clear()
+    os.environ.update(environment)
+    function(*arguments)
 
 
 def _run(folder: Path, arguments: tuple[str, ...], out: Path, err: Path) -> None:

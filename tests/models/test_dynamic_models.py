@@ -15,7 +15,10 @@ from torch.export import Dim
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.native import Native
+from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.workers import in_one_worker
+
+pytestmark = AS_USERS_RUN
 
 declare_operators()  # the models are imported below, where they are made
 

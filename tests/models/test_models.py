@@ -11,8 +11,11 @@ from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
 from patcomp.ir import parse_module, to_text
 from patcomp.ir.evaluate import compare, prepare_input
+from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.workers import in_one_worker
 from tests.models.zoo import MODELS, Example, build
+
+pytestmark = AS_USERS_RUN
 
 COMPOSITES = {
     "resnet18": {"batch_norm": 20},

@@ -9,7 +9,10 @@ import torch
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
+from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.models.zoo import _randomized
+
+pytestmark = AS_USERS_RUN
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -1,7 +1,8 @@
-"""Decide at the end of an iteration whether a loop goes on, where its condition computes on what it carries.
+"""Decide at the end of an iteration whether a loop goes on, unless its condition is one comparison of numbers.
 
-The runtime computes conditions in the memory of the carried values, which the loop returns afterwards. The condition is
-therefore computed before the loop and again at the end of its body, and its result is carried.
+The runtime computes conditions in the memory of the carried values, which the loop returns afterwards. Even a remainder
+of the step may be written to the first element of another value. The condition is therefore computed before the loop
+and again at the end of its body, and its result is carried.
 """
 
 from __future__ import annotations
