@@ -225,8 +225,8 @@ def test_why_not_says_which_argument_differs():
     assert "an operand is None, not ANY" in why_not(affine, g.block)
     g = Graph()
     g.use(g.relu(g.exp(g.inputs[0])))
-    false = "`(x.rank == 2) | (y.rank == 3)` (x is not part of the alternative that matched, y.rank is 2) is false"
-    assert false in why_not(shaped, g.block)
+    reason = "`(x.rank == 2) | (y.rank == 3)` cannot hold: x is not part of the alternative that matched"
+    assert reason in why_not(shaped, g.block)
 
 
 def test_why_not_of_a_rule_with_a_function_that_applies():

@@ -77,13 +77,13 @@ VALUES: list[tuple[Any, Any]] = [
     (lift([p, q]), [7, -2]), (lift((p,)), (7,)), (none == None, True), (call(sorted, items), [1, 2, 3]),  # noqa: E711
     (Tag("form") == "cast", True), (Tag("other") == None, True), (Assumption("finite", ""), True),  # noqa: E711
     (Assumption("other", ""), False), (check("odd", lambda bound: bound.attribute_of(p) % 2 == 1), True),
-    ((missing == 1) | (p == 7), True), ((p == 7) | (missing == 1), True), ((missing == 1) | (p == 1), False),
+    ((missing == 1) | (p == 7), True), ((p == 7) | (missing == 1), True),
     ((p == 1) & (missing == 1), False), (lift(5), 5), (lift("a"), "a"), (x.is_static, False), (scalar.is_static, True),
 ]  # fmt: skip
 UNDEFINED: list[Any] = [
     missing + 1, none + 1, -none, none < 1, p // 0, p % 0, items[3], items[none], none[0], x.shape[1], x.shape[1] == 3,
     x.shape == [2, 3, 4], x.shape[1:] == [3, 4], gone.rank, (missing == 1) | (missing == 2), (p == 7) & (missing == 1),
-    ~(missing == 1), x.shape[3],
+    ~(missing == 1), x.shape[3], (missing == 1) | (p == 1), (p == 1) | (missing == 1), ~((missing == 1) | (p == 1)),
 ]  # fmt: skip
 
 

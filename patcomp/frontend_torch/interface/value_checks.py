@@ -5,6 +5,7 @@ They compute no output, so the IR does not have them. `program.run` computes the
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,7 +31,8 @@ def value_checks(program: ExportedProgram, signature: Signature, names: Names) -
     """
     own = names.of_arguments(signature)
     called = {**own, **{name: path for name, (path, _) in signature.constants.items()}}
-    texts = {node: text for node in program.graph.nodes for text in _texts(node, called)}
+    ranges = program.range_constraints
+    texts = {node: text for node in program.graph.nodes for text in _texts(node, called, ranges)}
     if not texts:
         return None
     constants = {name: weight for name, (_, weight) in signature.constants.items()} | signature.fixed_inputs
@@ -62,14 +64,23 @@ _SHOWN = 4
 # ---- which checks ----------------------------------------------------------------------------------
 
 
-def _texts(node: Node, called: Mapping[str, str]) -> Iterator[str]:
-    """The condition that a node checks, if it is one on values that could fail."""
-    if any(_has_checks(inside) for source in node.all_input_nodes if (inside := nested_graph(source)) is not None):
+def _texts(node: Node, called: Mapping[str, str], ranges: Mapping[Any, Any]) -> Iterator[str]:
+    """The condition that a node checks, if it is one on values that could fail.
+
+    Args:
+        called: the names of the inputs and weights, by those of their placeholders.
+        ranges: what export knows of sizes.
+    """
+    if any(
+        _has_checks(inside, ranges) for source in node.all_input_nodes if (inside := nested_graph(source)) is not None
+    ):
         yield f"the checks inside of {node.name} hold"
     if not is_assertion(node):
         return
     target, arguments = _checked(node)
-    is_of_values = target == "aten._assert_scalar" and _is_of_values(arguments[0]) and not _is_trivial(arguments[0])
+    is_of_values = (
+        target == "aten._assert_scalar" and _is_of_values(arguments[0]) and not _is_trivial(arguments[0], ranges)
+    )
     if target.startswith("aten._assert_async") or is_of_values:
         yield _with_message(_text(arguments[0], called), arguments[1:])
     elif target.startswith("aten.sym_constrain_range") and _is_of_values(arguments[0]):
@@ -88,9 +99,9 @@ def _checked(node: Node) -> tuple[str, tuple[Any, ...]]:
     return operator_name(node), tuple(node.args)
 
 
-def _has_checks(graph: GraphModule) -> bool:
+def _has_checks(graph: GraphModule, ranges: Mapping[Any, Any]) -> bool:
     """Whether a branch or a loop body has checks of values."""
-    return any(True for node in graph.graph.nodes for _ in _texts(node, {}))
+    return any(True for node in graph.graph.nodes for _ in _texts(node, {}, ranges))
 
 
 def _is_of_values(condition: Any) -> bool:
@@ -116,12 +127,13 @@ def _is_size(node: Any) -> bool:
     return isinstance(node, Node) and operator_name(node) == "aten.sym_size.int"
 
 
-def _is_trivial(condition: Any) -> bool:
+def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     """Whether a condition is about the number of elements that were selected, and holds for every selection."""
     if not isinstance(condition, Node) or condition.target not in (operator.ge, operator.le):
         return False
-    size, limit = condition.args[:2]
-    assert isinstance(size, Node)
+    size, limit = condition.args[0], condition.args[1]
+    if not isinstance(size, Node) or not isinstance(limit, int):
+        return False
     if size.target is torch.sym_ite:
         return condition.target is operator.le and tuple(size.args[1:]) == (limit, 0)
     if not _is_size(size):
@@ -130,8 +142,20 @@ def _is_trivial(condition: Any) -> bool:
         return bool(limit == 0)
     selected = size.args[0]
     assert isinstance(selected, Node)
-    elements = (source.meta["val"].numel() for source in selected.all_input_nodes)
-    return operator_name(selected) in _SELECTIONS and any(count == limit for count in elements)
+    sources = [source.meta["val"] for source in selected.all_input_nodes]
+    return operator_name(selected) in _SELECTIONS and any(
+        limit >= math.prod(_most(size, ranges) for size in source.shape)
+        for source in sources if isinstance(source, torch.Tensor)
+    )  # fmt: skip
+
+
+def _most(size: Any, ranges: Mapping[Any, Any]) -> float:
+    """The largest value of a size, as far as export knows it."""
+    value = known(size)
+    if not hasattr(value, "node"):
+        return int(value)
+    limits = ranges.get(value.node.expr)
+    return int(limits.upper) if limits is not None and getattr(limits.upper, "is_Integer", False) else math.inf
 
 
 _SELECTIONS = ("aten.nonzero", "aten.index.Tensor", "aten.masked_select")
@@ -163,6 +187,8 @@ def _text(value: Any, called: Mapping[str, str], depth: int = 0) -> str:
     if not isinstance(value.target, OpOverload):
         name = getattr(value.target, "__name__", str(value.target))
     args = [arg for arg in value.args if isinstance(arg, Node | int | float | bool)]
+    if (every := _of_all(value)) is not None:  # as PyTorch's table writes `all`
+        return f"all({_text(every, called, depth + 1)})"
 
     def inner(argument: Any) -> str:
         text = _text(argument, called, depth + 1)
@@ -178,6 +204,15 @@ def _text(value: Any, called: Mapping[str, str], depth: int = 0) -> str:
             return _text(left, called, depth)
         return f"{inner(left)} {_INFIX[name]} {inner(right)}"
     return f"{name}({', '.join(map(inner, args))})"
+
+
+def _of_all(value: Node) -> Node | None:
+    """`x` of `not any(not x)`."""
+    for name in ("logical_not", "any", "logical_not"):
+        if operator_name(value).split(".")[1:2] != [name] or not isinstance(value.args[0], Node):
+            return None
+        value = value.args[0]
+    return value
 
 
 # ---- computing them --------------------------------------------------------------------------------
