@@ -21,7 +21,7 @@ from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.pytorch import OpOverload, free_unbacked_symbols
+from patcomp.pytorch import free_unbacked_symbols
 
 
 def value_checks(program: ExportedProgram, signature: Signature, names: Names) -> ValueChecks | None:
@@ -37,12 +37,18 @@ def value_checks(program: ExportedProgram, signature: Signature, names: Names) -
         return None
     constants = {name: weight for name, (_, weight) in signature.constants.items()} | signature.fixed_inputs
     graph, copies = _slice(program.graph, list(texts))
-    checks = _Checks(GraphModule(program.graph_module, graph), {copies[node]: text for node, text in texts.items()})
+    module, checked = GraphModule(program.graph_module, graph), {copies[node]: text for node, text in texts.items()}
     needed = {node.name for node in graph.find_nodes(op="placeholder")}
     held = {name: value for name, value in constants.items() if name in needed}
 
     def broken(values: Mapping[str, Any]) -> str | None:
-        return checks.broken(held | {name: values[own[name]] for name in needed if name in own})
+        given = held | {name: values[own[name]] for name in needed if name in own}
+        try:
+            with torch.no_grad():
+                _Checks(module, checked, given).run()
+        except _BrokenError as error:
+            return str(error)
+        return None
 
     return ValueChecks(tuple(dict.fromkeys(texts.values())), broken)
 
@@ -84,8 +90,7 @@ def _texts(node: Node, called: Mapping[str, str], ranges: Mapping[Any, Any]) -> 
     if target.startswith("aten._assert_async") or is_of_values:
         yield _with_message(_text(arguments[0], called), arguments[1:])
     elif target.startswith("aten.sym_constrain_range") and _is_of_values(arguments[0]):
-        low, high = node.kwargs.get("min"), node.kwargs.get("max")
-        low = 0 if low is None and target.endswith("for_size") else low
+        low, high = _limits(target, node.kwargs)
         size = _text(arguments[0], called)
         limits = f"{'' if low is None else f'{low} <= '}{size}{'' if high is None else f' <= {high}'}"
         if limits != size and not (high is None and low == 0 and _is_size(arguments[0])):
@@ -97,6 +102,12 @@ def _checked(node: Node) -> tuple[str, tuple[Any, ...]]:
     if node.target is torch.ops.higher_order.with_effects:
         return str(node.args[1]).removesuffix(".default"), tuple(node.args[2:])
     return operator_name(node), tuple(node.args)
+
+
+def _limits(target: str, keywords: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The smallest and the largest value that `aten.sym_constrain_range` or its form for sizes allows; None if any."""
+    low = keywords.get("min")
+    return 0 if low is None and target.endswith("for_size") else low, keywords.get("max")
 
 
 def _has_checks(graph: GraphModule, ranges: Mapping[Any, Any]) -> bool:
@@ -184,8 +195,6 @@ def _text(value: Any, called: Mapping[str, str], depth: int = 0) -> str:
     if depth > _DEPTH or value.op != "call_function":
         return value.name
     name = operator_name(value).removeprefix("aten.").partition(".")[0]
-    if not isinstance(value.target, OpOverload):
-        name = getattr(value.target, "__name__", str(value.target))
     args = [arg for arg in value.args if isinstance(arg, Node | int | float | bool)]
     if (every := _of_all(value)) is not None:  # as PyTorch's table writes `all`
         return f"all({_text(every, called, depth + 1)})"
@@ -239,24 +248,12 @@ class _BrokenError(Exception):
 
 
 class _Checks(Interpreter):
-    """Runs the slice of a program that its checks need."""
+    """Runs the slice of a program that its checks need. `run` raises `_BrokenError` for one that does not hold."""
 
-    def __init__(self, module: GraphModule, texts: Mapping[Node, str]):
+    def __init__(self, module: GraphModule, texts: Mapping[Node, str], given: Mapping[str, Any]):
         super().__init__(module)
-        self.texts = texts
-        self.given: Mapping[str, Any] = {}
+        self.texts, self.given = texts, given
         self.extra_traceback = False
-
-    def broken(self, given: Mapping[str, Any]) -> str | None:
-        """The first condition that does not hold."""
-        runner = _Checks(self.module, self.texts)  # type: ignore[arg-type]
-        runner.given = given
-        try:
-            with torch.no_grad():
-                runner.run()
-        except _BrokenError as error:
-            return str(error)
-        return None
 
     def run_node(self, n: Node) -> Any:
         if n.op == "placeholder":
@@ -284,6 +281,5 @@ class _Checks(Interpreter):
 def _holds(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     if not target.startswith("aten.sym_constrain_range"):
         return bool(args[0])
-    low, high = kwargs.get("min"), kwargs.get("max")
-    low = 0 if low is None and target.endswith("for_size") else low
+    low, high = _limits(target, kwargs)
     return (low is None or args[0] >= low) and (high is None or args[0] <= high)
