@@ -2,28 +2,35 @@
 
 The runtime keeps each value that a loop carries in one memory, where it also puts the next one. It does not see every
 read of it: a flip, a gather or a matrix product reads what it has just written, and with a `tile` or a broadcast in
-between, an op may write over a value that a later op still reads. Values that the body computes itself are safe, so the
-body reads a copy. Observed with coreai-core 1.0.0b3.
+between, an op may write over a value that a later op still reads. A counter that is read after a nested loop may be
+lost, and its loop never ends. Values that the body computes itself are safe, so the body reads a copy. Observed with
+coreai-core 1.0.0b3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.xdsl import Block, BlockArgument, Operation
 
 
+_BLOCKS = {"coreai.if", "coreai.while", "coreai.invoke"}
+"""Ops that may run nested blocks with carried values of their own."""
+
+
 def read_unsafely(body: Block) -> Iterator[BlockArgument]:
     """The values carried by a loop that its body may read after they were written over.
 
-    A value is safe if one op reads it, outside nested blocks, which is elementwise (a copy, for example) or updates
-    elements of it.
+    A value is safe if one op reads it, neither in a nested block nor after one, which is elementwise (a copy, for
+    example) or updates elements of it.
 
     Args:
         body: the second block of a `coreai.while`.
     """
+    at_first = set(takewhile(lambda op: op.name not in _BLOCKS, body.ops))
     for carried in body.args:
         uses = list(carried.uses)
         readers = {use.operation for use in uses}
@@ -31,7 +38,7 @@ def read_unsafely(body: Block) -> Iterator[BlockArgument]:
             continue
         (reader, *others) = readers
         is_update = isinstance(reader, CoreaiOp) and bool(reader.ROW.updates) and [use.index for use in uses] == [0]
-        if others or reader.parent is not body or not (_is_elementwise(reader) or is_update):
+        if others or reader not in at_first or not (_is_elementwise(reader) or is_update):
             yield carried
 
 

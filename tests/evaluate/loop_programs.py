@@ -143,10 +143,16 @@ def loop(times: int, inits: Sequence[Value], body: Callable[..., Sequence[Value]
 
 
 class Draw:
-    """Draws a program whose inputs are two matrices."""
+    """Draws a program whose inputs are two matrices.
 
-    def __init__(self, seed: int, element: str):
-        self.random, self.element = random.Random(f"{seed} {element}"), element
+    Args:
+        seed: programs of one seed, element type and depth are the same.
+        element: a key of `ELEMENTS`.
+        depth: how many levels of loops and branches are in the outermost loop.
+    """
+
+    def __init__(self, seed: int, element: str, depth: int = 1):
+        self.random, self.element, self.depth = random.Random(f"{seed} {element}"), element, depth
         self.moves = list((MOVES | ({} if element == "si32" else FLOAT_MOVES)).values())
         self.pairs = list(PAIRS.values())
 
@@ -156,7 +162,7 @@ class Draw:
 
     def _body(self, x: Value, y: Value) -> list[Value]:
         values = self._ops([x, y], 2, 0) if self.random.random() < 0.5 else [x, y]
-        return self._loop(values, 1)  # with more levels, the runtime dies at load of a few programs in a hundred
+        return self._loop(values, self.depth)
 
     def _ops(self, values: Sequence[Value], count: int, depth: int) -> list[Value]:
         values, choose = list(values), self.random.choice

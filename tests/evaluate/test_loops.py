@@ -121,10 +121,40 @@ def test_drawn_programs_of_loops(element: str, native: Native):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(SAMPLE, MANY, 50))
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("first", range(0, MANY, 50))
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_many_drawn_programs_of_loops(element: str, first: int, native: Native):
-    agree(native, {f"p{seed}": finished(Draw(seed, element).program()) for seed in range(first, first + 50)}, element)
+def test_many_drawn_programs_of_loops(element: str, first: int, depth: int, native: Native):
+    seeds = range(first, first + 50)
+    agree(native, {f"p{seed}": finished(Draw(seed, element, depth).program()) for seed in seeds}, element)
+
+
+@pytest.mark.parametrize("seed", [4, 57])
+def test_a_counter_that_is_read_after_a_nested_loop_is_kept(seed: int, native: Native):
+    """Without a copy of it the outer loop never ends, so the test would hang: the verifier is asked first."""
+    module = finished(Draw(seed, "f32", 2).program())
+    verify(module)
+    agree(native, {"p": module}, "f32")
+
+
+def test_the_verifier_names_a_counter_that_is_read_after_a_nested_loop():
+    def body(x: Value) -> list[Value]:
+        return loop(2, [_scaled(x)], lambda a: [_scaled(a)])
+
+    def program_of(*, counts_first: bool) -> IRModule:
+        def step(i: Value, x: Value) -> list[Value]:
+            if counts_first:
+                return [c.broadcasting_add(i, 1), *body(x)]
+            inside = body(x)
+            return [c.broadcasting_add(i, 1), *inside]
+
+        goes_on = lambda i, x: c.broadcasting_greater(3, i)  # noqa: E731
+        return program({"x": f"{TYPE}f32"}, lambda x: c.while_([c.constant(0), x], goes_on, step)[1:])
+
+    verify(program_of(counts_first=True))
+    with pytest.raises(VerifyError, match="its body reads carried value 0 after the runtime may have written over it"):
+        verify(program_of(counts_first=False))
+    verify(finished(program_of(counts_first=False)))
 
 
 def test_the_verifier_names_carried_values_that_are_read_unsafely():
