@@ -16,7 +16,6 @@ from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.xdsl import Block, BlockArgument, Operation
 
-
 _BLOCKS = {"coreai.if", "coreai.while", "coreai.invoke"}
 """Ops that may run nested blocks with carried values of their own."""
 
