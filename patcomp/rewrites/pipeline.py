@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import overload
 
-from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError
+from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.narrowing.check import Narrowed, check_narrowing
@@ -218,6 +218,8 @@ def run_pipeline(
             except UnsupportedError:
                 raise
             except PatcompError as error:
+                if isinstance(error, VerifyError) and error.problems and all(each.advice for each in error.problems):
+                    raise UnsupportedError("the program cannot be converted:", error.problems) from error
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
             count = module.op_count()
             report = StageReport(stage.name, before, count, time.perf_counter() - started, statistics)

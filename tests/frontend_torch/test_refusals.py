@@ -247,3 +247,22 @@ def test_a_convolution_without_channels_of_a_dynamic_size() -> None:
     exported = torch.export.export(Function(convolve), (x,), dynamic_shapes=(({0: torch.export.Dim.AUTO},),))
     program = TorchConverter().add_exported_program(exported).to_coreai()
     assert program.run(x[:3]).shape == convolve(x[:3]).shape
+
+
+class Elsewhere(nn.Module):
+    """A branch with an index outside of its dimension, which PyTorch notices only where it runs the branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Buffer(torch.tensor([2]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x.index_put((self.rows,), x[-1:]), (x,))
+
+
+def test_an_index_outside_of_its_dimension_is_the_models() -> None:
+    with pytest.raises(UnsupportedError, match=r"indices from 2 to 2 leave dimension 0 \(1\)") as raised:
+        TorchConverter().add_exported_program(torch.export.export(Elsewhere(), (torch.ones(1, 3),))).to_coreai()
+    (problem,) = raised.value.problems
+    assert problem.advice == "PyTorch raises an error where it runs this op; give it indices inside of the dimension"
+    assert "test_refusals.py" in problem.source

@@ -25,6 +25,12 @@ SUMS = {
     aten.mv, aten.sum,
 }  # fmt: skip
 """Operators whose partial sums are rounded too: they may be larger than the result."""
+ROUNDED = {
+    aten._native_batch_norm_legit, aten._native_batch_norm_legit_no_training, aten.native_batch_norm,
+    aten.native_group_norm, aten.native_layer_norm, aten._upsample_bicubic2d_aa, aten._upsample_bilinear2d_aa,
+    aten.upsample_bicubic2d, aten.upsample_bilinear2d, aten.upsample_linear1d, aten.upsample_trilinear3d,
+}  # fmt: skip
+"""Operators with inexact numbers inside, whose results are inexact even where they look exact."""
 
 
 class Noise(TorchDispatchMode):
@@ -46,17 +52,24 @@ class Noise(TorchDispatchMode):
             return result  # a view has the numbers of what it views
         for tensor in pytree.tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64 and tensor.numel():
-                self._change(tensor, _partial_sums(func, args, kwargs or {}, tensor))
+                if func.overloadpacket in ROUNDED:
+                    largest = tensor.nan_to_num(0, 0, 0).abs().max()
+                    self._change(tensor, tensor.abs().clamp(min=largest), looks_exact=False)
+                else:
+                    self._change(tensor, _partial_sums(func, args, kwargs or {}, tensor))
         return result
 
-    def _change(self, tensor: torch.Tensor, partial: torch.Tensor) -> None:
+    def _change(self, tensor: torch.Tensor, partial: torch.Tensor, *, looks_exact: bool = True) -> None:
         grid, largest = EXACT[self.size]
-        exact = ((tensor * grid).frac() == 0) & (partial <= largest) | ~tensor.isfinite()
+        exact = ~tensor.isfinite()
+        if looks_exact:
+            exact |= ((tensor * grid).frac() == 0) & (partial <= largest)
         if exact.all():
             return
         sign = torch.randint(0, 2, tensor.shape, generator=self.generator).double() * 2 - 1
         change = sign * (0.5 + torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) / 2)
-        rounded = torch.where(partial > largest, tensor.abs().clamp(min=largest), tensor.abs())
+        rounded = tensor.abs()
+        rounded = torch.where(partial > largest, rounded.clamp(min=largest), rounded) if looks_exact else partial
         tensor.copy_(torch.where(exact, tensor, tensor + self.direction * self.size * change * rounded))
 
 

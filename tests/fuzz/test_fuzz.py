@@ -15,7 +15,7 @@ from patcomp.emit.native import Native, NativeError, ProcessDied
 from tests.fuzz import judge as judging
 from tests.fuzz.generator import generate
 from tests.fuzz.judge import judge
-from tests.fuzz.noise import HALF, Noise
+from tests.fuzz.noise import HALF, SINGLE, Noise
 from tests.fuzz.program import Given, Program, Statement, Symbol
 from tests.fuzz.script import script
 from tests.fuzz.shrink import shrunk
@@ -84,6 +84,16 @@ def test_an_integer_is_exact_and_a_shape_counts(monkeypatch: pytest.MonkeyPatch)
 def test_what_rounding_decides_is_not_judged() -> None:
     program = _program("v0 = torch.sin(x0) - torch.cos(1.5707963 - x0)", "v1 = v0 > 0", outputs=("v1",))
     assert judge(program, None).kind == "unstable"
+
+
+def test_numbers_that_only_look_exact_have_noise() -> None:
+    """`floor` of the result may be one less: PyTorch and the converted program compute it with other roundings."""
+    ones = torch.ones(1, dtype=torch.float64)
+    with Noise(SINGLE, 1), torch.no_grad():
+        small = torch.nn.functional.interpolate(torch.tensor([[[1.0, 0.0]]]).double(), 3, mode="linear")
+        normal = torch.nn.functional.batch_norm(torch.tensor([[1.0], [2.0]]).double(), ones, 3 * ones)
+    assert small[0, 0, 1] != 0.5
+    assert normal[0] != 0
 
 
 def test_exact_numbers_have_no_noise() -> None:

@@ -41,6 +41,11 @@ from patcomp.ir.xdsl import (
     TensorType,
 )
 
+
+class OfTheModel(str):
+    """A problem that comes from numbers in the model itself, whatever rules made of it."""
+
+
 Hazard = Callable[[CoreaiOp, Verification], Iterator[str]]
 
 _HAZARDS: dict[str, list[Hazard]] = {}
@@ -238,7 +243,7 @@ def _index_along_axis(op: CoreaiOp, verification: Verification) -> Iterator[str]
     if axis is not None and indices is not None and indices.size:
         dim = shape[axis[0] % len(shape)]
         if dim is not None and not (-dim <= indices.min() and indices.max() < dim):
-            yield f"indices from {indices.min()} to {indices.max()} leave the dimension of {dim}"
+            yield OfTheModel(f"indices from {indices.min()} to {indices.max()} leave the dimension of {dim}")
 
 
 @_hazard("gather_nd", "scatter_nd")
@@ -249,7 +254,7 @@ def _index_vectors(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     for column, dim in zip(range(indices.shape[-1]), shape, strict=False):
         low, high = indices[..., column].min(), indices[..., column].max()
         if dim is not None and not (-dim <= low and high < dim):
-            yield f"indices from {low} to {high} leave dimension {column} ({dim})"
+            yield OfTheModel(f"indices from {low} to {high} leave dimension {column} ({dim})")
 
 
 @_hazard("read_handle", "write_handle")

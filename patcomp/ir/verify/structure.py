@@ -14,7 +14,7 @@ from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, TokenType
 from patcomp.ir.verify.arguments import argument_problems
-from patcomp.ir.verify.hazards import graph_hazards, hazards_of
+from patcomp.ir.verify.hazards import OfTheModel, graph_hazards, hazards_of
 from patcomp.ir.verify.signatures import SignatureChecker
 from patcomp.ir.verify.verification import Verification
 from patcomp.ir.xdsl import (
@@ -35,6 +35,8 @@ _TERMINATORS = {
     "patcomp.region": ("coreai.yield",),
 }
 """The terminator of each region of the ops that have regions."""
+
+_MEND_INDICES = "PyTorch raises an error where it runs this op; give it indices inside of the dimension"
 
 _ENDS = {row.op_name for row in ROWS if row.terminator}
 
@@ -151,7 +153,7 @@ class _StructureChecker:
                     self._invoke(op)
                 if verification.runtime:
                     for problem in hazards_of(op, verification):
-                        verification.add(op, problem)
+                        verification.add(op, problem, _MEND_INDICES if isinstance(problem, OfTheModel) else "")
         elif isinstance(op, AtenOp):
             for problem in argument_problems(op):
                 verification.add(op, problem)

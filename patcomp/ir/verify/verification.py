@@ -25,8 +25,12 @@ class Verification:
     graphs: dict[str, Operation] = field(default_factory=dict)
     """The graphs of the module by symbol."""
 
-    def add(self, op: Operation, message: str) -> None:
-        """Add a problem of an op, with the rule or stage that made it and its place in the user's program."""
+    def add(self, op: Operation, message: str, advice: str = "") -> None:
+        """Add a problem of an op, with the rule or stage that made it and its place in the user's program.
+
+        Args:
+            advice: what the user can do about a problem of the model; empty for a defect of a rule.
+        """
         where = f"graph @{self.graph}: " if self.graph else ""
         made_by = "".join(f" (made by {name})" for name in rules(op.location)[:1])
         place = next(iter(origins(op.location)), None)
@@ -37,6 +41,7 @@ class Verification:
                 place.node if place else "",
                 place.module_path if place else "",
                 place.source if place else "",
+                advice,
             )
         )
 
