@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch._appdirs import user_cache_dir
 from torch._decomp import global_decomposition_table
@@ -27,6 +30,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
+from torch.fx.experimental import _config as symbolic_shapes_settings
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
 from torch.library import _impls as implementations_from_python
@@ -40,6 +44,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 __all__ = [
     "ELEMENTWISE_TYPE_PROMOTION_KIND",
+    "AsksSizeError",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -56,6 +61,7 @@ __all__ = [
     "TorchDispatchMode",
     "ValueRanges",
     "all_schemas",
+    "asking",
     "base_name",
     "bound_sympy",
     "can_decompose",
@@ -69,12 +75,13 @@ __all__ = [
     "int_oo",
     "is_traceable_wrapper_subclass",
     "make_fx",
-    "no_new_guards",
+    "no_questions",
     "one_layer_lstm",
     "operator_of",
     "overload_name",
     "pytree",
     "qualified_name",
+    "quiet",
     "registrations",
     "replace_graph_module",
     "replace_graph_signature",
@@ -136,29 +143,91 @@ def guards_code(program: ExportedProgram) -> list[str] | None:
     return getattr(program, "_guards_code", None)
 
 
-def no_new_guards(environment: ShapeEnv) -> AbstractContextManager[None]:
-    """Make it an error that a trace puts a condition on sizes."""
-    if hasattr(environment, "error_on_new_guards"):
-        return environment.error_on_new_guards()
-    return _without_new_guards(environment)
+class AsksSizeError(Exception):
+    """A trace asked a question about sizes where none may be asked."""
 
 
 @contextmanager
-def _without_new_guards(environment: ShapeEnv) -> Iterator[None]:
-    """The same for a PyTorch that has no such method, such as 2.8."""
+def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
+    """Answer the questions about open sizes that a trace asks as for the example's sizes, without new guards.
+
+    Questions that PyTorch can leave open, such as whether a tensor is contiguous in memory, are not asked.
+
+    Returns:
+        The conditions under which the answers are right, as SymPy expressions; filled in the block.
+    """
+    asked: dict[Any, None] = {}
+
+    def ask(condition: Any, value: Any) -> None:
+        negation = sympy.Not(condition) if value == sympy.false else sympy.Eq(condition, value)
+        asked[condition if value == sympy.true else negation] = None
+
+    found: list[Any] = []
+    with _answering(environment, ask), quiet():
+        yield found
+    found += asked
+
+
+@contextmanager
+def no_questions(environment: ShapeEnv | None) -> Iterator[None]:
+    """Make it an error that a trace asks a question about open sizes.
+
+    Raises:
+        AsksSizeError: it does.
+    """
 
     def refuse(condition: Any, value: Any) -> None:
-        raise RuntimeError(f"the sizes would have to fulfil {condition} == {value}")
+        raise AsksSizeError(f"the sizes would have to fulfil {condition} == {value}")
 
-    outer, frozen = vars(environment).get("_check_frozen"), environment.frozen
-    vars(environment)["_check_frozen"], environment.frozen = refuse, True
+    with _answering(environment, refuse), quiet():
+        yield
+
+
+@contextmanager
+def _answering(environment: ShapeEnv | None, ask: Callable[[Any, Any], None]) -> Iterator[None]:
+    if environment is None:
+        yield
+        return
+
+    def evaluate(
+        expression: Any, hint: Any = None, fx_node: Any = None, size_oblivious: bool = False,
+        fallback_value: Any = None, *, forcing_spec: bool = False,
+    ) -> Any:  # fmt: skip
+        # the method itself remembers its answers, and a question that is answered from memory would not be seen
+        return environment._evaluate_expr(
+            expression, hint, fx_node, size_oblivious, fallback_value, forcing_spec=forcing_spec
+        )
+
+    own: dict[str, Any] = vars(environment)  # type: ignore[assignment]
+    before: dict[str, Any] = {name: own[name] for name in ("_check_frozen", "evaluate_expr", "frozen") if name in own}
+    own.update(_check_frozen=ask, evaluate_expr=evaluate, frozen=True)
+    try:
+        with environment.suppress_guards(), symbolic_shapes_settings.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            yield
+    finally:
+        del own["_check_frozen"], own["evaluate_expr"]
+        own.update(before)
+
+
+_is_quiet: ContextVar[bool] = ContextVar("_is_quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep PyTorch's log lines about failing traces from the user, in this thread."""
+    token = _is_quiet.set(True)
     try:
         yield
     finally:
-        environment.frozen = frozen
-        del vars(environment)["_check_frozen"]
-        if outer is not None:
-            vars(environment)["_check_frozen"] = outer
+        _is_quiet.reset(token)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    return not _is_quiet.get()
+
+
+for _name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"):
+    logging.getLogger(_name).addFilter(_is_shown)
 
 
 def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:

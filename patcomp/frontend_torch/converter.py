@@ -272,17 +272,22 @@ class TorchConverter:
             except UnsupportedError as error:
                 problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
-            expand = Decomposer(converter.rules, converter.lowerings).expansions
-            expansions, unsupported = expand(before)
+            decomposer = Decomposer(converter.rules, converter.lowerings)
+            expansions, unsupported, asked = decomposer.expansions(before)
             signature, problems = program_signature(before, mutated_inputs)
             if problems or not all(map(is_of_custom_op, unsupported)):
                 raise UnsupportedError(headline(unsupported), [*unsupported, *problems])
             names = names_for(signature, input_names, output_names, state_names)
             current, dims, of_sizes = dims_of(
-                before, signature, names, lambda changed: expand(changed)[1] == unsupported, program
+                before,
+                signature,
+                names,
+                lambda changed: decomposer.expansions(changed)[1] == unsupported,
+                program,
+                asked,
             )
             if current is not before:
-                expansions, _ = expand(current)
+                expansions, *_ = decomposer.expansions(current)
             compressed = compressed_weights(current, signature)
             checks = value_checks(current, signature, names)
             return Staged(

@@ -26,12 +26,16 @@ def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alp
 
 @decomposition("aten.linear", examples=[
     example("2x3x4xf32", "5x4xf32", "5xf32"), example("2x4xf32", "5x4xf32"), example("4xf32", "5x4xf32", "5xf32"),
+    example("2x3x4xf32", "4xf32"), example("4xf32", "4xf32", "f32"),
 ])  # fmt: skip
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    "input @ weight^T + bias, as one product of matrices (PyTorch's own form asks for known sizes)"
+    "input @ weight^T + bias, as one product of matrices; of a vector of weights, its product with each row"
     *leading, width = input.shape
     # a value has no memory, so the copy is for PyTorch's views alone
     rows = torch.ops.aten.clone(input, memory_format=torch.contiguous_format).view(math.prod(leading), width)
+    if weight.dim() == 1:
+        product = rows.mv(weight).view(leading)
+        return product if bias is None else product + bias
     product = rows.mm(weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
     return product.view(*leading, weight.shape[0])
 

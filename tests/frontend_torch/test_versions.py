@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import sympy
 import torch
 
-from patcomp.pytorch import NEWEST, OLDEST, no_new_guards, untested
+from patcomp.pytorch import NEWEST, OLDEST, AsksSizeError, asking, no_questions, untested
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,17 +34,37 @@ def test_the_table_has_the_oldest_and_the_newest_release() -> None:
     assert f"torch>={OLDEST[0]}.{OLDEST[1]}" in (ROOT / "pyproject.toml").read_text()
 
 
-def test_new_guards_are_errors_on_old_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
+@pytest.fixture
+def size() -> torch.SymInt:
+    """An open size that is 4 in the example and at least 2."""
     program = torch.export.export(
         torch.nn.ReLU(), (torch.ones(4, 3),), dynamic_shapes=({0: torch.export.Dim("n", min=2)},)
     )
-    size = next(iter(program.graph.nodes)).meta["val"].shape[0]
+    return next(iter(program.graph.nodes)).meta["val"].shape[0]  # type: ignore[no-any-return]
+
+
+def test_questions_about_sizes_are_errors_where_none_may_be_asked(size: torch.SymInt) -> None:
     environment = size.node.shape_env
-    monkeypatch.delattr(ShapeEnv, "error_on_new_guards", raising=False)
     before, guards = dict(vars(environment)), list(environment.guards)
-    with no_new_guards(environment), no_new_guards(environment), pytest.raises(RuntimeError, match="would have to"):
-        bool(size > 7)
+    with no_questions(environment), no_questions(environment):
+        assert size > 1
+        with pytest.raises(AsksSizeError, match="would have to"):
+            bool(size > 7)
     assert environment.guards == guards
     assert set(vars(environment)) == set(before)
+
+
+def test_questions_about_sizes_are_answered_and_recorded(size: torch.SymInt) -> None:
+    environment = size.node.shape_env
+    before, guards = dict(vars(environment)), list(environment.guards)
+    for _ in range(2):  # PyTorch remembers answers
+        with asking(environment) as asked:
+            assert not size > 7
+            assert size + 1 == 5
+            assert size > 1
+            assert int(size) == 4
+        symbol = size.node.expr
+        assert asked == [symbol <= 7, sympy.Eq(symbol + 1, 5), sympy.Eq(symbol, 4)]
+    assert environment.guards == guards
+    assert set(vars(environment)) == set(before)
+    assert environment.frozen == before["frozen"]

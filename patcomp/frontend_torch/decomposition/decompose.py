@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex,
 from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.decomposition.shared_graphs import SharedGraphs, shared_graphs
+from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
@@ -47,10 +48,11 @@ from patcomp.pytorch import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,
+    asking,
     enable_python_dispatcher,
     make_fx,
-    no_new_guards,
     pytree,
+    quiet,
 )
 
 
@@ -77,8 +79,14 @@ class Decomposer:
         """The graphs that do not depend on their program."""
         return shared_graphs(self._rules, self._lowerings)
 
-    def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem]]:
-        """The replacements of the nodes that no rule takes, and the problems of nodes without a replacement."""
+    def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem], list[Any]]:
+        """Take the nodes apart that no rule takes.
+
+        Returns:
+            Their replacements, the problems of nodes without one, and conditions on sizes under which the replacements
+            are right, as SymPy expressions.
+        """
+        questions = SizeQuestions(program)
         found: dict[Node, GraphModule] = {}
         problems: list[Problem] = []
         shown: set[str] = set()
@@ -88,7 +96,8 @@ class Decomposer:
                 continue
             inside, reason = None, "unsupported op"
             try:
-                inside = self.graph_of(node) if isinstance(node.target, OpOverload) else None
+                with quiet():
+                    inside = self.graph_of(node, questions) if isinstance(node.target, OpOverload) else None
             except Rejected as rejection:
                 reason = str(rejection)
             except Exception as error:  # PyTorch's decompositions raise errors of any class
@@ -109,13 +118,16 @@ class Decomposer:
             problems.append(problem)
         if "_shared" in vars(self) and self._shared is not None:
             self._shared.keep()
-        return found, problems
+        return found, problems, list(questions.conditions)
 
-    def graph_of(self, node: Node) -> GraphModule | None:
+    def graph_of(self, node: Node, questions: SizeQuestions | None = None) -> GraphModule | None:
         """The decomposed graph of a node, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
 
         Nodes that differ only in their inputs share one graph, those of one `Kind` in the whole process. Unused results
         are None.
+
+        Args:
+            questions: what PyTorch may ask about open sizes.
         """
         recorded = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
@@ -127,16 +139,22 @@ class Decomposer:
                 return self._shared.graph(kind, lambda: self._decomposed(node, kind))
         key = _key(node)
         if key not in self._graphs:
-            self._graphs[key] = self._decomposed(node)  # only on success: the next such node fails for the same reason
+            # only on success: the next such node fails for the same reason
+            self._graphs[key] = self._decomposed(node, None, questions)
         return self._graphs[key]
 
-    def _decomposed(self, node: Node, kind: Kind | None = None) -> GraphModule | None:
-        found = None
+    def _decomposed(
+        self, node: Node, kind: Kind | None = None, questions: SizeQuestions | None = None
+    ) -> GraphModule | None:
+        found, found_asked = None, []
         for table in self._formulas.tables:
-            graph = self._traced(node, table, kind)
-            found = graph or found
-            if graph is not None and not self.unknown(graph):
-                break
+            graph, asked = self._traced(node, table, kind)
+            if graph is not None:
+                found, found_asked = graph, asked
+                if not self.unknown(graph):
+                    break
+        if found is not None and found_asked and questions is not None:
+            questions.settle(node, found, found_asked)
         return found
 
     def takes(self, node: Node) -> bool:
@@ -164,8 +182,10 @@ class Decomposer:
         """The ops in a graph that would have to be decomposed further."""
         return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
-    def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]], kind: Kind | None) -> GraphModule | None:
-        """The graph of a node by a table; None if its op stays.
+    def _traced(
+        self, node: Node, table: Mapping[Any, Callable[..., Any]], kind: Kind | None
+    ) -> tuple[GraphModule | None, list[Any]]:
+        """The graph of a node by a table, and the conditions on sizes that PyTorch asked about; None if its op stays.
 
         Args:
             kind: the node's kind, to trace it without tensors, sizes and mode of its program.
@@ -185,8 +205,9 @@ class Decomposer:
 
         fakes = [leaf for leaf in pytree.tree_leaves(node.meta["val"]) if isinstance(leaf, FakeTensor)]
         if not fakes:
-            return None
+            return None, []
 
+        asked: list[Any] = []
         traced: GraphModule | None = None
         if kind is None:
             mode = fakes[0].fake_mode
@@ -199,9 +220,10 @@ class Decomposer:
                 with suppress(NotRecordedError), mode, torch.no_grad():
                     traced = recorded(call, samples, table)
         if traced is None:
-            traced = _traced_by_pytorch(call, samples, table, mode)
+            traced, asked = _traced_by_pytorch(call, samples, table, mode)
         _drop_unused_results(traced, used_results(node))
-        return None if any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes) else traced
+        stays = any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes)
+        return None if stays else traced, asked
 
 
 _CUTS = {"aten.unbind.int": "", "aten.chunk": "chunks", "aten.unsafe_chunk": "chunks",
@@ -230,20 +252,18 @@ def _check_parts(node: Node) -> None:
 
 def _traced_by_pytorch(
     function: Callable[..., Any], samples: list[Any], table: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode
-) -> GraphModule:
-    """The graph of a function of fake tensors, without writes in place."""
+) -> tuple[GraphModule, list[Any]]:
+    """The graph of a function of fake tensors, without writes in place, and the conditions that it asked about."""
 
-    def trace(function: Callable[..., Any]) -> GraphModule:
-        return make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table)(*samples)
-
-    # a decomposition that branches on a dynamic size fails, because its result would hold only for some sizes
-    no_guards = nullcontext() if mode.shape_env is None else no_new_guards(mode.shape_env)
     # with the Python dispatcher, as export traces: without it some shape functions, such as that of `aten.complex`,
     # turn symbolic sizes into numbers
-    with mode, torch.no_grad(), no_guards, enable_python_dispatcher():
-        traced = trace(function)
-        # the first trace does not remove in-place writes of PyTorch's decompositions
-        return trace(traced) if any(map(writes_in_place, traced.graph.nodes)) else traced
+    with mode, torch.no_grad(), asking(mode.shape_env) as asked, enable_python_dispatcher():
+        traced = make_fx(function, decomposition_table=table)(*samples)
+        # only in a second trace, because `functionalize` takes kernels that turn symbolic sizes into numbers
+        while any(map(writes_in_place, traced.graph.nodes)):
+            functional = torch.func.functionalize(traced, remove="mutations")
+            traced = make_fx(functional, decomposition_table=table)(*samples)
+    return traced, asked
 
 
 COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})

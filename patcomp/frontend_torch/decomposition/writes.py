@@ -36,7 +36,7 @@ from patcomp.pytorch import (
     OpOverload,
     base_name,
     enable_python_dispatcher,
-    no_new_guards,
+    no_questions,
     pytree,
     schema_of_overload,
     statically_known_true,
@@ -374,7 +374,7 @@ def _recorded(target: OpOverload, args: Any, kwargs: Any, node: Node) -> torch.T
             if environment is None:
                 result = target(*given[0], **given[1])
             else:
-                with no_new_guards(environment), environment.ignore_fresh_unbacked_symbols():
+                with no_questions(environment), environment.ignore_fresh_unbacked_symbols():
                     result = target(*given[0], **given[1])
     except Exception as error:  # shape functions raise errors of any class
         raise NotFollowedError(f"PyTorch cannot compute the shape of {target.name()}", node) from error

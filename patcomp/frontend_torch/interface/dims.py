@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -30,6 +30,7 @@ def dims_of(
     names: Names,
     converts: Callable[[ExportedProgram], bool],
     original: ExportedProgram,
+    asked: Iterable[Any] = (),
 ) -> tuple[ExportedProgram, Dims, list[Problem]]:
     """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
 
@@ -39,6 +40,7 @@ def dims_of(
     Args:
         converts: whether a copy of the program can be converted.
         original: the program before decomposition, which may lose guards.
+        asked: further conditions, under which the program's ops were taken apart.
 
     Returns:
         The program, or a copy of it that is right at more sizes; the dimensions; and warnings, because an asset cannot
@@ -68,7 +70,7 @@ def dims_of(
     expressions = {size.node.expr for _, size in sizes}
     called = {symbol: name for symbol, name in called.items() if name in used}
     ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
-    guards, unreadable = guards_of(dict.fromkeys((original, program)), called, ranges)
+    guards, unreadable = guards_of(dict.fromkeys((original, program)), called, ranges, asked)
     program, more, problems = _small_sizes(program, called, ranges, guards, converts)
     limits = {called[symbol]: limits for symbol, limits in ranges.items()}
     return program, Dims(limits, extents, (*guards, *more)), [*_problems(guards, unreadable), *problems]

@@ -27,7 +27,10 @@ from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, gua
 
 
 def guards_of(
-    programs: Iterable[ExportedProgram], names: Mapping[sympy.Symbol, str], ranges: Mapping[sympy.Symbol, Range]
+    programs: Iterable[ExportedProgram],
+    names: Mapping[sympy.Symbol, str],
+    ranges: Mapping[sympy.Symbol, Range],
+    asked: Iterable[Any] = (),
 ) -> tuple[list[Guard], list[str]]:
     """The conditions of a program that do not follow from the ranges of its dimensions.
 
@@ -37,11 +40,12 @@ def guards_of(
         programs: the program before and after PyTorch's decomposition.
         names: the names of the symbols that the sizes of inputs determine.
         ranges: the ranges of these symbols.
+        asked: further conditions, under which the program's ops were taken apart.
 
     Returns:
         The conditions, and the text of those that cannot be expressed as a `Guard`.
     """
-    found = list(dict.fromkeys(itertools.chain.from_iterable(map(_conditions, programs))))
+    found = list(dict.fromkeys(itertools.chain(*map(conditions_of, programs), asked)))
     unreadable = [condition for condition in found if isinstance(condition, str)]
     conditions = [condition for condition in found if not isinstance(condition, str)]
     conditions = [condition for condition in conditions if not free_unbacked_symbols(condition)]
@@ -64,7 +68,7 @@ def guards_of(
 # ---- what export recorded ------------------------------------------------------------------------
 
 
-def _conditions(program: ExportedProgram) -> Iterator[Any]:
+def conditions_of(program: ExportedProgram) -> Iterator[Any]:
     """The conditions of a program as SymPy expressions over symbols of sizes; as text if they cannot be parsed."""
     recorded = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
     sizes = (size for value in recorded for size in (value.shape if isinstance(value, torch.Tensor) else (value,)))

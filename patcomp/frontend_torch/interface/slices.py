@@ -27,7 +27,7 @@ from patcomp.pytorch import (
     OpOverload,
     ValueRanges,
     enable_python_dispatcher,
-    no_new_guards,
+    no_questions,
     pytree,
     replace_graph_module,
 )
@@ -177,7 +177,7 @@ def _result(node: Node) -> Any:
     mode = value.fake_mode
     environment = mode.shape_env
     with (
-        mode, torch.no_grad(), no_new_guards(environment), environment.ignore_fresh_unbacked_symbols(),
+        mode, torch.no_grad(), no_questions(environment), environment.ignore_fresh_unbacked_symbols(),
         enable_python_dispatcher(),
     ):  # fmt: skip
         return node.target(*given[0], **given[1])  # type: ignore[operator, misc]

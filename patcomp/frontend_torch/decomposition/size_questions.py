@@ -1,0 +1,158 @@
+"""What becomes of the questions about open sizes that PyTorch asks while it takes an op apart.
+
+A decomposition may branch on a size: is it 1, is it at least 16? Most of these questions concern the layout of a tensor
+in memory, which the IR does not have, and the graph is right whatever the answer. So each question is answered as for
+the example's sizes, and the graph is tried at sizes of which the answer is not true. Where it computes something else
+there, it is right under a condition only, which becomes a guard of the program.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_in
+from patcomp.frontend_torch.interface.guards import conditions_of
+from patcomp.patterns import Rejected
+from patcomp.pytorch import OpOverload, int_oo, pytree
+
+_NEAR, _FAR = 4, (7, 15, 16, 17, 33)
+"""Sizes to try: the first ones of a range, and numbers at which PyTorch's shape functions change their minds."""
+_CASES, _TRIALS = 4096, 3
+"""How many combinations of sizes are looked at, and how many are tried for each question."""
+_LARGE = 1 << 26
+"""How many elements the inputs of a trial may have."""
+
+Case = Mapping[sympy.Symbol, int]
+
+
+class SizeQuestions:
+    """The answers of one program.
+
+    Args:
+        program: the program whose ops are taken apart.
+    """
+
+    def __init__(self, program: ExportedProgram):
+        self._program = program
+        self._known: list[Any] | None = None
+        self.conditions: dict[Any, None] = {}
+        """The conditions under which the graphs are right, as SymPy expressions."""
+
+    def settle(self, node: Node, graph: GraphModule, asked: Sequence[Any]) -> None:
+        """Find out which of the conditions under which a node was taken apart matter, and keep these.
+
+        Args:
+            node: the node.
+            graph: what it is made of, with a placeholder for each of `node.all_input_nodes`.
+            asked: the conditions.
+
+        Raises:
+            Rejected: the graph is right for the sizes of the example only.
+        """
+        for condition in asked:
+            if condition in self.conditions or all(
+                self._is_right(node, graph, case) for case in self._cases(condition)
+            ):
+                continue
+            if isinstance(condition, sympy.Eq) and (condition.lhs.is_number or condition.rhs.is_number):
+                raise Rejected(
+                    "PyTorch takes the op apart for one size of an open dimension only; export with that dimension "
+                    "fixed, or register a lowering"
+                )
+            self.conditions[condition] = None
+
+    def _cases(self, condition: Any) -> Iterator[Case]:
+        """A few sizes that the program takes and that do not fulfil a condition, the smallest ones first."""
+        if self._known is None:
+            self._known = [known for known in conditions_of(self._program) if not isinstance(known, str)]
+        related = [known for known in self._known if known.free_symbols & condition.free_symbols]
+        symbols = sorted(set().union(*(each.free_symbols for each in (condition, *related))), key=str)
+        ranges = (self._sizes(symbol) for symbol in symbols)
+        found = 0
+        for sizes in sorted(itertools.islice(itertools.product(*ranges), _CASES), key=math.prod):
+            case = dict(zip(symbols, sizes, strict=True))
+            if all(_value(known, case) for known in related) and not _value(condition, case):
+                yield case
+                found += 1
+            if found == _TRIALS:
+                return
+
+    def _sizes(self, symbol: sympy.Symbol) -> list[int]:
+        limits = self._program.range_constraints.get(symbol)
+        low = 1 if limits is None or not isinstance(limits.lower, sympy.Integer) else max(1, int(limits.lower))
+        high = int_oo if limits is None else limits.upper
+        return [size for size in (*range(low, low + _NEAR), *_FAR) if low <= size and bool(size <= high)]
+
+    def _is_right(self, node: Node, graph: GraphModule, case: Case) -> bool:
+        """Whether a graph computes the same as its node at some sizes; False if that cannot be found out."""
+        assert isinstance(node.target, OpOverload)
+        sources = node.all_input_nodes
+        try:
+            values = [_at(source.meta.get("val"), self._whole(source, case)) for source in sources]
+            given = dict(zip(sources, values, strict=True))
+            args, kwargs = map_arg((node.args, node.kwargs), given.__getitem__)  # type: ignore[misc]
+            with torch.no_grad():
+                expected, result = node.target(*args, **kwargs), graph(*values)
+        except Exception:  # PyTorch's ops raise errors of any class, which say that the sizes are not for them
+            return False
+        pairs = zip(pytree.tree_leaves(expected), pytree.tree_leaves(result), strict=False)
+        return all(_is_close(one, other) for one, other in pairs if other is not None)
+
+    def _whole(self, source: Node, case: Case) -> dict[sympy.Symbol, int]:
+        """A size for every symbol of a node: where a condition does not name it, the second one of its range."""
+        leaves = pytree.tree_leaves(source.meta.get("val"))
+        sizes = [size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,))]
+        free = set().union(*(size.node.expr.free_symbols for size in map(known, sizes) if isinstance(size, SYMBOLIC)))
+        return {symbol: case.get(symbol) or self._sizes(symbol)[:2][-1] for symbol in free}
+
+
+def _value(expression: Any, case: Case) -> Any:
+    return number_in(expression.xreplace({symbol: sympy.Integer(size) for symbol, size in case.items()}))
+
+
+def _at(recorded: Any, case: Case) -> Any:
+    """Tensors and numbers like the recorded ones, at some sizes; always the same numbers.
+
+    Raises:
+        ValueError: a size is unknown, or the tensors are too large.
+    """
+
+    def number(size: Any) -> Any:
+        size = known(size)
+        found = _value(size.node.expr, case) if isinstance(size, SYMBOLIC) else size
+        if found is None:
+            raise ValueError("a size depends on values")
+        return found
+
+    def like(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return number(leaf) if isinstance(leaf, SYMBOLIC) else leaf
+        shape = [number(size) for size in leaf.shape]
+        if math.prod(shape) > _LARGE:
+            raise ValueError("too large for a trial")
+        numbers = torch.arange(math.prod(shape)).reshape(shape)
+        # integers may be indices, and 0 is one wherever there is any
+        return ((numbers * 0.7).sin() if leaf.dtype.is_floating_point or leaf.dtype.is_complex else numbers * 0).to(
+            leaf.dtype
+        )
+
+    return pytree.tree_map(like, recorded)
+
+
+def _is_close(expected: Any, result: Any) -> bool:
+    if not isinstance(expected, torch.Tensor):
+        return bool(expected == result)
+    if expected.shape != result.shape or expected.dtype != result.dtype:
+        return False
+    tolerance = 1e-3 if expected.dtype in (torch.float32, torch.float64) else 2e-2
+    wide = torch.complex128 if expected.dtype.is_complex else torch.float64
+    return torch.allclose(expected.to(wide), result.to(wide), tolerance, tolerance, equal_nan=True)
