@@ -186,5 +186,7 @@ def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value 
     wide = c.cast(x, compute_type(x))
     _, variance = _centered(c, wide, axes)
     statistics = c.reduce_mean(wide, axes), c.rsqrt(c.broadcasting_add(variance, op.eps))
-    pairs = zip(statistics, op.results[1:], strict=True)
-    return [c.cast(c.reshape(value, list(t.static_shape)), t.element_type) for value, t in pairs]
+    shapes = [[-1 if size is None else size for size in result.shape] for result in op.results[1:]]
+    if x.rank != len(shapes[0]):  # the groups of `group_norm`, of which only the batch may be open
+        statistics = c.reshape(statistics[0], shapes[0]), c.reshape(statistics[1], shapes[1])
+    return [c.cast(value, result.element_type) for value, result in zip(statistics, op.results[1:], strict=True)]

@@ -1,0 +1,177 @@
+"""Operators with an open batch, converted in three ways: as exported, saved and loaded, and decomposed.
+
+    python -m tests.operators.ways                     # the examples of Core ATen and one sample of each operator
+    python -m tests.operators.ways --only 'aten.*' --show
+
+An open batch may begin at 1 or at 2, or PyTorch decides (`Dim.AUTO`). All three ways convert or none does, and each
+gives eager's numbers at three sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import io
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.export import Dim, ExportedProgram
+
+from patcomp import TorchConverter, UnsupportedError, get_decomp_table
+from tests.operators.core import EXAMPLES
+from tests.operators.dynamic import core_sample
+from tests.operators.samples import Program, Sample, name_of, operators, samples
+from tests.operators.sweep import TimeIsUp, mismatch, time_limit
+
+
+def saved(exported: ExportedProgram) -> ExportedProgram:
+    """The program after `torch.export.save` and `torch.export.load`."""
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    return torch.export.load(file)
+
+
+WAYS: Mapping[str, Callable[[ExportedProgram], ExportedProgram]] = {
+    "as exported": lambda exported: exported,
+    "saved": saved,
+    "decomposed": lambda exported: exported.run_decompositions(get_decomp_table()),
+}
+BATCHES: Mapping[str, Callable[[], Any]] = {
+    "from 1": lambda: Dim("batch", min=1, max=64),
+    "from 2": lambda: Dim("batch", min=2, max=64),
+    "Dim.AUTO": lambda: Dim.AUTO,
+}
+PASS, REFUSED, NOT_EXPORTED = "pass", "refused", "not exported"
+
+
+def export(program: Program, batch: str) -> ExportedProgram:
+    """Exports with the first dimension open of all tensors whose first dimension is as long as that of the first one."""
+    dim, length = BATCHES[batch](), program.tensors[0].shape[0]
+    shapes = [{0: dim} if x.dim() and x.shape[0] == length else None for x in program.tensors]
+    return torch.export.export(program, program.tensors, dynamic_shapes=(tuple(shapes),), strict=False)
+
+
+def is_batched(sample: Sample) -> bool:
+    """Whether a sample has a batch that may be open."""
+    tensors = sample.program.tensors
+    return bool(tensors) and tensors[0].dim() > 0 and tensors[0].shape[0] > 1
+
+
+def calls(sample: Sample, batch: str) -> Iterator[Sample]:
+    """The sample and the same call of other batches: the smallest one and a larger one, as far as eager takes them."""
+    yield sample
+    length = sample.program.tensors[0].shape[0]
+    for size in (1 if batch == "from 1" else 2, length + 15):
+        program = copy(sample.program)
+        rows = torch.arange(size) % length
+        program.tensors = tuple(x[rows] if x.dim() and x.shape[0] == length else x for x in program.tensors)
+        try:
+            with torch.no_grad():
+                yield Sample(program, program(*(x.clone() for x in program.tensors)), f"{sample.text}, batch {size}")
+        except Exception:  # eager does not take the size
+            continue
+
+
+def outcomes(sample: Sample, batch: str) -> dict[str, tuple[str, str]]:
+    """By way: how it ends, and why; empty if PyTorch does not export the sample with this batch."""
+    try:
+        exported = export(sample.program, batch)
+    except TimeIsUp:
+        raise
+    except Exception:  # PyTorch's exporter raises whatever its tracers raise
+        return {}
+    if not exported.range_constraints:  # the batch became static
+        return {}
+    return {name: _outcome(sample, batch, exported, way) for name, way in WAYS.items()}
+
+
+def _outcome(
+    sample: Sample, batch: str, exported: ExportedProgram, way: Callable[[ExportedProgram], ExportedProgram]
+) -> tuple[str, str]:
+    try:
+        changed = way(exported)
+    except TimeIsUp:
+        raise
+    except Exception as error:  # neither PyTorch's serializer nor its decompositions take all programs
+        return NOT_EXPORTED, f"{type(error).__name__}: {error}"[:200]
+    try:
+        program = TorchConverter().add_exported_program(changed).to_coreai()
+    except UnsupportedError as error:
+        return REFUSED, "; ".join(sorted({f"{p.op}: {p.message}" for p in error.problems}))[:600]
+    for call in calls(sample, batch):
+        if [x.dim() for x in call.expected] != [x.dim() for x in sample.expected]:
+            continue  # a squeeze, for which export takes an open dimension as one that is never 1
+        try:
+            with torch.no_grad():
+                outputs = program.run(*call.program.tensors)
+        except Exception as error:
+            if "the model was exported for sizes where" in str(error) and not _takes(exported, call):
+                continue
+            return "error", f"{call.text}: {type(error).__name__}: {error}"[:600]
+        if message := mismatch(call, list(outputs)):
+            return "wrong", f"{call.text}: {message}"
+    return PASS, ""
+
+
+def _takes(exported: ExportedProgram, call: Sample) -> bool:
+    """Whether PyTorch's own exported program takes the sizes of a call."""
+    try:
+        exported.module()(*call.program.tensors)
+    except Exception:  # a guard
+        return False
+    return True
+
+
+def disagreement(found: Mapping[str, tuple[str, str]]) -> str:
+    """What is wrong with the outcomes of a sample; empty if all ways end alike and none is wrong."""
+    found = {way: outcome for way, outcome in found.items() if outcome[0] != NOT_EXPORTED}
+    kinds = {kind for kind, _ in found.values()}
+    if len(kinds) <= 1 and kinds <= {PASS, REFUSED}:
+        return ""
+    return "; ".join(f"{way}: {kind} {message}".strip() for way, (kind, message) in found.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="shell patterns of names")
+    parser.add_argument("--limit", type=int, default=1, help="samples of each operator of OpInfo")
+    parser.add_argument("--show", action="store_true", help="print refusals, too")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    torch.set_num_threads(1)
+    infos = {name_of(op): op for op in operators(torch.float32)}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for name in (
+        n for n in (*sorted(EXAMPLES), *infos) if any(fnmatch.fnmatch(n, pattern) for pattern in options.only)
+    ):
+        given = [core_sample(name)] if name in EXAMPLES else samples(infos[name], torch.float32, 4)
+        for sample in list(filter(is_batched, given))[: options.limit]:
+            for batch in BATCHES:
+                try:
+                    with time_limit(60):
+                        found = outcomes(sample, batch)
+                except TimeIsUp as error:
+                    print(name, "|", batch, "|", sample.text, "|", error, flush=True)
+                    continue
+                counts.update((batch, way, kind) for way, (kind, _) in found.items())
+                refusals = {message for kind, message in found.values() if kind == REFUSED}
+                if message := disagreement(found) or (options.show and "; ".join(refusals)):
+                    print(name, "|", batch, "|", sample.text, "|", message.replace("\n", " "), flush=True)
+    table = Table("batch", "way", *(kinds := sorted({kind for *_, kind in counts})))
+    for batch in BATCHES:
+        for way in WAYS:
+            table.add_row(batch, way, *(str(counts[batch, way, kind]) for kind in kinds))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
