@@ -53,7 +53,7 @@ PASS, REFUSED, NOT_EXPORTED = "pass", "refused", "not exported"
 
 
 def export(program: Program, batch: str) -> ExportedProgram:
-    """Exports with the first dimension open of all tensors whose first dimension is as long as that of the first one."""
+    """Exports with an open batch: the first dimension of all tensors in which it is as long as in the first one."""
     dim, length = BATCHES[batch](), program.tensors[0].shape[0]
     shapes = [{0: dim} if x.dim() and x.shape[0] == length else None for x in program.tensors]
     return torch.export.export(program, program.tensors, dynamic_shapes=(tuple(shapes),), strict=False)
