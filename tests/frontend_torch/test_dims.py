@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from torch.export import Dim
 
 from patcomp import ConversionWarning, EvaluationError, TorchConverter
 from tests.frontend_torch.dynamic import converted, exported, exported_function
+from tests.helpers.saved import loaded
 
 
 def test_the_signature_has_names_and_ranges() -> None:
@@ -34,10 +34,7 @@ def test_only_a_derived_dimension_is_there() -> None:
 
 
 def test_a_loaded_program_has_no_names_but_numbers() -> None:
-    file = io.BytesIO()
-    torch.export.save(exported(), file)
-    file.seek(0)
-    signature = converted(torch.export.load(file)).signature()
+    signature = converted(loaded(exported())).signature()
     assert [spec.shape for spec in signature.inputs] == [("s0", "s1", 8), ("s0", "2*s1 + 1"), (5,)]
     assert signature.dims == {"s0": (1, 16), "s1": (2, 64)}
 
@@ -149,13 +146,6 @@ def test_a_number_that_export_specialized_is_fixed() -> None:
 
 def even(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.shape[0] % 2 == 0 else x + 1
-
-
-def loaded(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    file = io.BytesIO()
-    torch.export.save(program, file)
-    file.seek(0)
-    return torch.export.load(file)
 
 
 @pytest.mark.parametrize("kept", [lambda program: program, loaded], ids=["exported", "loaded"])

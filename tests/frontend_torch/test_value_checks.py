@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram, export, load, save
+from torch.export import Dim, ExportedProgram, export
 
 from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, get_decomp_table
+from tests.helpers.saved import loaded
 
 
 class Of(nn.Module):
@@ -84,13 +84,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], str
     "a branch": (in_a_branch, (X, ONE), (X + 5, ONE), "cond hold: x is below 3"),
 }
 """Function, inputs that are right, inputs that are wrong, words of the condition."""
-
-
-def loaded(exported: ExportedProgram) -> ExportedProgram:
-    file = io.BytesIO()
-    save(exported, file)
-    file.seek(0)
-    return load(file)
 
 
 WAYS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
@@ -174,3 +167,21 @@ def test_sizes_of_inputs_stay_guards():
     assert program.checks == {}
     with pytest.raises(EvaluationError, match="exported for sizes where rows <= others"):
         program.run(torch.ones(6, 3), torch.ones(5))
+
+
+def test_ops_that_only_checks_read_need_no_rule():
+    """No rule takes eigenvalues of a matrix that is not symmetric, or rows without repetition."""
+
+    def function(m: Of, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        torch._check((torch.linalg.eigvals(x).real.sum() < 9).item())
+        torch._check((torch.unique(x, dim=0)[0].sum() < 9).item())
+        return x * 2
+
+    small, large = torch.eye(3), 9 * torch.eye(3)
+    exported = export(Of(function), (small, ONE))
+    for way in WAYS.values():
+        program = converted(way(exported))
+        assert torch.equal(program.run(small, ONE), small * 2)
+        with pytest.raises(EvaluationError, match="the model checks that"):
+            program.run(large, ONE)
+        assert not any(">= 0" in text for text in program.signature().checks)

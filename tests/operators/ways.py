@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import io
 import logging
 import warnings
 from collections import Counter
@@ -25,23 +24,15 @@ from rich.table import Table
 from torch.export import Dim, ExportedProgram
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
+from tests.helpers.saved import loaded
 from tests.operators.core import EXAMPLES
 from tests.operators.dynamic import core_sample
 from tests.operators.samples import Program, Sample, name_of, operators, samples
 from tests.operators.sweep import TimeIsUp, mismatch, time_limit
 
-
-def saved(exported: ExportedProgram) -> ExportedProgram:
-    """The program after `torch.export.save` and `torch.export.load`."""
-    file = io.BytesIO()
-    torch.export.save(exported, file)
-    file.seek(0)
-    return torch.export.load(file)
-
-
 WAYS: Mapping[str, Callable[[ExportedProgram], ExportedProgram]] = {
     "as exported": lambda exported: exported,
-    "saved": saved,
+    "saved": loaded,
     "decomposed": lambda exported: exported.run_decompositions(get_decomp_table()),
 }
 BATCHES: Mapping[str, Callable[[], Any]] = {
@@ -49,7 +40,8 @@ BATCHES: Mapping[str, Callable[[], Any]] = {
     "from 2": lambda: Dim("batch", min=2, max=64),
     "Dim.AUTO": lambda: Dim.AUTO,
 }
-PASS, REFUSED, NOT_EXPORTED = "pass", "refused", "not exported"
+PASS, GUARDED, REFUSED, NOT_EXPORTED = "pass", "guarded", "refused", "not exported"
+"""A guarded program refuses batches that PyTorch takes, because its ops are taken apart for others."""
 
 
 def export(program: Program, batch: str) -> ExportedProgram:
@@ -113,8 +105,10 @@ def _outcome(
             with torch.no_grad():
                 outputs = program.run(*call.program.tensors)
         except Exception as error:
-            if "the model was exported for sizes where" in str(error) and not _takes(exported, call):
+            if not _takes(exported, call):
                 continue
+            if "the model was exported for sizes where" in str(error):
+                return GUARDED, f"{call.text}: {error}"
             return "error", f"{call.text}: {type(error).__name__}: {error}"[:600]
         if message := mismatch(call, list(outputs)):
             return "wrong", f"{call.text}: {message}"
@@ -134,7 +128,7 @@ def disagreement(found: Mapping[str, tuple[str, str]]) -> str:
     """What is wrong with the outcomes of a sample; empty if all ways end alike and none is wrong."""
     found = {way: outcome for way, outcome in found.items() if outcome[0] != NOT_EXPORTED}
     kinds = {kind for kind, _ in found.values()}
-    if len(kinds) <= 1 and kinds <= {PASS, REFUSED}:
+    if len(kinds) <= 1 and kinds <= {PASS, GUARDED, REFUSED}:
         return ""
     return "; ".join(f"{way}: {kind} {message}".strip() for way, (kind, message) in found.items())
 
@@ -143,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="shell patterns of names")
     parser.add_argument("--limit", type=int, default=1, help="samples of each operator of OpInfo")
-    parser.add_argument("--show", action="store_true", help="print refusals, too")
+    parser.add_argument("--show", action="store_true", help="print refusals and guards, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
@@ -163,7 +157,7 @@ def main() -> None:
                     print(name, "|", batch, "|", sample.text, "|", error, flush=True)
                     continue
                 counts.update((batch, way, kind) for way, (kind, _) in found.items())
-                refusals = {message for kind, message in found.values() if kind == REFUSED}
+                refusals = {message for kind, message in found.values() if kind in (GUARDED, REFUSED)}
                 if message := disagreement(found) or (options.show and "; ".join(refusals)):
                     print(name, "|", batch, "|", sample.text, "|", message.replace("\n", " "), flush=True)
     table = Table("batch", "way", *(kinds := sorted({kind for *_, kind in counts})))

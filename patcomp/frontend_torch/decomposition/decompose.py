@@ -38,6 +38,7 @@ from patcomp.frontend_torch.fx.nodes import (
     is_size,
     is_untyped,
     operator_name,
+    read_by_checks_only,
     recorded_results,
     writes_in_place,
 )
@@ -91,6 +92,7 @@ class Decomposer:
         problems: list[Problem] = []
         shown: set[str] = set()
         origins = Origins(program.graph)
+        checked = read_by_checks_only(program.graph)  # `program.run` computes them by PyTorch
         for node in nodes_of(program.graph):
             if not self.takes(node):
                 continue
@@ -108,6 +110,8 @@ class Decomposer:
                         found[node] = inside
                         continue
                     reason = f"unsupported op, made of {', '.join(unknown)}"
+            if node in checked:
+                continue
             if draws_random_numbers(node):
                 reason = "unsupported op, which draws random numbers"
             op = operator_name(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -30,6 +31,17 @@ def is_assertion(node: Node) -> bool:
     # run_decompositions turns ops that may raise into with_effects(token, op, ...), to keep their order
     target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
     return isinstance(target, OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
+
+
+def read_by_checks_only(graph: Graph) -> set[Node]:
+    """The nodes whose results nothing reads but checks, which compute no output."""
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        has_effects = node.op in ("placeholder", "output") or writes_in_place(node)
+        is_read = node.users or node.target is operator.getitem  # one of several results may be unused
+        if is_read and not has_effects and all(is_assertion(user) or user in found for user in node.users):
+            found.add(node)
+    return found
 
 
 def copy_node(graph: Graph, node: Node, new: Callable[[Node], Any]) -> Node:

@@ -145,8 +145,8 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     size, limit = condition.args[0], condition.args[1]
     if not isinstance(size, Node) or not isinstance(limit, int):
         return False
-    if size.target is torch.sym_ite:
-        return condition.target is operator.le and tuple(size.args[1:]) == (limit, 0)
+    if size.target is torch.sym_ite:  # a decomposition checks the item of a bool like a size
+        return all(condition.target(each, limit) for each in size.args[1:] if isinstance(each, int))  # type: ignore[operator]
     if not _is_size(size):
         return False
     if condition.target is operator.ge:

@@ -1,0 +1,143 @@
+"""Questions about open sizes that PyTorch asks while an op is taken apart: none is a reason to refuse a program."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+from torch.nn.functional import linear
+
+from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.patterns import RuleSet, decomposition, example
+from tests.helpers.saved import loaded
+
+
+class Of(nn.Module):
+    """A function, or a layer, as a model."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        result = self.function(x)
+        return result[0] if isinstance(result, tuple) else result
+
+
+WAYS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
+    "as exported": lambda exported: exported,
+    "saved": loaded,
+    "decomposed": lambda exported: exported.run_decompositions(get_decomp_table()),
+}
+BATCHES: dict[str, Callable[[], Any]] = {
+    "from 1": lambda: Dim("n", min=1, max=64),
+    "from 2": lambda: Dim("n", min=2),
+    "AUTO": lambda: Dim.AUTO,
+}
+VECTOR = torch.linspace(-2, 2, 5)
+
+MODELS: dict[str, tuple[Callable[[], Callable[[Tensor], Any]], tuple[int, ...]]] = {
+    "lstm": (lambda: nn.LSTM(5, 3, batch_first=True, bidirectional=True), (2, 2, 5)),
+    "gru": (lambda: nn.GRU(5, 3, batch_first=True), (3, 1, 5)),
+    "rnn": (lambda: nn.RNN(5, 3, batch_first=True), (2, 1, 5)),
+    "two convolutions": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3)), (2, 3, 8, 8)),
+    "convolution": (lambda: nn.Conv1d(3, 4, 3, stride=2), (2, 3, 9)),
+    "transposed": (lambda: nn.ConvTranspose1d(3, 4, 3), (2, 3, 9)),
+    "norms": (lambda: nn.Sequential(nn.BatchNorm1d(6), nn.GroupNorm(2, 6), nn.LayerNorm(8)), (2, 6, 8)),
+    "pooling": (lambda: nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2)), (2, 3, 8, 8)),
+    "softmax": (lambda: nn.Softmax(-1), (2, 3, 8)),
+    "vector of weights": (lambda: lambda x: linear(x.softmax(-1), VECTOR), (2, 4, 5)),
+    "windows": (lambda: lambda x: x.unfold(-1, 4, 2).transpose(-1, -2).flatten(-2), (2, 3, 24)),
+    "the diagonal": (lambda: lambda x: x.diagonal_scatter(x[:, :, 0], 0, 1, 2), (2, 3, 5)),
+    "spectra": (lambda: lambda x: torch.stft(x, 8, 4, return_complex=True).abs(), (2, 12)),
+}
+
+
+def converted(exported: ExportedProgram) -> AIProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConversionWarning)
+        return TorchConverter().add_exported_program(exported).to_coreai()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_batch_converts_in_three_ways(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    layer, shape = MODELS[name]
+    torch.manual_seed(0)
+    model = Of(layer()).eval()
+    for batch, dim in BATCHES.items():
+        exported = export(model, (torch.randn(shape),), dynamic_shapes=({0: dim()},))
+        for way, change in WAYS.items():
+            program = converted(change(exported))
+            for size in (2, 17) if batch != "from 1" else (1, 2, 17):
+                x = torch.randn(size, *shape[1:])
+                torch.testing.assert_close(program.run(x), model(x), rtol=1e-4, atol=1e-5, msg=f"{batch} {way} {size}")
+    assert "frozen" not in capfd.readouterr().err
+    assert not exported.module()(torch.randn(shape)).isnan().any()  # the program is as it was
+
+
+@torch.library.custom_op("size_questions::f", mutates_args=())
+def asks(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] <= 7 else x * 3
+
+
+@asks.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@decomposition("size_questions.f", examples=[example("4x3xf32")])
+def by_size(x: Tensor) -> Tensor:
+    "one of two formulas, by the number of rows"
+    return x * 2 if x.shape[0] <= 7 else x * 3
+
+
+@decomposition("size_questions.f", examples=[example("4x3xf32")])
+def by_number(x: Tensor) -> Tensor:
+    "a formula that makes a number of the rows of the example"
+    return x * torch.full((int(x.shape[0]), 1), 2.0)
+
+
+@decomposition("size_questions.f", examples=[example("4x3xf32")])
+def by_layout(x: Tensor) -> Tensor:
+    "a formula that asks how the tensor lies in memory, which changes nothing"
+    return (x.clone() if x.shape[0] > 5 else x) * 2
+
+
+def asking(rule: Any, rows: int = 4, high: int | None = None) -> AIProgram:
+    exported = export(Of(asks), (torch.ones(rows, 3),), dynamic_shapes=({0: Dim("n", min=1, max=high)},))
+    return TorchConverter(catalog=[RuleSet([rule])]).add_exported_program(exported).to_coreai()
+
+
+def test_an_answer_that_matters_is_a_guard() -> None:
+    with pytest.warns(ConversionWarning, match=r"exported for sizes where n <= 7; program.run checks this"):
+        program = asking(by_size)
+    x = torch.ones(7, 3)
+    assert torch.equal(program.run(x), x * 2)
+    with pytest.raises(EvaluationError, match="n <= 7"):
+        program.run(torch.ones(8, 3))
+    with pytest.warns(ConversionWarning, match=r"exported for sizes where n > 7|8 <= n|n >= 8"):
+        assert torch.equal(asking(by_size, rows=9).run(torch.ones(8, 3)), torch.full((8, 3), 3.0))
+
+
+def test_an_answer_that_the_limits_give_is_not_asked() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asking(by_size, high=7)
+
+
+def test_an_answer_that_does_not_matter_is_no_guard() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = asking(by_layout, high=7)
+    x = torch.ones(7, 3)
+    assert torch.equal(program.run(x), x * 2)
+
+
+def test_a_formula_for_one_size_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="PyTorch takes the op apart for one size of an open dimension only"):
+        asking(by_number)
