@@ -280,7 +280,7 @@ def generate(seed: str) -> Program:
             template(draw)
         except Skip:
             continue
-    form = draw.rng.choices(("not decomposed", "patcomp's table", "PyTorch's table"), (8, 1, 1))[0]
+    form = draw.rng.choices(("not decomposed", "saved", "patcomp's table", "PyTorch's table"), (6, 4, 1, 1))[0]
     return Program(tuple(draw.givens), tuple(draw.statements), _outputs(draw), draw.symbols, form).pruned()
 
 

@@ -27,6 +27,7 @@ from patcomp.ir.evaluate.element_types import to_numpy, to_tensor
 from patcomp.ir.types import HandleType
 from tests.fuzz import noise
 from tests.fuzz.program import Program
+from tests.helpers.saved import loaded
 from tests.helpers.time_limits import TimeIsUp, time_limit
 
 SECONDS = 60
@@ -36,8 +37,9 @@ FORMS: Mapping[str, Callable[[ExportedProgram], ExportedProgram]] = {
     "not decomposed": lambda exported: exported,
     "patcomp's table": lambda exported: exported.run_decompositions(get_decomp_table()),
     "PyTorch's table": lambda exported: exported.run_decompositions(),
+    "saved": loaded,
 }
-"""What a program may be decomposed with before it is converted."""
+"""What may happen to a program before it is converted."""
 
 RIGHT, REFUSED, WRONG, ABORT, RAW, UNSTABLE, NOT_EXPORTED = KINDS = (
     "right", "refused", "wrong", "abort", "raw error", "unstable", "not exported",

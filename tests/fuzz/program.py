@@ -98,7 +98,7 @@ class Program:
     outputs: tuple[str, ...]
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
     form: str = "not decomposed"
-    """The decompositions that are applied after export; one of the keys of `judge.FORMS`."""
+    """What happens to the program after export; one of the keys of `judge.FORMS`."""
 
     @property
     def inputs(self) -> tuple[Given, ...]:

@@ -12,6 +12,7 @@ EXPORTS = {
     "not decomposed": "",
     "patcomp's table": "exported = exported.run_decompositions(get_decomp_table())\n",
     "PyTorch's table": "exported = exported.run_decompositions()\n",
+    "saved": "torch.export.save(exported, 'program.pt2')\nexported = torch.export.load('program.pt2')\n",
 }
 
 

@@ -334,6 +334,24 @@ def convolution(g: Draw) -> None:
     g.add(f"F.conv{'_transpose' if transposed else ''}{dims}d({x}, {weight}, {bias}, {options})")
 
 
+@TEMPLATES.register(3)
+def recurrent(g: Draw) -> None:
+    """A layer of `nn.LSTM`, `nn.GRU` or `nn.RNN`, as these modules call it."""
+    batch_first = g.chance(0.5)
+    steps = 1 if batch_first else 0
+    x = g.value(is_float, is_finite, has_rank(3, 3), lambda x: not x.is_open(steps) and not x.is_open(2))
+    if not 0 < x.shape[steps] <= 4 or x.dtype != torch.float32:
+        raise Skip
+    kind, gates = g.choice([("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)])
+    width, directions, has_biases = g.integer(1, 3), g.integer(1, 2), g.chance(0.7)
+    shapes = [(gates * width, x.shape[2]), (gates * width, width), *([(gates * width,)] * 2 if has_biases else [])]
+    weights = ", ".join(g.weight(*shape, low=-1, high=1) for _ in range(directions) for shape in shapes)
+    start = f"{x}.new_zeros({directions}, {x.size(1 - steps)}, {width})"
+    start = f"({start}, {start})" if kind == "lstm" else start
+    options = f"{has_biases}, 1, 0.0, False, {directions == 2}, {batch_first}"
+    g.add(f"torch.{kind}({x}, {start}, [{weights}], {options})[{g.integer(0, 1)}]")
+
+
 @TEMPLATES.register(2)
 def pooling(g: Draw) -> None:
     x = g.value(is_float, is_finite, has_rank(3, 4))
