@@ -20,16 +20,16 @@ def view_dtype(op: OpView, c: Coreai) -> Value:
     x, wanted = op["self"], op.result.element_type
     before, after = x.dtype, element_name(wanted)
     widths = [8 if name == "i1" else BIT_WIDTHS[name] for name in (before, after)]
-    sizes = [(shape or (1,))[-1] for shape in (x.shape, op.result.shape)]
+    sizes = [shape[-1] if shape else 1 for shape in (x.shape, op.result.shape)]
     # a type of 64 bits may have been narrowed before
-    whole = None in sizes or sizes[0] * widths[0] == sizes[1] * widths[1]
+    whole = sizes[0] is None or sizes[1] is None or sizes[0] * widths[0] == sizes[1] * widths[1]
     if before == after and whole:
         return x
     integers = all(name == "i1" or is_integer(of) for name, of in ((before, x.element_type), (after, wanted)))
     op.expect(
         whole and integers and (widths[0] == widths[1] or (max(widths) < 64 and "i1" not in (before, after))),
-        "a view of computed numbers as another element type is supported between integers of up to 32 bits only, because "
-        "Core AI has no bit cast; view a weight or buffer, or compute the numbers by arithmetic",
+        "a view of computed numbers as another element type is supported between integers of up to 32 bits only, "
+        "because Core AI has no bit cast; view a weight or buffer, or compute the numbers by arithmetic",
     )
     if "i1" in (before, after):
         return convert(c, x, wanted)
@@ -38,8 +38,7 @@ def view_dtype(op: OpView, c: Coreai) -> Value:
     numbers, count = c.cast(x, "si32"), max(widths) // min(widths)
     if widths[0] > widths[1]:
         steps = [c.broadcasting_floor_divide(numbers, 1 << (widths[1] * step)) for step in range(count)]
-        parts = [c.expand_dims(wrap(c, part, after), [x.rank]) for part in steps]
-        joined = c.concat(x.rank, parts)
+        joined = c.concat(x.rank, [c.expand_dims(wrap(c, part, after), [x.rank]) for part in steps])
         return c.reshape(joined, view_sizes(op.result.shape, [*sizes_of(c, x)[:-1], -1]))
     parts = c.reshape(numbers, [*view_sizes(op.result.shape, [*sizes_of(c, x)[:-1], -1]), count])
     low = c.broadcasting_bitwise_and(parts, (1 << widths[0]) - 1)

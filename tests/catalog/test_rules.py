@@ -120,8 +120,8 @@ REFUSED = {
     "aten.where.self": "the condition of where must be bool; cast it with .bool()",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
     "aten.convolution": "a convolution of integers is not supported; cast input and weight to float",
-    "aten.view.dtype": "a view of computed numbers as another element type is supported between integers of up to 32 bits "
-    "only, because Core AI has no bit cast; view a weight or buffer, or compute the numbers by arithmetic",
+    "aten.view.dtype": "a view of computed numbers as another element type is supported between integers of up to 32 "
+    "bits only, because Core AI has no bit cast; view a weight or buffer, or compute the numbers by arithmetic",
     "aten.upsample_linear1d": "a linear resize of integers is not supported; cast the input to float",
     "aten.upsample_trilinear3d": "a linear resize of integers is not supported; cast the input to float",
     **{

@@ -393,7 +393,7 @@ class _Importer:
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
 
     def _stored_tensor(self, node: Node) -> torch.Tensor | None:
-        """The weight or buffer of a placeholder; None for an argument or a weight that ops make of smaller constants."""
+        """The weight or buffer of a placeholder; None for an argument, or if ops make it of smaller constants."""
         known = node.graph is self.program.graph and node.name not in self.compressed
         return self.signature.constants[node.name][1] if known and node.name in self.signature.constants else None
 
