@@ -120,6 +120,7 @@ REFUSED = {
     "aten.where.self": "the condition of where must be bool; cast it with .bool()",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
     "aten.convolution": "a convolution of integers is not supported; cast input and weight to float",
+    "torchvision.nms": "boxes of integers have no overlap in torchvision; cast them to float",
     "aten.view.dtype": "a view of computed numbers as another element type is supported between integers of up to 32 "
     "bits only, because Core AI has no bit cast; view a weight or buffer, or compute the numbers by arithmetic",
     "aten.upsample_linear1d": "a linear resize of integers is not supported; cast the input to float",
