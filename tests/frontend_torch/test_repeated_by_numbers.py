@@ -22,7 +22,13 @@ class LengthRegulator(nn.Module):
         index = torch.repeat_interleave(durations.int())
         each = durations.repeat_interleave(torch.tensor([2]), dim=-1)
         constant = x.repeat_interleave(torch.tensor([1, 0, 3]), dim=2)
-        return frames.cumsum(1) * 2, index, each, constant, x[0, 0].repeat_interleave(durations[:3], output_size=6)
+        return (
+            frames.sum(1) * frames.shape[1],
+            index,
+            each,
+            constant,
+            x[0, 0].repeat_interleave(durations[:3], output_size=6),
+        )
 
 
 CALLS = [

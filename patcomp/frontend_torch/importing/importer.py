@@ -245,9 +245,12 @@ class _Importer:
         given = [self._argument(source, None) for source in node.all_input_nodes]
         self.expanded = node
         try:
-            self.values[node] = self._graph(inside, given)
+            self.values[node] = made = self._graph(inside, given)
         finally:
             self.expanded = None
+        for value, recorded in zip(made if isinstance(made, list) else [made], recorded_results(node), strict=True):
+            if isinstance(value, Value):  # inside, a size that depends on data has another symbol
+                self.sizes.record(value, recorded)
 
     def _nested(self, inside: GraphModule, given: Sequence[Any]) -> list[Any]:
         with self.sizes.block():
