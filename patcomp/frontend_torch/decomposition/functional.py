@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.formulas import without
+from patcomp.frontend_torch.decomposition.literals import has_literals, replace_literals
 from patcomp.frontend_torch.decomposition.nested import flattened, is_inlined, with_inlined
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.decomposition.views import is_dropout_off, is_new
@@ -83,25 +84,28 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
 
 def _by_pytorch(program: ExportedProgram, lowerings: Lowerings, wraps: bool) -> ExportedProgram:
     try:
-        return used_once(_with_plain_views(program)).run_decompositions(without(get_decomp_table(), lowerings))
+        return used_once(_prepared(program)).run_decompositions(without(get_decomp_table(), lowerings))
     except Exception as error:  # PyTorch's passes raise errors of any class
         problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
         what = "split the program's tensor subclasses into plain tensors" if wraps else "remove in-place writes"
         raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
 
 
-def _with_plain_views(program: ExportedProgram) -> ExportedProgram:
-    """The program, or a copy without views that PyTorch does not take for views, or returns in the place of inputs.
+def _prepared(program: ExportedProgram) -> ExportedProgram:
+    """The program, or a copy without what PyTorch's `run_decompositions` takes for something else, or fails on.
 
     A dropout outside of training returns its argument itself, so the argument takes its place. PyTorch decomposes it to
     a copy, which would miss later writes. A tensor that is turned into another view of its memory stays what it is.
+    Nested graphs make the tensors that they are written with by ops.
     """
-    if not any(is_dropout_off(node) or view_in_place(node) is not None for node in nodes_of(program.graph)):
+    views = any(is_dropout_off(node) or view_in_place(node) is not None for node in nodes_of(program.graph))
+    if not views and not has_literals(program.graph_module):
         return program
     module = copy.deepcopy(program.graph_module)
     for given, copied in zip(program.graph.nodes, module.graph.nodes, strict=True):
         if given.op == "placeholder":
             copied.name = given.name  # FX renames what is a name of Python, such as `input`
+    replace_literals(module)
     for graph in {node.graph for node in nodes_of(module.graph)}:
         replace_views_in_place(graph)
     results = module.graph.output_node()  # the program's signature has the names of what it returns
