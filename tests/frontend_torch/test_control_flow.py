@@ -400,14 +400,14 @@ def test_unsupported_ops_of_all_graphs_are_reported_with_their_places() -> None:
 def test_what_rules_reject_inside_of_branches_is_reported() -> None:
     def function(m: Captures, x: torch.Tensor) -> Any:
         def resized(x: torch.Tensor) -> torch.Tensor:
-            return functional.interpolate(x, (7, 7, 7), mode="trilinear")
+            return functional.interpolate(x, (7, 7), mode="bilinear")
 
-        return torch.cond(x.sum() > 0, resized, lambda x: functional.interpolate(x, (7, 7, 7)), (x,))
+        return torch.cond(x.sum() > 0, resized, lambda x: functional.interpolate(x, (7, 7)), (x,))
 
-    exported = torch.export.export(Captures(function), (torch.ones(1, 1, 4, 4, 4, dtype=torch.uint8),))
+    exported = torch.export.export(Captures(function), (torch.ones(1, 1, 4, 4, dtype=torch.int32),))
     with pytest.raises(UnsupportedError, match="resize of integers") as raised:
         TorchConverter().add_exported_program(exported).to_coreai()
-    assert [problem.node for problem in raised.value.problems] == ["true_graph_0_upsample_trilinear3d"]
+    assert [problem.node for problem in raised.value.problems] == ["true_graph_0_upsample_bilinear2d"]
 
 
 def test_explain_and_why_not_see_nested_graphs() -> None:
