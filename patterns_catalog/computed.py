@@ -61,6 +61,9 @@ class Computed:
     def __truediv__(self, other: Any) -> Computed:
         return self._with("divide", self, other)
 
+    def __floordiv__(self, other: Any) -> Computed:
+        return self._with("floor_divide", self, other)
+
     def __lt__(self, other: Any) -> Computed:
         return self._with("greater", other, self)
 

@@ -17,9 +17,9 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.computed import Computed, floor, maximum, minimum, not_zero, real, row_sums, where, whole
-from patterns_catalog.lowering.indexing import take
 from patterns_catalog.lowering.resizing import ZERO_WEIGHTS, overloads, resized_axes
-from patterns_catalog.sizes import as_data, positions, sizes_of
+from patterns_catalog.lowering.windows_of_axes import at_taps, taken_rows
+from patterns_catalog.sizes import as_data, positions
 
 
 @lowering(*overloads("upsample_bicubic2d"), name="upsample_bicubic", examples=[
@@ -139,28 +139,13 @@ def _cubic(distances: Any, a: float) -> Any:
     return where(x < 1, near, where(x < 2, far, 0))
 
 
-def _taken(c: Coreai, x: Value, axis: int, taps: Any) -> tuple[Value, list[int]]:
-    """The slices of an axis at each row of taps, these two axes first; and where the axes of `x` are then."""
-    front = [axis, *(other for other in range(x.rank) if other != axis)]
-    moved = c.transpose(x, front)
-    places = taps.value if isinstance(taps, Computed) else c.constant(taps.astype(np.int32))
-    rows = take(c, moved, 0, c.reshape(places, [-1]))
-    return c.reshape(rows, [*sizes_of(c, places), *sizes_of(c, moved)[1:]]), np.argsort(front).tolist()
-
-
-def _column(c: Coreai, numbers: Any, element: str, rank: int) -> Value:
-    """Numbers of each tap, with axes after them for what the taps read."""
-    value = numbers.value if isinstance(numbers, Computed) else c.constant(numbers, element)
-    return c.expand_dims(value, [*range(2, rank)]) if rank > 2 else value
-
-
 def _weighted(c: Coreai, x: Value, axis: int, taps: Any, weights: Any, counted: Any) -> Value:
     """For each output the sum of what its taps read, times their weights."""
-    parts, back = _taken(c, x, axis, taps)
-    products = c.broadcasting_mul(parts, _column(c, weights, "f32", parts.rank))
+    parts, back = taken_rows(c, x, axis, taps)
+    products = c.broadcasting_mul(parts, at_taps(c, weights, "f32", parts.rank))
     if isinstance(counted, Computed) or (counted is not None and not counted.all()):
         # an infinity that does not count must not meet a weight of 0
-        products = c.broadcasting_where(_column(c, counted, "i1", parts.rank), products, c.constant(0.0))
+        products = c.broadcasting_where(at_taps(c, counted, "i1", parts.rank), products, c.constant(0.0))
     return c.transpose(c.shrink_dims(c.reduce_sum(products, [1]), [1]), back)
 
 
@@ -174,10 +159,10 @@ def _bytes(c: Coreai, x: Value, axis: int, taps: Any, weights: Any, counted: Any
     else:
         taps, weights = _merged(taps, weights)
         power = powers[powers * weights.max() < 32767.5].max()
-    parts, back = _taken(c, x, axis, taps)
+    parts, back = taken_rows(c, x, axis, taps)
     multiples = weights * power
     numbers = whole(where(weights < 0, multiples - 0.5, multiples + 0.5))
-    total = c.reduce_sum(c.broadcasting_mul(parts, _column(c, numbers, "si32", parts.rank)), [1])
+    total = c.reduce_sum(c.broadcasting_mul(parts, at_taps(c, numbers, "si32", parts.rank)), [1])
     divisor = Computed.of(c, whole(power), "si32").value
     rounded = c.broadcasting_add(total, c.broadcasting_floor_divide(divisor, 2))
     made = c.broadcasting_floor_divide(rounded, divisor)
