@@ -76,6 +76,15 @@ def positions(c: Coreai, size: Size) -> Value:
     return c.constant(np.arange(size, dtype=np.int32)) if isinstance(size, int) else c.range(0, size, 1)
 
 
+def as_data(c: Coreai, size: Size) -> Value:
+    """A size as an si32 vector of one element, to compute with it as with other data.
+
+    The runtime handles 0-d numbers that are computed from sizes separately from tensors, and may lose them ("Expected
+    operands to be tensors"); the element of a range is a tensor.
+    """
+    return c.constant([size], "si32") if isinstance(size, int) else c.range(size, plus(c, size, 1), 1)
+
+
 def product(c: Coreai, sizes: Sequence[Size]) -> Size:
     """How many elements a shape has."""
     number, values = 1, []

@@ -11,7 +11,8 @@ import torch
 
 import tests.helpers.faster_export
 import tests.helpers.library_ops  # (the catalog has rules for operators of libraries that are not here)
-import tests.helpers.thorough  # noqa: F401  (its profile has to be known before tests are collected)
+import tests.helpers.thorough  # (its profile has to be known before tests are collected)
+import tests.helpers.torchvision_ops  # noqa: F401
 from patcomp.emit.native import Native
 
 pytest_plugins = [f"tests.helpers.{name}" for name in ("as_users_run", "changed", "command", "workers")]

@@ -199,6 +199,12 @@ def _nonzero(op: RangedOp) -> Range:
     return Range(0, max([1, *sizes]) - 1)
 
 
+@transfer("repeat_interleave.Tensor")
+def _repeated(op: RangedOp) -> Range:
+    (count,) = op.given["repeats"].shape
+    return Range(0, (LONGEST if count is None else max(1, count)) - 1)
+
+
 # ---- arithmetic ----------------------------------------------------------------------------------
 
 

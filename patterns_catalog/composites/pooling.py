@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
-from patcomp.ir.types import Shape, is_float
+from patcomp.ir.types import Shape, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, composites, example, op_rule
 from patterns_catalog.composites.normalization import compute_type
+from patterns_catalog.computed import Computed, maximum, minimum
+from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.sizes import Size, as_data, plus, positions, size_of
 
 _INPUTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 
@@ -37,19 +41,14 @@ class AveragePool:
         kernel, stride, padding = (
             list(given) * axes if len(given) == 1 else list(given) for given in (op.kernel_size, op.stride, op.padding)
         )
-        if None in op["self"].shape[-axes:]:
-            whole = not op.ceil_mode and (op.count_include_pad or not any(padding))
-            op.expect(whole, "an average pool of a dynamic size whose windows differ")
         return cls(
             op.result.shape[-axes:], kernel, stride or kernel, padding, op.ceil_mode, op.count_include_pad,
             op.divisor_override,
         )  # fmt: skip
 
     def windows(self, sizes: Shape) -> tuple[list[int], np.ndarray]:
-        """For an input of the given sizes, the padding needed after it, and the divisor of each window."""
+        """For an input of the given static sizes, the padding needed after it, and the divisor of each window."""
         axes = len(self.kernel)
-        if None in sizes:  # all windows are whole, see `of`
-            return self.padding, np.array(self.divisor_override or math.prod(self.kernel), np.int32)
         output, known = ([size or 0 for size in shape] for shape in (self.output, sizes))
         windows = [_windows(*of) for of in zip(known, output, self.kernel, self.stride, self.padding, strict=True)]
         divisor = np.ones((1, 1, *output), np.int32)
@@ -61,6 +60,29 @@ class AveragePool:
         if (divisor == divisor.flat[0]).all():
             divisor = divisor.reshape(-1)[0].reshape(())
         return [after for after, _, _ in windows], divisor
+
+    def sums(self, c: Coreai, x: Value) -> tuple[Value, Value]:
+        """The sum of each window of a batch, and the divisors, which broadcast with the sums."""
+        if None not in x.shape[2:]:
+            after, divisor = self.windows(x.shape[2:])
+            return self.total(c, x, after), c.constant(divisor, x.element_type)
+        total = fitted(c, x, self.output, self.stride, self.padding, self.ceil_mode, partial(self.total, c))
+        same = not self.ceil_mode and (self.count_include_pad or not any(self.padding))
+        if same or self.divisor_override:
+            return total, c.constant(self.divisor_override or math.prod(self.kernel), x.element_type)
+        counted = c.constant(1, "si32")
+        for axis in range(2, x.rank):
+            count = self._count(c, size_of(c, x, axis), size_of(c, total, axis), axis - 2)
+            count = c.expand_dims(count, [*range(axis), *range(axis + 1, x.rank)])
+            counted = c.broadcasting_mul(counted, count)
+        return total, c.cast(counted, x.element_type)
+
+    def _count(self, c: Coreai, size: Size, output: Size, axis: int) -> Value:
+        """How many elements along an axis each window has that count."""
+        starts = Computed(c, positions(c, output)) * self.stride[axis] - self.padding[axis]
+        length = Computed(c, as_data(c, size))
+        ends = minimum(starts + self.kernel[axis], length + self.padding[axis])
+        return (ends - starts if self.count_include_pad else minimum(ends, length) - maximum(starts, 0)).value
 
     def total(self, c: Coreai, x: Value, after: list[int]) -> Value:
         """The sum of each window of a batch."""
@@ -85,6 +107,34 @@ class AveragePool:
         return c.shrink_dims(made, [0]) if unbatched else made
 
 
+def fitted(
+    c: Coreai, x: Value, output: Shape, stride: list[int], padding: list[int], ceil_mode: bool,
+    pool: Callable[[Value, list[int]], Value],
+) -> Value:  # fmt: skip
+    """A pool of a batch with dynamic sizes, of as many windows as PyTorch has.
+
+    Without ceil mode, no window starts in what is padded too much. In ceil mode the last window may be cut, but it must
+    start in the input or the padding before it.
+
+    Args:
+        output: the sizes of the result, as far as they are known.
+        pool: pools a batch, given the padding after each axis.
+    """
+    if not ceil_mode:
+        return pool(x, padding)
+    made = pool(x, [before + step - 1 for before, step in zip(padding, stride, strict=True)])
+    for axis, (known, step, before) in enumerate(zip(output, stride, padding, strict=True), 2):
+        end: Size | None = known
+        if end is None:
+            size, count = size_of(c, x, axis), size_of(c, made, axis)
+            last = c.broadcasting_mul(plus(c, count, -1), step)
+            outside = c.not_(c.broadcasting_greater(plus(c, size, before), last))
+            end = c.broadcasting_sub(count, c.cast(outside, "si32"))
+        shape = (*made.shape[:axis], known, *made.shape[axis + 1 :])
+        made = slice_axis(c, made, axis, 0, end, result_type=tensor(shape, made.element_type))
+    return made
+
+
 def _windows(size: int, output: int, kernel: int, stride: int, padding: int) -> tuple[int, list[int], list[int]]:
     """Along one axis: the padding needed after the input, and how many elements each window has with and without any.
 
@@ -105,9 +155,7 @@ def _composite(axes: int) -> Callable[..., Value]:
         The options are constants, which the body does not read: it has constants of its own for them.
         """
         wide = c.cast(x, compute_type(x))
-        after, divisor = arguments.windows(x.shape[2:])
-        total = arguments.total(c, wide, after)
-        return c.cast(c.broadcasting_divide(total, c.constant(divisor, wide.element_type)), x.element_type)
+        return c.cast(c.broadcasting_divide(*arguments.sums(c, wide)), x.element_type)
 
     return average
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,3 +179,16 @@ def _long_signal(real: Tensor, imag: Tensor, size: int) -> Tensor:
     whole_real = torch.cat([real, real[..., inner].flip(-1)], -1)
     whole_imag = torch.cat([zero, mirrored, *middle, -mirrored.flip(-1)], -1)
     return _transformed((whole_real, whole_imag), 1)[0]
+
+
+@decomposition("aten.fft_fftfreq", examples=[example(8), example(7, 0.5)])
+def fft_frequencies(n: int, d: float = 1.0, *, dtype: torch.dtype | None = None, **memory: Any) -> Tensor:
+    "0, 1, ... and then -n/2, ... -1, divided by n d"
+    upper = torch.arange((n + 1) // 2, dtype=dtype or torch.get_default_dtype())
+    return torch.cat([upper, torch.arange(-(n // 2), 0, dtype=upper.dtype)]) * (1.0 / (n * d))
+
+
+@decomposition("aten.fft_rfftfreq", examples=[example(8), example(7, 0.5)])
+def fft_frequencies_of_real(n: int, d: float = 1.0, *, dtype: torch.dtype | None = None, **memory: Any) -> Tensor:
+    "0, 1, ... n/2, divided by n d"
+    return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype()) * (1.0 / (n * d))

@@ -93,15 +93,6 @@ def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return rows.index_put((row,), torch.cat(columns, 1))[:size]
 
 
-@decomposition("aten.repeat_interleave.Tensor", examples=[example("4xsi32[2,2]", output_size=8)])
-def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
-    "the index of each element, as often as it is repeated"
-    if output_size is None:
-        raise Rejected("repeat_interleave with computed repeats needs output_size=")
-    ends = repeats.cumsum(0)
-    return (ends <= torch.arange(output_size, device=repeats.device).unsqueeze(1)).sum(1).to(repeats.dtype)
-
-
 _ANY_NUMBERS = dict.fromkeys(("options", "axes", "sizes", "element types"), "the numbers are whatever was in memory")
 
 

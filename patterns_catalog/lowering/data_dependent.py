@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from patcomp.authoring import Coreai
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.shapes import expanded
-from patterns_catalog.sizes import broadcast_sizes
+from patterns_catalog.sizes import END, broadcast_sizes, positions, typed, wanted_sizes
 
 
 @lowering("aten.nonzero", examples=[example("3x4xsi32[0,2]"), example("5xi1"), example("2x3xf32")])
@@ -46,6 +50,32 @@ def index_by_mask(op: OpView, c: Coreai) -> Value:
     order = [*masked, *(other for other in range(x.rank) if other not in masked)]
     taken = c.gather_nd(c.transpose(x, order), c.non_zero(mask))
     return c.transpose(taken, [*range(1, axis + 1), 0, *range(axis + 1, taken.rank)])
+
+
+@lowering("aten.repeat_interleave.Tensor", name="repeat_interleave by numbers", examples=[
+    example("4xsi32[2,2]", output_size=8), example("5xsi32[0,3]"), 
+])  # fmt: skip
+def repeat_interleave(op: OpView, c: Coreai) -> Value:
+    """The index of each element, as often as it is repeated. Negative repeats, an error in eager PyTorch, count as 0.
+
+    Of a size that is not given, the indices are the rows of the true elements of a table, which has in each row as many
+    as the index is repeated.
+    """
+    repeats, element = op.repeats, op.result.element_type
+    numbers = constant_values(repeats.ssa, Builder.current().blobs)
+    if numbers is not None and op.output_size is None:
+        op.expect(bool((numbers >= 0).all()), "the repeats of repeat_interleave must not be negative")
+        return typed(c, c.constant(np.repeat(np.arange(len(numbers)), numbers), element), op.result.shape)
+    repeats = c.cast(repeats, "si32")
+    if op.output_size is None:
+        most = c.reshape(c.reduce_max(repeats, [0]), [])
+        table = c.broadcasting_greater(c.expand_dims(repeats, [1]), c.expand_dims(c.range(0, most, 1), [0]))
+        index = c.shrink_dims(c.slice_(c.non_zero(table), [0, 0], [END, 1], [1, 1]), [1])
+        return c.cast(index, element)
+    (size,) = wanted_sizes(op.result.shape, [op.output_size])
+    place = c.expand_dims(positions(c, size), [1])
+    before = c.not_(c.broadcasting_greater(c.expand_dims(c.scan(repeats, 0, False, scan_op="sum"), [0]), place))
+    return c.cast(c.shrink_dims(c.reduce_sum(c.cast(before, "si32"), [1]), [1]), element)
 
 
 def _truth(c: Coreai, x: Value) -> Value:

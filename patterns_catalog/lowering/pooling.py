@@ -13,6 +13,7 @@ from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.pooling import fitted
 from patterns_catalog.lowering.average_pooling import adaptive_windows, per_window
 from patterns_catalog.lowering.indexing import take
 
@@ -30,10 +31,7 @@ def max_pool(op: OpView, c: Coreai) -> list[Value | None]:
     """
     x = op["self"]
     axes = 2 if op.op_name == "aten.max_pool2d_with_indices" else 3
-    if dynamic := None in x.shape[-axes:]:
-        op.expect(not op.ceil_mode, "a max pool in ceil_mode needs a static size; export with that dimension fixed")
-        op.expect(not op.used(1), "the indices of a max pool need static sizes; export with fixed sizes")
-    op.ignore("ceil_mode", because="the result type has the size that it gives")
+    op.ignore("ceil_mode", because="the result type has the size that it gives, unless a size is dynamic")
     kernel, stride, padding, dilation = (
         list(given) * axes if len(given) == 1 else list(given)
         for given in (op.kernel_size, op.stride or op.kernel_size, op.padding, op.dilation)
@@ -51,17 +49,22 @@ def max_pool(op: OpView, c: Coreai) -> list[Value | None]:
     unbatched = x.rank == axes + 1
     if unbatched:
         x = c.expand_dims(x, [0])
-    amounts = [0, 0, 0, 0]
-    for axis in range(axes):
-        if dynamic:  # what is padded too much is less than a step, so no window starts there
-            amounts += [padding[axis], padding[axis]]
-            continue
-        needed = (output[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1
-        amounts += [padding[axis], max(0, needed - sizes[axis] - padding[axis])]
-    if any(amounts):
-        lowest = -np.inf if is_float(x.element_type) else np.iinfo(numpy_dtype(x.element_type)).min
-        x = c.pad(x, amounts, c.constant(lowest, x.element_type), padding_mode="constant")
-    y = (c.maxpool2d if axes == 2 else c.maxpool3d)(x, kernel, stride, dilation, False)
+    lowest = -np.inf if is_float(x.element_type) else np.iinfo(numpy_dtype(x.element_type)).min
+
+    def pooled(x: Value, after: Sequence[int]) -> Value:
+        amounts = [0, 0, 0, 0, *(amount for pair in zip(padding, after, strict=True) for amount in pair)]
+        if any(amounts):
+            x = c.pad(x, amounts, c.constant(lowest, x.element_type), padding_mode="constant")
+        return (c.maxpool2d if axes == 2 else c.maxpool3d)(x, kernel, stride, dilation, False)
+
+    if None in x.shape[2:]:
+        y = fitted(c, x, op.result.shape[-axes:], stride, padding, op.ceil_mode, pooled)
+    else:
+        needed = [
+            (count - 1) * step + spread * (width - 1) + 1
+            for count, step, spread, width in zip(output, stride, dilation, kernel, strict=True)
+        ]
+        y = pooled(x, [max(0, n - size - p) for n, size, p in zip(needed, sizes, padding, strict=True)])
     return [c.shrink_dims(y, [0]) if unbatched else y, None]
 
 
@@ -79,7 +82,7 @@ def adaptive_max_pool(op: OpView, c: Coreai) -> list[Value | None]:
             for size, count in zip(x.static_shape[-len(output) :], output, strict=True)
         ]
         return _with_positions(op, c, x, windows)
-    return [per_window(c, c.reduce_max, x, output), None]
+    return [per_window(c, "max", x, output), None]
 
 
 def _with_positions(op: OpView, c: Coreai, x: Value, windows: Sequence[Sequence[list[int]]]) -> list[Value | None]:

@@ -12,20 +12,19 @@ from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, example, lowering
 from patcomp.patterns.aspects import SPECIAL
-from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.lowering.indexing import take
-from patterns_catalog.sizes import Size, plus, positions, product, size_of, sizes_of
+from patterns_catalog.sizes import Size, as_data, plus, positions, product, size_of, sizes_of
 
 
-def _overloads(name: str) -> tuple[str, str]:
+def overloads(name: str) -> tuple[str, str]:
     """An op with scales one by one, and with a list of them."""
     return f"aten.{name}", f"aten.{name}.vec"
 
 
 @lowering(
     "aten.upsample_nearest2d.vec", "aten.upsample_nearest2d",
-    *(op for rank in (1, 3) for op in _overloads(f"upsample_nearest{rank}d")),
-    *(op for rank in (1, 2, 3) for op in _overloads(f"_upsample_nearest_exact{rank}d")),
+    *(op for rank in (1, 3) for op in overloads(f"upsample_nearest{rank}d")),
+    *(op for rank in (1, 2, 3) for op in overloads(f"_upsample_nearest_exact{rank}d")),
     name="upsample_nearest", examples=[
         example("1x2x3x4xf32", None, [2.0, 2.0]), example("1x2x4x5xf32", [7, 9], None),
         example("1x1x5x5xf32", None, [1.7, 0.8]), example("1x2x5xf32", [3], 0.7, op="aten.upsample_nearest1d"),
@@ -35,7 +34,7 @@ def _overloads(name: str) -> tuple[str, str]:
 )  # fmt: skip
 def upsample_nearest(op: OpView, c: Coreai) -> Value:
     "output i is input floor(i * scale), of the exact ones floor((i + 0.5) * scale), in float32 as in PyTorch"
-    x, axes = _resize(op, c)
+    x, axes = resized_axes(op, c)
     offset = 0.5 if "exact" in op.op_name else 0.0
     for axis, (before, after, scale) in enumerate(axes, 2):
         if isinstance(before, Value) or isinstance(after, Value):
@@ -56,12 +55,12 @@ def upsample_nearest(op: OpView, c: Coreai) -> Value:
     return x
 
 
-_ZERO_WEIGHTS = dict.fromkeys(SPECIAL, "eager's kernels differ in what meets a weight of zero")
+ZERO_WEIGHTS = dict.fromkeys(SPECIAL, "eager's kernels differ in what meets a weight of zero")
 
 
 @lowering(
-    "aten.upsample_bilinear2d.vec", "aten.upsample_bilinear2d", *_overloads("upsample_linear1d"),
-    *_overloads("upsample_trilinear3d"), name="upsample_linear", unspecified=_ZERO_WEIGHTS, examples=[
+    "aten.upsample_bilinear2d.vec", "aten.upsample_bilinear2d", *overloads("upsample_linear1d"),
+    *overloads("upsample_trilinear3d"), name="upsample_linear", unspecified=ZERO_WEIGHTS, examples=[
         example("1x2x4x5xf32", None, False, [2.0, 2.0]), example("1x2x4x5xf32", [7, 9], True, None),
         example("1x1x5x5xf32", None, False, [1.7, 0.6]), example("1x1x1x5xf32", [3, 1], True, None),
         example("1x2x5xf32", [7], False, 1.5, op="aten.upsample_linear1d"),
@@ -74,7 +73,7 @@ def upsample_linear(op: OpView, c: Coreai) -> Value:
 
     Along an axis that keeps its size PyTorch copies, whatever the factor is.
     """
-    x, axes = _resize(op, c)
+    x, axes = resized_axes(op, c)
     op.expect(is_float(x.element_type), "a linear resize of integers is not supported; cast the input to float")
     sizes = [*sizes_of(c, x)[:2], *(after for _, after, _ in axes)]
     scales: list[Any] = [1.0, 1.0]
@@ -116,61 +115,14 @@ def _vector(c: Coreai, numbers: Sequence[Any]) -> Value:
     return c.concat(0, parts)
 
 
-@lowering(*_overloads("upsample_bicubic2d"), name="upsample_bicubic", examples=[
-    example("1x2x4x5xf32", [7, 9], False), example("1x2x4x5xf32", [7, 3], True),
-    example("1x1x5x5xf32", None, False, [1.7, 0.6], op="aten.upsample_bicubic2d.vec"),
-])  # fmt: skip
-def upsample_bicubic(op: OpView, c: Coreai) -> Value:
-    "cubic convolution of the four nearest along each axis, a = -0.75 (Keys 1981, doi:10.1109/TASSP.1981.1163711)"
-    x, axes = _resize(op, c, "a cubic resize")
-    op.expect(is_float(x.element_type), "a cubic resize of integers is not supported; cast the input to float")
-    made = c.cast(x, compute_type(x))
-    for axis, (before, after, scale) in enumerate(axes, 2):
-        half = np.float32(0 if op.align_corners else 0.5)
-        source = (np.arange(after, dtype=np.float32) + half) * scale - half
-        taps = np.floor(source)[:, None] + np.arange(-1, 3, dtype=np.float32)
-        weights = _cubic(source[:, None] - taps, -0.75)
-        made = _weighted(c, made, axis, taps.clip(0, before - 1).astype(np.int32), weights)
-    return c.cast(made, x.element_type)
-
-
-@lowering(
-    *_overloads("_upsample_bilinear2d_aa"), *_overloads("_upsample_bicubic2d_aa"), name="upsample_antialias",
-    unspecified=_ZERO_WEIGHTS | {"sizes": "eager's kernel goes wrong on images that are one pixel wide"}, examples=[
-        example("1x2x7x8xf32", [3, 10], False), example("1x2x7x8xf32", [3, 4], True),
-        example("1x2x7x8xf32", [3, 10], False, op="aten._upsample_bicubic2d_aa"),
-    ],
-)  # fmt: skip
-def upsample_antialias(op: OpView, c: Coreai) -> Value:
-    "a linear or cubic (a = -0.5) filter that is as wide as the output's pixels where those are the larger ones"
-    x, axes = _resize(op, c, "an antialiased resize")
-    op.expect(is_float(x.element_type), "an antialiased resize of integers is not supported; cast the input to float")
-    cubic = "bicubic" in op.op_name
-    made = c.cast(x, compute_type(x))
-    for axis, (before, after, scale) in enumerate(axes, 2):
-        stretch = max(scale, np.float32(1))
-        support = np.float32(2 if cubic else 1) * stretch
-        centers = (np.arange(after, dtype=np.float32) + np.float32(0.5)) * scale
-        first = np.maximum(np.trunc(centers - support + np.float32(0.5)), 0).astype(np.int32)
-        last = np.minimum(np.trunc(centers + support + np.float32(0.5)), before).astype(np.int32)
-        op.expect(bool((first < before).all()), "the scale factor must not make the resize read beyond the input")
-        taps = first[:, None] + np.arange(max(1, (last - first).max(initial=1)), dtype=np.int32)
-        distances = (taps - centers[:, None] + np.float32(0.5)) / stretch
-        weights = _cubic(distances, -0.5) if cubic else np.maximum(0, 1 - np.abs(distances))
-        inside = taps < last[:, None]
-        weights = np.where(inside, weights, 0)
-        total = weights.sum(1, keepdims=True)
-        weights = weights / np.where(total == 0, 1, total)
-        made = _weighted(c, made, axis, np.where(inside, taps, first[:, None]), weights, inside)
-    return c.cast(made, x.element_type)
-
-
-def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[Any, Any, Any]]]:
+def resized_axes(
+    op: OpView, c: Coreai, precision: type[np.floating[Any]] = np.float32
+) -> tuple[Value, list[tuple[Any, Any, Any]]]:
     """The input, and of each axis the size before and after, and how many pixels of the input make one of the output:
     by the given factor, by the sizes, or by the distance of the corners.
 
     Args:
-        static: the resize that needs static sizes, for the message.
+        precision: the type of the last where it is known.
     """
     x = op["input"] if "input" in op.arguments else op["self"]
     wanted = op.output_size or [None] * (x.rank - 2)
@@ -180,24 +132,25 @@ def _resize(op: OpView, c: Coreai, static: str = "") -> tuple[Value, list[tuple[
     op.expect(
         len(wanted) == len(factors) == x.rank - 2, "a resize needs a size or factor for each axis after the second"
     )
+    corners = "align_corners" in op.arguments and op.align_corners
     axes: list[tuple[Any, Any, Any]] = []
     for axis, (size, factor) in enumerate(zip(wanted, factors, strict=True), 2):
-        for what, shape in (("input", x.shape), ("result", op.result.shape)):
-            op.expect(not static or shape[axis] is not None, f"{static} needs a static dimension {axis} of the {what}")
         op.expect(not isinstance(factor, Value), "the scale factor of a resize must be static; use a constant")
         if factor is not None and factor <= 0:  # PyTorch goes by the sizes then
             op.expect(size is not None, "a resize by a factor that is not positive needs output_size")
             factor = None
         before, known = size_of(c, x, axis), op.result.shape[axis]
         after: Size = known if known is not None else size if size is not None else _scaled(c, before, factor)
-        corners = "align_corners" in op.arguments and op.align_corners
         if isinstance(before, Value) or isinstance(after, Value):
-            sizes = (c.cast(size, "f32") for size in (before, after))
-            scale = np.float32(1.0 / factor) if factor else c.broadcasting_divide(*sizes)
+            ends = [c.cast(as_data(c, size), "f32") for size in (before, after)]
+            if corners:
+                before_last, after_last = (c.broadcasting_sub(end, 1.0) for end in ends)
+                ends = [before_last, c.broadcasting_maximum(after_last, 1.0)]
+            scale = precision(1.0 / factor) if factor and not corners else c.broadcasting_divide(*ends)
         elif corners:
-            scale = np.float32(before - 1) / np.float32(after - 1) if after > 1 else np.float32(0)
+            scale = precision(before - 1) / precision(after - 1) if after > 1 else precision(0)
         else:
-            scale = np.float32(1.0 / factor) if factor else np.float32(before) / np.float32(after)
+            scale = precision(1.0 / factor) if factor else precision(before) / precision(after)
         axes.append((before, after, scale))
     return x, axes
 
@@ -209,28 +162,6 @@ def _scaled(c: Coreai, size: Size, factor: float) -> Size:
         raise Rejected(f"a resize of a dynamic size by {factor} is not supported; use a simple fraction")
     whole = product(c, [size, numerator])
     return whole if denominator == 1 else c.broadcasting_floor_divide(whole, denominator)
-
-
-def _cubic(distances: np.ndarray, a: float) -> np.ndarray:
-    """The kernel of cubic convolution."""
-    x = np.abs(distances)
-    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
-
-
-def _weighted(
-    c: Coreai, x: Value, axis: int, taps: np.ndarray, weights: np.ndarray, counted: np.ndarray | None = None
-) -> Value:
-    """Sums of slices along an axis: of those at each row of `taps`, times the row of `weights`, where `counted`."""
-    front = [axis, *(other for other in range(x.rank) if other != axis)]
-    moved = c.transpose(x, front)
-    rest = sizes_of(c, moved)[1:]
-    parts = c.reshape(take(c, moved, 0, taps.reshape(-1)), [*taps.shape, *rest])
-    column = [*taps.shape, *([1] * len(rest))]
-    products = c.broadcasting_mul(parts, c.constant(weights.astype(np.float32).reshape(column)))
-    if counted is not None and not counted.all():  # an infinity that does not count must not meet a weight of 0
-        products = c.broadcasting_where(c.constant(counted.reshape(column)), products, c.constant(0.0))
-    return c.transpose(c.shrink_dims(c.reduce_sum(products, [1]), [1]), np.argsort(front).tolist())
 
 
 def _repeat(c: Coreai, x: Value, axis: int, factor: int) -> Value:

@@ -6,7 +6,9 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
+from patterns_catalog.lowering.combining import filled
 from patterns_catalog.lowering.shapes import clamped, expanded, position_bounds, update_axis
+from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import END, sizes_of
 
 
@@ -14,7 +16,10 @@ from patterns_catalog.sizes import END, sizes_of
 def copy(op: OpView, c: Coreai) -> Value:
     "the source in the shape and type of the destination"
     op.ignore("non_blocking", because="it only concerns devices")
-    x, source = op["self"], convert(c, op.src, op.result.element_type)
+    x, source, element = op["self"], op.src, op.result.element_type
+    if not isinstance(source, Value):  # export leaves a number as it is: `x.copy_(0.5)`
+        return filled(c, exact_fill(source, element), sizes_of(c, x), element)
+    source = convert(c, source, element)
     return source if source.shape == x.shape else expanded(c, source, x.shape, sizes_of(c, x))
 
 

@@ -120,13 +120,20 @@ REFUSED = {
     "aten.where.self": "the condition of where must be bool; cast it with .bool()",
     "aten.addmm": "alpha and beta of an integer addmm that are not integers",
     "aten.convolution": "a convolution of integers is not supported; cast input and weight to float",
-    "aten.upsample_bilinear2d.vec": "a linear resize of integers is not supported; cast the input to float",
+    "torchvision.nms": "boxes of integers have no overlap in torchvision; cast them to float",
+    "aten.view.dtype": "a view of computed numbers as another element type is supported between integers of up to 32 "
+    "bits only, because Core AI has no bit cast; view a weight or buffer, or compute the numbers by arithmetic",
     "aten.upsample_linear1d": "a linear resize of integers is not supported; cast the input to float",
     "aten.upsample_trilinear3d": "a linear resize of integers is not supported; cast the input to float",
-    "aten.upsample_bicubic2d": "a cubic resize of integers is not supported; cast the input to float",
-    "aten.upsample_bicubic2d.vec": "a cubic resize of integers is not supported; cast the input to float",
-    "aten._upsample_bilinear2d_aa": "an antialiased resize of integers is not supported; cast the input to float",
-    "aten._upsample_bicubic2d_aa": "an antialiased resize of integers is not supported; cast the input to float",
+    **{
+        f"aten.{op}": f"{kind} resize of integers other than unsigned bytes is not supported; cast the input to float"
+        for kind, ops in {
+            "a linear": ("upsample_bilinear2d.vec", "upsample_bilinear2d"),
+            "a cubic": ("upsample_bicubic2d", "upsample_bicubic2d.vec"),
+            "an antialiased": ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+        }.items()
+        for op in ops
+    },
 }
 """The ops that some element types are refused for, and why; all else must agree."""
 

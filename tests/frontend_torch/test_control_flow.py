@@ -404,7 +404,7 @@ def test_what_rules_reject_inside_of_branches_is_reported() -> None:
 
         return torch.cond(x.sum() > 0, resized, lambda x: functional.interpolate(x, (7, 7)), (x,))
 
-    exported = torch.export.export(Captures(function), (torch.ones(1, 1, 4, 4, dtype=torch.uint8),))
+    exported = torch.export.export(Captures(function), (torch.ones(1, 1, 4, 4, dtype=torch.int32),))
     with pytest.raises(UnsupportedError, match="resize of integers") as raised:
         TorchConverter().add_exported_program(exported).to_coreai()
     assert [problem.node for problem in raised.value.problems] == ["true_graph_0_upsample_bilinear2d"]

@@ -63,21 +63,8 @@ def test_provable_sizes_stay_numbers() -> None:
     assert "tensor<?x5xf32>" in str(program)
 
 
-def test_a_decomposition_that_branches_on_a_size_is_refused() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.interpolate(x, scale_factor=0.5, mode="bicubic", antialias=True)
-
-    exported = export(function, torch.randn(1, 1, 8, 8), {2: 2 * Dim("n", min=2)})
-    with pytest.raises(UnsupportedError):
-        TorchConverter().add_exported_program(exported).to_coreai()
-
-
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "as_strided": (lambda x: x.as_strided((2, 2), (3, 1)), r"but dimension \[1\] is dynamic; use slices"),
-    "cubic resize": (
-        lambda x: nn.functional.interpolate(x[None, None], scale_factor=2.0, mode="bicubic"),
-        "a cubic resize needs a static dimension 3 of the input",
-    ),
 }
 
 

@@ -77,7 +77,7 @@ def test_ops_that_a_rule_rejects_are_all_reported() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.nn.functional.interpolate(x, (7, 7), mode="bilinear"), torch.div(x, 0, rounding_mode="floor")
 
-    exported = export(function, torch.ones(1, 1, 4, 4, dtype=torch.uint8))
+    exported = export(function, torch.ones(1, 1, 4, 4, dtype=torch.int32))
     with pytest.raises(UnsupportedError, match="resize of integers") as raised:
         TorchConverter().add_exported_program(exported).to_coreai()
     assert [problem.op for problem in raised.value.problems] == ["aten.upsample_bilinear2d.vec", "aten.div.Tensor_mode"]

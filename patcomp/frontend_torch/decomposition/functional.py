@@ -17,9 +17,11 @@ from torch.fx import Graph, Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.formulas import without
+from patcomp.frontend_torch.decomposition.literals import has_literals, replace_literals
 from patcomp.frontend_torch.decomposition.nested import flattened, is_inlined, with_inlined
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.decomposition.views import is_dropout_off, is_new
+from patcomp.frontend_torch.decomposition.views_in_place import replace_views_in_place, view_in_place
 from patcomp.frontend_torch.decomposition.writes import Functional, NotFollowedError
 from patcomp.frontend_torch.fx.nodes import (
     given_arguments,
@@ -60,6 +62,8 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
     writes = any(map(_writes, nodes_of(program.graph)))
     inlines = any(map(is_inlined, program.graph.nodes))
     graph = flattened(program.graph) if writes or inlines else program.graph
+    if writes:
+        replace_views_in_place(graph)
     if writes and (problems := list(_wrong_writes(program, graph, nodes))):
         raise UnsupportedError("writes to views would become wrong numbers:", problems)
     held = (*program.state_dict.values(), *program.constants.values())
@@ -80,24 +84,30 @@ def functional(program: ExportedProgram, lowerings: Lowerings) -> tuple[Exported
 
 def _by_pytorch(program: ExportedProgram, lowerings: Lowerings, wraps: bool) -> ExportedProgram:
     try:
-        return used_once(_without_dropouts(program)).run_decompositions(without(get_decomp_table(), lowerings))
+        return used_once(_prepared(program)).run_decompositions(without(get_decomp_table(), lowerings))
     except Exception as error:  # PyTorch's passes raise errors of any class
         problems = shared_tensors(program) or [_refused_by_pytorch(program, error)]
         what = "split the program's tensor subclasses into plain tensors" if wraps else "remove in-place writes"
         raise UnsupportedError(f"PyTorch cannot {what}:", problems) from error
 
 
-def _without_dropouts(program: ExportedProgram) -> ExportedProgram:
-    """The program, or a copy in which the argument of each dropout outside of training takes the dropout's place.
+def _prepared(program: ExportedProgram) -> ExportedProgram:
+    """The program, or a copy without what PyTorch's `run_decompositions` takes for something else, or fails on.
 
-    Such a dropout returns its argument itself. PyTorch decomposes it to a copy, which would miss later writes.
+    A dropout outside of training returns its argument itself, so the argument takes its place. PyTorch decomposes it to
+    a copy, which would miss later writes. A tensor that is turned into another view of its memory stays what it is.
+    Nested graphs make the tensors that they are written with by ops.
     """
-    if not any(is_dropout_off(node) for node in nodes_of(program.graph)):
+    views = any(is_dropout_off(node) or view_in_place(node) is not None for node in nodes_of(program.graph))
+    if not views and not has_literals(program.graph_module):
         return program
     module = copy.deepcopy(program.graph_module)
     for given, copied in zip(program.graph.nodes, module.graph.nodes, strict=True):
         if given.op == "placeholder":
             copied.name = given.name  # FX renames what is a name of Python, such as `input`
+    replace_literals(module)
+    for graph in {node.graph for node in nodes_of(module.graph)}:
+        replace_views_in_place(graph)
     results = module.graph.output_node()  # the program's signature has the names of what it returns
     for node in nodes_of(module.graph):
         if is_dropout_off(node):
@@ -249,6 +259,8 @@ def _memory_of(write: Node) -> Iterator[Node]:
 def _overlaps(value: Any) -> bool:
     """Whether elements of a recorded tensor may share memory."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    if any(isinstance(size, int) and size == 0 for size in value.shape):
         return False
     steps = [
         (stride, size)

@@ -260,6 +260,10 @@ class Functional:
     def _copied(self, node: Node) -> Node:
         """The value of a tensor after `copy_`."""
         source = given_arguments(node)["src"]
+        if not isinstance(source, Node):  # export leaves a number as it is: `x.copy_(0.5)`
+            wanted = node.meta["val"]
+            call = (known_shape(wanted), source), {"dtype": wanted.dtype, "device": wanted.device}
+            return self._made(f"{node.name}_full", torch.ops.aten.full.default, *call, meta=node.meta)
         new, was, wanted = self._read(source, node), source.meta["val"], node.meta["val"]
         if was.dtype != wanted.dtype:
             new = self._converted(new, node, was.shape)

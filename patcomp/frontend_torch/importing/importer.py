@@ -30,6 +30,7 @@ from patcomp.frontend_torch.fx.nodes import (
 from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.frontend_torch.importing.stored_views import check_widths, stored_view
 from patcomp.frontend_torch.importing.strided import flatten_source
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
@@ -244,9 +245,12 @@ class _Importer:
         given = [self._argument(source, None) for source in node.all_input_nodes]
         self.expanded = node
         try:
-            self.values[node] = self._graph(inside, given)
+            self.values[node] = made = self._graph(inside, given)
         finally:
             self.expanded = None
+        for value, recorded in zip(made if isinstance(made, list) else [made], recorded_results(node), strict=True):
+            if isinstance(value, Value):  # inside, a size that depends on data has another symbol
+                self.sizes.record(value, recorded)
 
     def _nested(self, inside: GraphModule, given: Sequence[Any]) -> list[Any]:
         with self.sizes.block():
@@ -378,6 +382,11 @@ class _Importer:
         if (empty := self._without_elements(node)) is not None:
             self._results(node, empty)
             return
+        if target is torch.ops.aten.view.dtype:
+            if (viewed := stored_view(node, self._stored_tensor)) is not None:
+                self._results(node, [self._stored(self._name(node), viewed)])
+                return
+            check_widths(node)
         schema = self._schema(target)
         arguments = self._arguments(node)
         if schema.name == "aten.as_strided":
@@ -385,6 +394,11 @@ class _Importer:
         if schema.name in _VIEWS:
             self._without_rest(node, arguments)
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
+
+    def _stored_tensor(self, node: Node) -> torch.Tensor | None:
+        """The weight or buffer of a placeholder; None for an argument, or if ops make it of smaller constants."""
+        known = node.graph is self.program.graph and node.name not in self.compressed
+        return self.signature.constants[node.name][1] if known and node.name in self.signature.constants else None
 
     def _schema(self, target: OpOverload) -> aten.Schema:
         if target not in self.schemas:
