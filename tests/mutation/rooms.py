@@ -63,7 +63,21 @@ ROOMS = {
             f"{_TORCH}/test_dims.py", f"{_TORCH}/test_dynamic_shapes.py", f"{_TORCH}/test_sizes.py",
             f"{_TORCH}/test_small_sizes.py", f"{_TORCH}/test_size_properties.py", f"{_TORCH}/test_empty_selections.py",
             f"{_TORCH}/test_call_sizes.py", f"{_TORCH}/test_guard_algebra.py",
-            f"{_TORCH}/test_dynamic_slices.py",
+            f"{_TORCH}/test_dynamic_slices.py", f"{_TORCH}/test_value_checks.py",
+        ),
+    ),
+    "value_checks": Room(
+        ("patcomp/frontend_torch/interface/value_checks.py", "patcomp/emit/checks.py"),
+        (f"{_TORCH}/test_value_checks.py",),
+    ),
+    "loops": Room(
+        (
+            "patcomp/ir/in_place.py",
+            *(f"patcomp/rewrites/runtime/{name}.py" for name in ("loops", "conditions", "branches")),
+        ),
+        (
+            "tests/evaluate/test_loops.py", f"{_TORCH}/test_control_flow.py", f"{_TORCH}/test_open_control_flow.py",
+            f"{_TORCH}/test_recover_control.py",
         ),
     ),
 }  # fmt: skip
