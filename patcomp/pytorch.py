@@ -6,7 +6,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -163,7 +163,9 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
         asked[condition if value == sympy.true else negation] = None
 
     found: list[Any] = []
-    with _answering(environment, ask), quiet():
+    oblivious = symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    unguarded = nullcontext() if environment is None else environment.suppress_guards()
+    with _answering(environment, ask), unguarded, oblivious, quiet():
         yield found
     found += asked
 
@@ -179,12 +181,15 @@ def no_questions(environment: ShapeEnv | None) -> Iterator[None]:
     def refuse(condition: Any, value: Any) -> None:
         raise AsksSizeError(f"the sizes would have to fulfil {condition} == {value}")
 
-    with _answering(environment, refuse), quiet():
+    # what export asked already is answered from the memory of `evaluate_expr`
+    with _answering(environment, refuse, remembers=True), quiet():
         yield
 
 
 @contextmanager
-def _answering(environment: ShapeEnv | None, ask: Callable[[Any, Any], None]) -> Iterator[None]:
+def _answering(
+    environment: ShapeEnv | None, ask: Callable[[Any, Any], None], *, remembers: bool = False
+) -> Iterator[None]:
     if environment is None:
         yield
         return
@@ -200,12 +205,12 @@ def _answering(environment: ShapeEnv | None, ask: Callable[[Any, Any], None]) ->
 
     own: dict[str, Any] = vars(environment)  # type: ignore[assignment]
     before: dict[str, Any] = {name: own[name] for name in ("_check_frozen", "evaluate_expr", "frozen") if name in own}
-    own.update(_check_frozen=ask, evaluate_expr=evaluate, frozen=True)
+    own.update(_check_frozen=ask, frozen=True, **({} if remembers else {"evaluate_expr": evaluate}))
     try:
-        with environment.suppress_guards(), symbolic_shapes_settings.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            yield
+        yield
     finally:
-        del own["_check_frozen"], own["evaluate_expr"]
+        for name in ("_check_frozen", "evaluate_expr"):
+            own.pop(name, None)
         own.update(before)
 
 

@@ -198,16 +198,6 @@ SMALL: dict[str, tuple[Callable[..., Any], int, tuple[bool, list[Any], list[Any]
         1,
         (False, [((1,), False)], []),
     ),
-    "numbers made by a size alone": (
-        lambda x: (torch.arange(0, 2 * x.shape[0] - 2, dtype=torch.float64),),
-        0,
-        (False, [((0,), True)], []),
-    ),
-    "a start that counts from the end at 1": (
-        lambda x: (torch.ones(99, 3)[x.shape[0] - 2 :],),
-        1,
-        (False, [((1,), False)], []),
-    ),
     "elementwise": (lambda x: (x + x * 2,), 0, (False, [], [])),
     "a slice of one": (lambda x: (x[:1] + x.new_ones(x.shape[0], 4, 4),), 0, (False, [((0,), False)], [])),
 }
@@ -224,26 +214,6 @@ def test_a_copy_that_does_not_help_is_not_used() -> None:
     assert small(a_short_slice, holds=lambda case: 1 not in case.values()) == (False, [], [])
     both = small(lambda x: (*a_short_slice(x), x.squeeze()), 1)
     assert both == (False, [((1,), False)], [])
-
-
-ALLOWED: dict[str, tuple[Callable[[Tensor], Any], int, Callable[[int], bool]]] = {
-    "wrong at 0": (lambda x: x[0, :1] * 2, 0, lambda size: True),
-    "wrong at 1, which a guard excludes": (lambda x: x[0].flatten()[:7] * 2, 1, lambda size: size > 1),
-}
-
-
-@pytest.mark.parametrize("name", ALLOWED)
-def test_only_slices_that_are_wrong_at_allowed_sizes_become_dynamic(name: str) -> None:
-    second, low, allowed = ALLOWED[name]
-    dims = {0: Dim("n", min=1, max=9), 1: Dim("m", min=low, max=9)}
-    program = torch.export.export(
-        Function(lambda x: (x[:, 0].flatten()[:7] + 1, second(x))), (torch.randn(5, 5, 4),), dynamic_shapes=((dims,),)
-    )
-    (value,) = (node.meta["val"] for node in program.graph.find_nodes(op="placeholder"))
-    n, m = (size.node.expr for size in value.shape[:2])
-    changed, *_ = with_small_sizes(program, {n: (1, 9), m: (low, 9)}, lambda case: allowed(case[m]), lambda new: True)
-    results = [node.meta["val"].shape[0] for node in changed.graph.output_node().args[0]]
-    assert [isinstance(size, SYMBOLIC) for size in results] == [True, False]
 
 
 def test_failures_name_the_small_sizes_only() -> None:
