@@ -53,7 +53,7 @@ def index_by_mask(op: OpView, c: Coreai) -> Value:
 
 
 @lowering("aten.repeat_interleave.Tensor", name="repeat_interleave by numbers", examples=[
-    example("4xsi32[2,2]", output_size=8), example("5xsi32[0,3]"), 
+    example("4xsi32[2,2]", output_size=8), example("5xsi32[0,3]"),
 ])  # fmt: skip
 def repeat_interleave(op: OpView, c: Coreai) -> Value:
     """The index of each element, as often as it is repeated. Negative repeats, an error in eager PyTorch, count as 0.
@@ -62,6 +62,7 @@ def repeat_interleave(op: OpView, c: Coreai) -> Value:
     as the index is repeated.
     """
     repeats, element = op.repeats, op.result.element_type
+    op.expect(repeats.rank == 1, "the repeats of repeat_interleave must have one dimension")
     numbers = constant_values(repeats.ssa, Builder.current().blobs)
     if numbers is not None and op.output_size is None:
         op.expect(bool((numbers >= 0).all()), "the repeats of repeat_interleave must not be negative")
