@@ -18,7 +18,7 @@ class Counts(nn.Module):
         at_least = torch.bincount(numbers, minlength=7)
         means = torch.segment_reduce(x, "mean", lengths=lengths, axis=0)
         largest = torch.segment_reduce(x, "max", lengths=lengths, axis=0, initial=0.5)
-        return torch.bincount(numbers) * 2, at_least[:7], torch.bincount(numbers, x[:, 0]), means, largest
+        return torch.bincount(numbers).float(), at_least[:7], torch.bincount(numbers, x[:, 0]), means, largest
 
 
 def test_open_sizes(native: Native) -> None:

@@ -152,7 +152,7 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     selected = size.args[0]
     assert isinstance(selected, Node)
     if condition.target is operator.ge:
-        least = given_arguments(selected)["minlength"] if operator_name(selected) == "aten.bincount" else 0
+        least = given_arguments(selected).get("minlength", 0) if operator_name(selected) == "aten.bincount" else 0
         return limit == 0 or limit == least
     sources = [source.meta["val"] for source in selected.all_input_nodes]
     return operator_name(selected) in _SELECTIONS and any(
