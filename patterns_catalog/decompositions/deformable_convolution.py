@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import Rejected, decomposition, example
 
 _TYPICAL = ("1x4x5x6xf32", "6x4x3x3xf32", "1x18x5x6xf32[-2,2]")
 
@@ -25,6 +25,8 @@ def deform_conv2d(
 
     The offsets are rows and columns in turn, for each tap of each offset group.
     """
+    if not input.dim() == weight.dim() == offset.dim() == 4:
+        raise Rejected("a deformable convolution needs a batch of images, a weight and offsets of four dimensions")
     batch, channels, height, width = input.shape
     outputs, _, kernel_h, kernel_w = weight.shape
     rows, columns = offset.shape[2:]

@@ -9,6 +9,7 @@ What a bin of averages takes from the image is a product of weights of its rows 
 from __future__ import annotations
 
 import itertools
+import math
 from functools import reduce
 
 import torch
@@ -16,10 +17,15 @@ from torch import Tensor
 
 from patcomp.patterns import Rejected, decomposition, example
 
-_BOXES = torch.tensor([[0, 0.5, 1, 4, 3.5], [1, -2, 0, 7.5, 4]])
+_BOXES = torch.tensor([[0, 0.5, 1, 4, 3.5], [0, -2, 0, 7.5, 4]])
 
 
-@decomposition("torchvision.roi_align", examples=[
+_CORNERS = "torchvision makes integers of infinite corners, which C++ leaves undefined"
+_SPREADS = "an infinity or NaN also reaches bins that give it the weight 0"
+_SPREADING = dict.fromkeys(("infinities and zeros", "NaN"), f"{_SPREADS}; {_CORNERS}")
+
+
+@decomposition("torchvision.roi_align", unspecified=_SPREADING, examples=[
     example("2x3x5x6xf32", _BOXES, 1.0, 2, 3, 2, False), example("2x3x5x6xf32", _BOXES, 0.5, 3, 2, 1, True),
     example("2x3x5x6xf32", _BOXES, 1.0, 2, 2, -1, True), example("2x3x5x6xf32", _BOXES, 2.0, 2, 2, 0, False),
 ])  # fmt: skip
@@ -29,12 +35,13 @@ def roi_align(
 ) -> Tensor:  # fmt: skip
     """The mean of points in each bin, each between four pixels: as many along an axis as `sampling_ratio` says, or so
     that the distance is at most a pixel."""
+    _check_ranks(input, rois)
     starts, sizes = _scaled(rois, spatial_scale, 0.5 if aligned else 0.0)
     sizes = sizes if aligned else sizes.clamp(min=1)
     bins = pooled_height, pooled_width
     if sampling_ratio > 0:
         return _mean_of_points(input, rois, starts, sizes, bins, sampling_ratio)
-    rows, columns = _point_weights(input, starts, sizes, bins, sampling_ratio, fewest=1)
+    rows, columns = _point_weights(input, starts, sizes, bins, sampling_ratio, fewest=1.0)
     batch, channels, height, width = input.shape
     lines = input.transpose(0, 1).reshape(channels * batch * height, width)
     count = rois.shape[0]
@@ -45,25 +52,27 @@ def roi_align(
     return made.reshape(count, channels, pooled_width, pooled_height).transpose(2, 3)
 
 
-@decomposition("torchvision.ps_roi_align", examples=[
+@decomposition("torchvision.ps_roi_align", unspecified=_SPREADING, examples=[
     example("2x8x5x6xf32", _BOXES, 1.0, 2, 2, 2), example("2x12x5x6xf32", _BOXES, 0.5, 3, 2, -1),
 ])  # fmt: skip
 def ps_roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
 ) -> tuple[Tensor, Tensor]:
     "the mean of points in each bin, of the channels of its own"
+    _check_ranks(input, rois)
     starts, sizes = _scaled(rois, spatial_scale, 0.5)
-    rows, columns = _point_weights(input, starts, sizes, (pooled_height, pooled_width), sampling_ratio, fewest=0)
+    rows, columns = _point_weights(input, starts, sizes, (pooled_height, pooled_width), sampling_ratio)
     return _position_sensitive(input, rois, rows, columns)
 
 
-@decomposition("torchvision.ps_roi_pool", examples=[
+@decomposition("torchvision.ps_roi_pool", unspecified=_SPREADING, examples=[
     example("2x8x5x6xf32", _BOXES, 1.0, 2, 2), example("2x12x5x6xf32", _BOXES, 0.5, 3, 2),
 ])  # fmt: skip
 def ps_roi_pool(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
     "the mean of the pixels in each bin, of the channels of its own; 0 of a bin without pixels"
+    _check_ranks(input, rois)
     starts, ends = (_half_away(rois[:, columns] * spatial_scale) for columns in (slice(1, 3), slice(3, 5)))
     sizes = (ends - starts).clamp(min=1)
     weights = []
@@ -76,7 +85,7 @@ def ps_roi_pool(
     return _position_sensitive(input, rois, *weights)
 
 
-@decomposition("torchvision.roi_pool", examples=[
+@decomposition("torchvision.roi_pool", unspecified=dict.fromkeys(("infinities and zeros", "NaN"), _CORNERS), examples=[
     example("2x3x5x6xf32", _BOXES, 1.0, 2, 3), example("2x3x5x6xf32", _BOXES, 0.5, 3, 2),
 ])  # fmt: skip
 def roi_pool(
@@ -87,6 +96,7 @@ def roi_pool(
     A bin is covered by four windows whose sides are powers of two, the largest that fit. The maxima of all such windows
     are made once, by doubling.
     """
+    _check_ranks(input, rois)
     starts, ends = (_half_away(rois[:, columns] * spatial_scale) for columns in (slice(1, 3), slice(3, 5)))
     sizes = (ends - starts + 1).clamp(min=1)
     batch, channels, height, width = input.shape
@@ -116,6 +126,11 @@ def roi_pool(
     shape = rois.shape[0], pooled_height, pooled_width, channels
     made, where = (x.reshape(shape).permute(0, 3, 1, 2) for x in (torch.where(empty, 0, largest), place))
     return made, where
+
+
+def _check_ranks(input: Tensor, rois: Tensor) -> None:
+    if input.dim() != 4 or rois.dim() != 2:
+        raise Rejected("regions of interest need a batch of images and a matrix of regions")
 
 
 def _scaled(rois: Tensor, scale: float, offset: float) -> tuple[Tensor, Tensor]:
@@ -161,7 +176,7 @@ def _near_points(start: Tensor, size: Tensor, count: int, pixels: int) -> tuple[
         The points, [regions, bins, pixels, 7]; which of them exist; how many points a bin of each region has.
     """
     step = size / count
-    number = step.ceil().clamp(min=0)
+    number = step.ceil()
     distance = torch.where(number > 0, step / number, 1)
     first = _corners(start, step, count).reshape(-1, count, 1, 1)
     distance, pixel = distance.reshape(-1, 1, 1, 1), torch.arange(pixels, device=size.device).reshape(-1, 1)
@@ -208,7 +223,7 @@ def _mean_of_points(
 
 
 def _point_weights(
-    input: Tensor, starts: Tensor, sizes: Tensor, bins: tuple[int, int], ratio: int, *, fewest: int
+    input: Tensor, starts: Tensor, sizes: Tensor, bins: tuple[int, int], ratio: int, *, fewest: float = -math.inf
 ) -> tuple[Tensor, Tensor]:
     """How much each bin takes of each row, and of each column: [regions, bins, pixels].
 
@@ -241,6 +256,8 @@ def _of_images(weights: Tensor, rois: Tensor, batch: int) -> Tensor:
 def _position_sensitive(input: Tensor, rois: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """What each bin takes of its own channels, which have the numbers of their bins innermost."""
     (batch, channels, height, width), (count, high, _), wide = input.shape, rows.shape, columns.shape[1]
+    if channels % (high * wide):
+        raise Rejected(f"a position-sensitive pool of {channels} channels needs a multiple of {high * wide}")
     outputs = channels // (high * wide)
     lines = input.reshape(batch, outputs, high, wide, height, width).permute(2, 3, 0, 4, 1, 5)
     own = _of_images(rows, rois, batch).transpose(0, 1).unsqueeze(1)  # [high, 1, regions, images x rows]

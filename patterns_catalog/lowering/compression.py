@@ -205,6 +205,7 @@ def dequantize_affine(op: OpView, c: Coreai) -> Value:
     op.ignore("output_dtype", "input_dtype", because="the types of the result and the input have them")
     x, element, limits, scale = op.input, op.result.element_type, (op.quant_min, op.quant_max), op.scale
     op.expect(scale.dtype in _SCALES and element_name(element) in _SCALES, "scale and result must be f32, f16 or bf16")
+    op.expect(len(op.block_size) == x.rank > 0, "there must be dimensions, and one block size for each")
     blocks = [size // block for size, block in zip(x.static_shape, op.block_size, strict=True)]
     scale, zero_point = c.reshape(scale, blocks), op.zero_point
     base_shift = c.constant(np.zeros(blocks), scale.element_type)

@@ -8,10 +8,12 @@ from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.infer import broadcast_shapes
+from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.combining import combine, filled
 from patterns_catalog.lowering.shapes import expanded
-from patterns_catalog.sizes import END, broadcast_sizes, positions, typed, wanted_sizes
+from patterns_catalog.sizes import END, broadcast_sizes, plus, positions, sizes_of, typed, wanted_sizes
 
 
 @lowering("aten.nonzero", examples=[example("3x4xsi32[0,2]"), example("5xi1"), example("2x3xf32")])
@@ -53,7 +55,7 @@ def index_by_mask(op: OpView, c: Coreai) -> Value:
 
 
 @lowering("aten.repeat_interleave.Tensor", name="repeat_interleave by numbers", examples=[
-    example("4xsi32[2,2]", output_size=8), example("5xsi32[0,3]"), 
+    example("4xsi32[2,2]", output_size=8), example("5xsi32[0,3]"),
 ])  # fmt: skip
 def repeat_interleave(op: OpView, c: Coreai) -> Value:
     """The index of each element, as often as it is repeated. Negative repeats, an error in eager PyTorch, count as 0.
@@ -62,6 +64,7 @@ def repeat_interleave(op: OpView, c: Coreai) -> Value:
     as the index is repeated.
     """
     repeats, element = op.repeats, op.result.element_type
+    op.expect(repeats.rank == 1, "the repeats of repeat_interleave must have one dimension")
     numbers = constant_values(repeats.ssa, Builder.current().blobs)
     if numbers is not None and op.output_size is None:
         op.expect(bool((numbers >= 0).all()), "the repeats of repeat_interleave must not be negative")
@@ -76,6 +79,22 @@ def repeat_interleave(op: OpView, c: Coreai) -> Value:
     place = c.expand_dims(positions(c, size), [1])
     before = c.not_(c.broadcasting_greater(c.expand_dims(c.scan(repeats, 0, False, scan_op="sum"), [0]), place))
     return c.cast(c.shrink_dims(c.reduce_sum(c.cast(before, "si32"), [1]), [1]), element)
+
+
+@lowering("aten.bincount", examples=[
+    example("9xsi32[0,5]"), example("9xsi64[0,5]", "9xf32", 8), example("9xui8[0,5]", minlength=2),
+])  # fmt: skip
+def bincount(op: OpView, c: Coreai) -> Value:
+    """How often each number occurs, or the sum of its weights. Negative numbers are an error in eager PyTorch."""
+    x, element = op["self"], op.result.element_type
+    op.expect(x.rank == 1 and is_integer(x.element_type), "bincount needs integers in one dimension")
+    x = c.cast(x, "si32")
+    least = op.minlength
+    last = plus(c, least, -1) if isinstance(least, Value) else c.constant(least - 1, "si32")
+    largest = c.reduce_max(c.concat(0, [x, c.reshape(c.cast(last, "si32"), [1])]), [0])
+    zeros = filled(c, 0, [plus(c, c.reshape(largest, []), 1)], element)
+    source = filled(c, 1, sizes_of(c, x), element) if op.weights is None else c.cast(op.weights, element)
+    return combine(c, zeros, 0, x, source, "sum")
 
 
 def _truth(c: Coreai, x: Value) -> Value:

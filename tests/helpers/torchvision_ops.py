@@ -48,7 +48,15 @@ def deform_conv2d(
     input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, stride_h: int, stride_w: int,
     pad_h: int, pad_w: int, dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
 ) -> Tensor:  # fmt: skip
+    _check(len({x.dtype for x in (input, weight, offset, mask, bias)}) == 1, "expected tensors of one type")
     outputs, part, kernel_h, kernel_w = weight.shape
+    sizes = [
+        (input.shape[2] + 2 * pad_h - dilation_h * (kernel_h - 1) - 1) // stride_h + 1,
+        (input.shape[3] + 2 * pad_w - dilation_w * (kernel_w - 1) - 1) // stride_w + 1,
+    ]
+    _check([*offset.shape[2:]] == sizes, "the offsets must have the size of the output")
+    _check(offset.shape[1] == 2 * offset_groups * kernel_h * kernel_w, "there must be two offsets for each tap")
+    _check(input.shape[1] == part * groups and outputs % groups == 0, "the weight must fit the groups")
     made = bias.reshape(1, -1, 1, 1).expand(len(input), outputs, *offset.shape[2:]).clone()
     taps = kernel_h * kernel_w
     for image, channel, row, column in torch.cartesian_prod(*map(torch.arange, (*input.shape[:2], *offset.shape[2:]))):
@@ -66,6 +74,17 @@ def deform_conv2d(
     return made
 
 
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise RuntimeError(message)
+
+
+def _check_regions(input: Tensor, rois: Tensor, bins: int = 1) -> None:
+    _check(input.dtype == rois.dtype and input.dtype in (torch.float32, torch.float64), "expected floats of one type")
+    _check(input.dim() == 4 and rois.dim() == 2 and rois.shape[1] == 5, "expected images and regions")
+    _check(input.shape[1] % bins == 0, "there must be channels for each bin")
+
+
 def _clamped(plane: Tensor, y: float, x: float) -> float:
     """The pixel at a place between four; the outermost ones reach a pixel further, and 0 is beyond."""
     height, width = plane.shape
@@ -76,14 +95,15 @@ def _clamped(plane: Tensor, y: float, x: float) -> float:
 
 def _aligned(
     input: Tensor, rois: Tensor, scale: float, bins: tuple[int, int], ratio: int, offset: float, smallest: float,
-    channel: Callable[[int, int, int], int], outputs: int,
+    fewest: float, channel: Callable[[int, int, int], int], outputs: int,
 ) -> Tensor:  # fmt: skip
-    made = torch.zeros(len(rois), outputs, *bins)
+    made = input.new_zeros(len(rois), outputs, *bins)
     for index, roi in enumerate(rois):
         left, top, right, bottom = (roi[1:] * scale - offset).tolist()
         size = [max(each, smallest) for each in (bottom - top, right - left)]
         step = size[0] / bins[0], size[1] / bins[1]
-        points = [ratio if ratio > 0 else max(0, math.ceil(each)) for each in step]
+        points = [ratio if ratio > 0 else math.ceil(each) for each in step]
+        count = points[0] * points[1]
         for output, row, column in torch.cartesian_prod(*map(torch.arange, (outputs, *bins))).tolist():
             plane = input[int(roi[0]), channel(output, row, column)]
             values = [
@@ -95,7 +115,7 @@ def _aligned(
                 for i in range(points[0])
                 for j in range(points[1])
             ]
-            made[index, output, row, column] = sum(values) / max(1, len(values))
+            made[index, output, row, column] = sum(values) / (max(count, fewest) or math.nan)
     return made
 
 
@@ -103,10 +123,11 @@ def roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:  # fmt: skip
+    _check_regions(input, rois)
     offset, smallest = (0.5, -math.inf) if aligned else (0.0, 1.0)
     bins = pooled_height, pooled_width
     return _aligned(
-        input, rois, spatial_scale, bins, sampling_ratio, offset, smallest, lambda output, *_: output, input.shape[1]
+        input, rois, spatial_scale, bins, sampling_ratio, offset, smallest, 1, lambda output, *_: output, input.shape[1]
     )
 
 
@@ -118,12 +139,13 @@ def ps_roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
 ) -> tuple[Tensor, Tensor]:
     bins = pooled_height, pooled_width
+    _check_regions(input, rois, bins[0] * bins[1])
     outputs = input.shape[1] // (bins[0] * bins[1])
 
     def channel(output: int, row: int, column: int) -> int:
         return (output * bins[0] + row) * bins[1] + column
 
-    made = _aligned(input, rois, spatial_scale, bins, sampling_ratio, 0.5, -math.inf, channel, outputs)
+    made = _aligned(input, rois, spatial_scale, bins, sampling_ratio, 0.5, -math.inf, -math.inf, channel, outputs)
     return made, _numbers(made)
 
 
@@ -150,7 +172,8 @@ def roi_pool(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
     bins = pooled_height, pooled_width
-    made = torch.zeros(len(rois), input.shape[1], *bins)
+    _check_regions(input, rois)
+    made = input.new_zeros(len(rois), input.shape[1], *bins)
     places = torch.full(made.shape, -1, dtype=torch.int32)
     for index, roi in enumerate(rois):
         for row, column, rows, columns in _windows(input, roi, spatial_scale, bins, 1, 0):
@@ -167,7 +190,8 @@ def ps_roi_pool(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
     bins = pooled_height, pooled_width
-    made = torch.zeros(len(rois), input.shape[1] // (bins[0] * bins[1]), *bins)
+    _check_regions(input, rois, bins[0] * bins[1])
+    made = input.new_zeros(len(rois), input.shape[1] // (bins[0] * bins[1]), *bins)
     for index, roi in enumerate(rois):
         for row, column, rows, columns in _windows(input, roi, spatial_scale, bins, 0, 1):
             for output in range(made.shape[1]):

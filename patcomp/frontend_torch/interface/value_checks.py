@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from patcomp.emit.checks import ValueChecks
 from patcomp.errors import Problem
-from patcomp.frontend_torch.fx.nodes import is_assertion, operator_name
+from patcomp.frontend_torch.fx.nodes import given_arguments, is_assertion, operator_name
 from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
@@ -149,10 +149,11 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
         return all(condition.target(each, limit) for each in size.args[1:] if isinstance(each, int))  # type: ignore[operator]
     if not _is_size(size):
         return False
-    if condition.target is operator.ge:
-        return bool(limit == 0)
     selected = size.args[0]
     assert isinstance(selected, Node)
+    if condition.target is operator.ge:
+        least = given_arguments(selected).get("minlength", 0) if operator_name(selected) == "aten.bincount" else 0
+        return limit == 0 or limit == least
     sources = [source.meta["val"] for source in selected.all_input_nodes]
     return operator_name(selected) in _SELECTIONS and any(
         limit >= math.prod(_most(size, ranges) for size in source.shape)
