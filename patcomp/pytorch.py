@@ -171,7 +171,9 @@ def draft_report(program: ExportedProgram) -> tuple[list[Any], dict[int, str]]:
     The report itself names only those files that no earlier trace of the process was in.
     """
     report: Any = getattr(program, "_report", None)
-    return ([], {}) if report is None else (list(report.failures), {number: file for file, number in INTERN_TABLE.items()})
+    return (
+        ([], {}) if report is None else (list(report.failures), {number: file for file, number in INTERN_TABLE.items()})
+    )
 
 
 class AsksSizeError(Exception):

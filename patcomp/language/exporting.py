@@ -14,7 +14,7 @@ from patcomp.language.errors import LanguageModelError
 
 
 def exported_module(
-    module: nn.Module, arguments: tuple[Any, ...], name: str, dynamic_shapes: Any = None
+    module: nn.Module, arguments: tuple[Any, ...], name: str, dynamic_shapes: Any = None, *, draft: bool = False
 ) -> ExportedProgram:
     """Export a module with `patcomp.export`.
 
@@ -23,12 +23,13 @@ def exported_module(
         arguments: example arguments.
         name: of the model, for messages.
         dynamic_shapes: the open sizes, as `torch.export` takes them.
+        draft: whether the program may be for inputs like the example only; a bundle could not check it.
 
     Raises:
         LanguageModelError: the export fails.
     """
     with torch.no_grad():
         try:
-            return export(module, arguments, dynamic_shapes=dynamic_shapes)
+            return export(module, arguments, dynamic_shapes=dynamic_shapes, draft=draft)
         except ExportError as error:
             raise LanguageModelError(f"{name} cannot be exported: {error.problem}") from error

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from patcomp.frontend_torch.exporting.places import line_of_now
-from patcomp.pytorch import TorchDispatchMode, outside_of_traces, pytree, schema_of_overload
+from patcomp.pytorch import FakeTensor, TorchDispatchMode, outside_of_traces, pytree, schema_of_overload
 
 MOST_OF_A_BUFFER = 64
 """The elements of the largest buffer that is taken for numbers: sizes, strides, shapes of feature maps."""
@@ -23,8 +23,8 @@ MOST = 4096
 """The elements of the largest tensor whose value is kept."""
 
 _READERS = frozenset({
-    "item", "tolist", "__int__", "__float__", "__bool__", "__index__", "__complex__", "__contains__", "is_nonzero", "equal",
-    "allclose",
+    "item", "tolist", "__int__", "__float__", "__bool__", "__index__", "__complex__", "__contains__", "is_nonzero",
+    "equal", "allclose",
 })  # fmt: skip
 """The functions that give numbers of Python."""
 _FACTORIES = frozenset(
@@ -32,8 +32,8 @@ _FACTORIES = frozenset(
 )
 """The functions that make tensors of numbers alone."""
 _TAKE_SIZES = _FACTORIES | {
-    "empty", "rand", "randn", "randint", "new_zeros", "new_ones", "new_empty", "new_full", "view", "reshape", "expand", "repeat",
-    "tile", "narrow", "split", "chunk", "unflatten", "roll", "select", "unfold", "pad", "interpolate",
+    "empty", "rand", "randn", "randint", "new_zeros", "new_ones", "new_empty", "new_full", "view", "reshape", "expand",
+    "repeat", "tile", "narrow", "split", "chunk", "unflatten", "roll", "select", "unfold", "pad", "interpolate",
 }  # fmt: skip
 """The functions that read numbers from 0-d integer tensors where they expect a size."""
 
@@ -55,22 +55,38 @@ class ConstantNumbers(TorchFunctionMode):
         self.read: dict[str, str] = {}
         """The buffers from which numbers were read, and the first line that did. The empty name is that of tensors
         without a buffer."""
-        self._buffers: dict[str, tuple[nn.Module, str, Tensor]] = {}
+        self._buffers: dict[str, tuple[Mapping[str, Any], str, Tensor]] = {}
+        """Buffers, and tensors that are attributes: where a module has it, and its value."""
         self._known: dict[int, _Known] = {}
-        self._seen: dict[str, list[tuple[Tensor, int]]] = {}
+        self._seen: dict[str, _Known] = {}
+        self._replaced: set[str] = set()
+        self._lifted = _Lifted(self)
         for path, module in model.named_modules():
-            for name, value in module.named_buffers(recurse=False):
-                if _is_number(value):
-                    self._buffers[f"{path}.{name}".removeprefix(".")] = module, name, value.detach().cpu().clone()
+            for table in (module._buffers, vars(module)):
+                for name, value in table.items():
+                    if isinstance(value, Tensor) and _is_number(value):
+                        self._buffers[f"{path}.{name}".removeprefix(".")] = table, name, value.detach().cpu().clone()
 
     def written(self) -> list[str]:
         """The buffers of which numbers were read although the model writes to them, so that the next run has others."""
-        return [
-            name
-            for name in self.read
-            if any(tensor._version != version for tensor, version in self._seen.get(name, ()))
-            or len(self._seen.get(name, ())) > 1  # the model has put another tensor in its place
-        ]
+        return [name for name in self.read if name in self._replaced or self._is_written(name)]
+
+    def _is_written(self, name: str) -> bool:
+        seen = self._seen.get(name)
+        return seen is not None and seen.tensor._version != seen.version
+
+    def __enter__(self) -> ConstantNumbers:
+        self._lifted.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._lifted.__exit__(*error)
+        for name, seen in self._seen.items():
+            table, key, _ = self._buffers[name]
+            if table.get(key) is not seen.tensor:
+                self._replaced.add(name)
 
     def value_of(self, tensor: Any) -> Tensor | None:
         """The value of a tensor of the trace; None if it depends on an input."""
@@ -87,7 +103,9 @@ class ConstantNumbers(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__") or not callable(func):
+        if name in ("__get__", "__set__"):
+            if getattr(getattr(func, "__self__", None), "__name__", "") == "data":
+                self._forget(args[0])
             return func(*args, **kwargs)
         value, buffers = self._evaluated(func, name, args, kwargs)
         if name in _READERS and value is not None:
@@ -100,6 +118,13 @@ class ConstantNumbers(TorchFunctionMode):
         result = func(*args, **kwargs)
         return result if value is None else self._remembered(result, value, buffers)
 
+    def _forget(self, tensor: Tensor) -> None:
+        """No longer know a tensor whose `data` the model takes: writes to it are not counted."""
+        known = self._of(tensor)
+        if known is not None:
+            self._replaced |= known.buffers
+            del self._known[id(tensor)]
+
     def _of(self, tensor: Any) -> _Known | None:
         if not isinstance(tensor, Tensor) or tensor.is_inference():
             return None
@@ -108,14 +133,10 @@ class ConstantNumbers(TorchFunctionMode):
             return known if known.version == tensor._version else None
         if not _is_number(tensor):
             return None
-        for name, (module, key, value) in self._buffers.items():
-            if module._buffers.get(key) is tensor:
-                seen = self._seen.setdefault(name, [])
-                seen.append((tensor, tensor._version))
-                if len(seen) > 1:
-                    return None
-                self.remember(tensor, value, frozenset({name}))
-                return self._known.get(id(tensor))
+        for name, (table, key, value) in self._buffers.items():
+            if id(table.get(key)) == id(tensor) and name not in self._seen:
+                self._seen[name] = self._known[id(tensor)] = _Known(tensor, tensor._version, value, frozenset({name}))
+                return self._seen[name]
         return None
 
     def _evaluated(
@@ -131,15 +152,17 @@ class ConstantNumbers(TorchFunctionMode):
                 known = self._of(leaf)
                 if known is None:
                     return None, buffers
-                leaf, buffers, tensors = known.value, buffers | known.buffers, tensors + 1
-            values.append(leaf)
+                buffers, tensors = buffers | known.buffers, tensors + 1
+                values.append(known.value)
+            else:
+                values.append(leaf)
         if not tensors and name not in _FACTORIES:
             return None, buffers
         args, kwargs = pytree.tree_unflatten(values, tree)
         try:
-            with outside_of_traces(), torch.no_grad(), _OnlyValues():
+            with outside_of_traces(), _OnlyValues():
                 return func(*args, **kwargs), buffers
-        except Exception:  # noqa: BLE001  the traced call follows, which raises what is wrong with the call
+        except Exception:  # the traced call follows, which raises what is wrong with the call
             return None, buffers
 
     def _remembered(self, result: Any, value: Any, buffers: frozenset[str]) -> Any:
@@ -178,12 +201,36 @@ class ConstantNumbers(TorchFunctionMode):
             self.read.setdefault(name, line_of_now())
 
 
+class _Lifted(TorchDispatchMode):
+    """Remembers the tensors that PyTorch makes of lists of numbers, also by `torch.LongTensor([2])`, which no function
+    mode sees."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, constants: ConstantNumbers):
+        super().__init__()
+        self.constants = constants
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _LIFTS and not isinstance(args[0], FakeTensor) and args[0].numel() <= MOST:
+            with outside_of_traces():
+                value = args[0].detach().clone()
+            self.constants.remember(result, value)
+        return result
+
+
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+
+
 class _OnlyValues(TorchDispatchMode):
     """Let only those ops run whose results follow from their arguments."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name()
-        is_unspecified = torch.Tag.nondeterministic_seeded in func.tags or name.startswith(("aten::empty", "aten::new_empty"))
+        is_unspecified = torch.Tag.nondeterministic_seeded in func.tags or name.startswith(
+            ("aten::empty", "aten::new_empty")
+        )
         if is_unspecified or (_writes(func) and name != "aten::detach_"):
             raise _NoValueError(name)
         return func(*args, **(kwargs or {}))
@@ -210,4 +257,3 @@ def _is_number(value: Tensor) -> bool:
         and all(isinstance(size, int) for size in value.shape)
         and value.numel() <= MOST_OF_A_BUFFER
     )
-

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from patcomp.errors import ExportError, PatcompError, Problem, reason_of
+from patcomp.errors import ExportError, Problem, reason_of
 from patcomp.frontend_torch.exporting.places import line_of, module_of
+from patcomp.frontend_torch.exporting.refusals import RefusedError
 
 _CONTROL_FLOW = (
     "write a decision at run time with torch.cond or torch.where, a loop with while_loop or scan, and give a number "
@@ -18,10 +19,13 @@ _CONTROL_FLOW = (
 _SIZES = "see docs/dynamic-shapes.md"
 _GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
 
-_ON_VALUES = re.compile(r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked", re.IGNORECASE)
-_ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes|marked .* as dynamic|Dim\.|specialized")
-_ASKED = re.compile(r"(?:Could not guard on|Could not extract specialized integer from) data-dependent expression (.+?)(?: \(|$)",
-                    re.MULTILINE)  # fmt: skip
+_ON_VALUES = re.compile(
+    r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked", re.IGNORECASE
+)
+_ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes")
+_ASKED = re.compile(
+    r"Could not (?:guard on|extract specialized integer from) data-dependent expression (.+?)(?: \(|$)", re.MULTILINE
+)
 
 
 def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
@@ -43,7 +47,7 @@ def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportErro
         failures: in the order of the steps. A refusal of ours says most; else the first that knows a line of the model
             does, because later steps fail for what the earlier ones could not do.
     """
-    ours = [failure for failure in failures if isinstance(failure, PatcompError)]
+    ours = [failure for failure in failures if isinstance(failure, RefusedError)]
     placed = [failure for failure in failures[:2] if line_of(failure)]
     failure = (ours or placed[::-1] or list(failures))[0]
     why, advice = _why(failure)
@@ -55,12 +59,14 @@ def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportErro
 
 def _why(failure: BaseException) -> tuple[str, str]:
     text = f"{type(failure).__name__}: {failure}"
-    if isinstance(failure, PatcompError):
+    if isinstance(failure, RefusedError):
         return str(failure), _GENERAL
-    if (names := re.search(r"dynamic_shapes|Constraints violated", text)) is not None and not _ASKED.search(text):
+    if _ON_SIZES.search(text) and not _ASKED.search(text):
         return _first_lines(str(failure)), _SIZES
     if asked := _ASKED.search(str(failure)):
         return f"the model decides in Python by a value that only a run knows, {asked[1].strip()}", _CONTROL_FLOW
+    if "data-dependent branching" in text.lower():
+        return "the model decides in Python by a value that only a run knows", _CONTROL_FLOW
     if _ON_VALUES.search(text):
         return "the model reads a number from a tensor whose values only a run knows", _CONTROL_FLOW
     return reason_of(failure), _GENERAL

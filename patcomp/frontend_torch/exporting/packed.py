@@ -14,18 +14,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
-from patcomp.errors import PatcompError
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.places import line_of_now
+from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.pytorch import outside_of_traces
-
 
 FULL = "the lengths of packed sequences are full"
 """The condition that a program checks if an input has the lengths."""
-
-
-class RaggedError(PatcompError, ValueError):
-    """The lengths of a packed sequence differ."""
 
 
 class _Full(NamedTuple):
@@ -47,6 +42,9 @@ class PackedSequences(TorchFunctionMode):
         self.assumed: dict[str, None] = {}
         """The lines with lengths that an input decides; the program checks them."""
         self._full: dict[int, _Full] = {}
+        self._rows: dict[int, tuple[Tensor, int, Tensor]] = {}
+        """Packed data, how often it had been written to, and the same data with a dimension for the steps. Of an open
+        batch, PyTorch could split the dimension of packed data only by further conditions on it."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -58,7 +56,7 @@ class PackedSequences(TorchFunctionMode):
             return self._unpack(*args, **(kwargs or {}))
         full = self._of(args[1]) if len(args) > 1 else None
         if full is not None and name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-            return _unpacked(func, full, *args, **(kwargs or {}))
+            return self._network(func, full, *args, **(kwargs or {}))
         if name == "__getitem__" and isinstance(args[1], int) and (full := self._of(args[0])) is not None:
             return full.batch  # in every step
         return func(*args, **(kwargs or {}))
@@ -74,7 +72,9 @@ class PackedSequences(TorchFunctionMode):
             with outside_of_traces():
                 numbers = known.tolist()
             if any(number != steps for number in numbers):
-                raise RaggedError(f"the model packs sequences of {steps} steps whose lengths are {numbers}, not all full")
+                raise RefusedError(
+                    f"the model packs sequences of {steps} steps whose lengths are {numbers}, not all full"
+                )
             self.proven[line] = None
         else:
             full = (lengths == steps).all()
@@ -82,32 +82,42 @@ class PackedSequences(TorchFunctionMode):
             self.assumed[line] = None
         batch_sizes = torch.full((steps,), batch, dtype=torch.int64)
         self._full[id(batch_sizes)] = _Full(batch_sizes, steps, batch)
-        return rows.reshape(steps * batch, *rows.shape[2:]), batch_sizes
+        return self._packed(rows), batch_sizes
 
     def _unpack(
         self, data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
     ) -> tuple[Tensor, Tensor]:
         full = self._of(batch_sizes)
         if full is None:
-            raise RaggedError("the model unpacks a packed sequence that it did not pack itself")
-        rows = data.reshape(full.steps, full.batch, *data.shape[1:])
+            raise RefusedError("the model unpacks a packed sequence that it did not pack itself")
+        rows = self._unpacked(data, full)
         if not (isinstance(total_length, int) and total_length <= 0):  # what PyTorch gives for none
             more = total_length - full.steps
             rows = pad(rows, [0, 0] * (rows.dim() - 1) + [0, more], value=padding_value)
         lengths = torch.full((full.batch,), full.steps, dtype=torch.int64)
         return rows.transpose(0, 1) if batch_first else rows, lengths
 
+    def _network(
+        self, func: Callable[..., Any], full: _Full, data: Tensor, batch_sizes: Tensor, hidden: Any, weights: Any,
+        *options: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The results of a recurrent network on packed data.
 
-def _unpacked(
-    func: Callable[..., Any], full: _Full, data: Tensor, batch_sizes: Tensor, hidden: Any, weights: Any, *options: Any
-) -> tuple[Any, ...]:
-    """The results of a recurrent network on packed data.
+        Args:
+            func: takes packed data, or rows of all steps with another order of arguments.
+            options: has_biases, num_layers, dropout, train, bidirectional.
+        """
+        batch_first = False
+        result, *states = func(self._unpacked(data, full), hidden, weights, *options, batch_first)
+        return self._packed(result), *states
 
-    Args:
-        func: takes packed data, or rows of all steps with another order of arguments.
-        options: has_biases, num_layers, dropout, train, bidirectional.
-    """
-    rows = data.reshape(full.steps, full.batch, *data.shape[1:])
-    batch_first = False
-    result, *states = func(rows, hidden, weights, *options, batch_first)
-    return result.reshape(full.steps * full.batch, *result.shape[2:]), *states
+    def _packed(self, rows: Tensor) -> Tensor:
+        data = rows.contiguous().flatten(0, 1)
+        self._rows[id(data)] = data, data._version, rows
+        return data
+
+    def _unpacked(self, data: Tensor, full: _Full) -> Tensor:
+        known, version, rows = self._rows.get(id(data), (None, 0, data))
+        if known is data and version == data._version:
+            return rows
+        return data.unflatten(0, (full.steps, full.batch))

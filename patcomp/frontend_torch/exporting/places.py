@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,8 +21,11 @@ def line_of_now() -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """The last line of the model that an error went through."""
-    return _line(reversed(list(_traced(error.__traceback__))))
+    """The last line of the model that an error went through, or that a strict trace was at."""
+    stack: Any = getattr(error, "real_stack", None) or ()
+    return _line(reversed(list(_traced(error.__traceback__)))) or _first(
+        (frame.filename, frame.lineno or 0) for frame in reversed(stack)
+    )
 
 
 def module_of(error: BaseException, model: nn.Module) -> str:
@@ -39,13 +43,11 @@ def is_of_model(file: str) -> bool:
 
 
 def _line(frames: Iterable[tuple[FrameType, int]]) -> str:
-    return next((f"{Path(file).name}:{line}" for file, line in _of_the_model(frames)), "")
+    return _first((frame.f_code.co_filename, line) for frame, line in frames)
 
 
-def _of_the_model(frames: Iterable[tuple[FrameType, int]]) -> Iterator[tuple[str, int]]:
-    for frame, line in frames:
-        if is_of_model(frame.f_code.co_filename):
-            yield frame.f_code.co_filename, line
+def _first(lines: Iterable[tuple[str, int]]) -> str:
+    return next((f"{Path(file).name}:{line}" for file, line in lines if is_of_model(file)), "")
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

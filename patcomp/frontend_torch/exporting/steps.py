@@ -15,12 +15,13 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.errors import ConversionWarning, ExportError, PatcompError, Problem
+from patcomp.errors import ConversionWarning, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions
 from patcomp.frontend_torch.exporting.failures import explained, what_is_wrong_with
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
-from patcomp.frontend_torch.exporting.packed import FULL, PackedSequences, RaggedError
+from patcomp.frontend_torch.exporting.packed import FULL, PackedSequences
+from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.pytorch import draft_export, quiet
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
@@ -38,6 +39,7 @@ def export(
     *,
     dynamic_shapes: Any = None,
     strict: bool = False,
+    draft: bool = True,
 ) -> ExportedProgram:
     """Export a model with `torch.export`, and with what it takes if that alone fails.
 
@@ -59,6 +61,7 @@ def export(
         kwargs: keyword example arguments.
         dynamic_shapes: the open sizes, as `torch.export.export` takes them.
         strict: try step 3 alone.
+        draft: whether step 4 may follow. Its program is for inputs that the model decides about as about the example.
 
     Returns:
         The exported program, which `TorchConverter.add_exported_program` takes.
@@ -70,14 +73,19 @@ def export(
     if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
         raise TypeError(wrong)
     call = tuple(args), dict(kwargs or {}), dynamic_shapes
+    steps: list[_Step] = (
+        [_strictly] if strict else [_plainly, _with_constants, _strictly, *([_as_a_draft] if draft else [])]
+    )
     failures: list[BaseException] = []
     with _ONE_AT_A_TIME:
         registered(call[:2])
-        for step in (_strictly,) if strict else (_plainly, _with_constants, _strictly, _as_a_draft):
+        for step in steps:
             try:
                 with kept(model), _silently():
                     program, problems = step(model, call)
-            except Exception as error:  # noqa: BLE001  of the model's own code, or of PyTorch's tracing of it
+            except Exception as error:  # of the model's own code, or of PyTorch's tracing of it
+                if isinstance(error, PatcompError) and not isinstance(error, RefusedError):
+                    raise  # a refusal of the model itself
                 failures.append(error)
                 continue
             if strict:
@@ -97,7 +105,9 @@ def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Probl
 def _strictly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
     args, kwargs, shapes = call
     program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
-    return program, [Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")]
+    return program, [
+        Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")
+    ]
 
 
 def _with_constants(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
@@ -116,7 +126,9 @@ def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Pr
             return draft_export(model, copied(args), copied(kwargs), shapes, folder)
 
     program, problems = _with_known_numbers(model, call, draft)
-    drafted = Problem(f"{type(model).__name__} is exported by torch.export.draft_export, because torch.export.export fails")
+    drafted = Problem(
+        f"{type(model).__name__} is exported by torch.export.draft_export, because torch.export.export fails"
+    )
     return program, [drafted, *problems, *assumptions(program)]
 
 
@@ -126,7 +138,7 @@ def _with_known_numbers(
     """A program in which numbers from known tensors are constants, and full packed sequences are unpacked.
 
     Raises:
-        PatcompError: the model would compute something else.
+        RefusedError: the program could compute something else than the model.
     """
     constants = ConstantNumbers(model)
     packed = PackedSequences(constants)
@@ -140,7 +152,7 @@ def _with_known_numbers(
     model.forward = with_modes  # `kept` restores it
     program = traced()
     if written := constants.written():
-        raise PatcompError(
+        raise RefusedError(
             f"the model decides by the content of {', '.join(written)} and writes to it, so that each run may differ"
         )
     if packed.assumed:
@@ -182,7 +194,7 @@ def _check_example(program: ExportedProgram, call: _Call, lines: str) -> None:
         lines: where the model packs them.
 
     Raises:
-        PatcompError: it does not.
+        RefusedError: they are not.
     """
     args, kwargs, _ = call
     before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in program.buffers()]
@@ -192,7 +204,7 @@ def _check_example(program: ExportedProgram, call: _Call, lines: str) -> None:
     except RuntimeError as error:
         if FULL not in str(error):
             raise
-        raise RaggedError(
+        raise RefusedError(
             f"the model packs sequences at {lines}, and the lengths of the example are not all full, so that what is "
             "computed depends on them"
         ) from error
@@ -209,7 +221,9 @@ def _silently() -> Iterator[None]:
     with quiet(), warnings.catch_warnings(), redirect_stderr(_WithoutGraphs(sys.stderr)):
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         # recurrent networks list their weights twice; `kept` puts both lists back
-        warnings.filterwarnings("ignore", message=r"The tensor attributes? self\.\S*_flat_weights", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore", message=r"The tensor attributes? self\.\S*_flat_weights", category=UserWarning
+        )
         yield
 
 
