@@ -23,6 +23,7 @@ from torch._logging._internal import DTRACE_ENV_VAR
 from torch._logging.structured import INTERN_TABLE
 from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch._subclasses import meta_utils
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -153,12 +154,21 @@ def guards_code(program: ExportedProgram) -> list[str] | None:
 def draft_export(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, folder: str
 ) -> ExportedProgram:
-    """`torch.export.draft_export` with its log in a folder; `TORCH_TRACE` says where it is, and is put back."""
-    before = os.environ.get(DTRACE_ENV_VAR)
-    os.environ[DTRACE_ENV_VAR] = folder
+    """`torch.export.draft_export` with its log in a folder, and with the values of parameters.
+
+    PyTorch copies the values of tensors by which it decides, but leaves memory as it is for a subclass such as
+    `nn.Parameter`. What is set here for the process is put back: the environment variable of the log, and the copy.
+    """
+    before, copy = os.environ.get(DTRACE_ENV_VAR), meta_utils._safe_copy
+
+    def copied(dst: torch.Tensor, src: torch.Tensor | None) -> None:
+        copy(dst, src.data if isinstance(src, torch.nn.Parameter) else src)
+
+    os.environ[DTRACE_ENV_VAR], meta_utils._safe_copy = folder, copied
     try:
         return torch.export.draft_export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     finally:
+        meta_utils._safe_copy = copy
         if before is None:
             del os.environ[DTRACE_ENV_VAR]
         else:

@@ -366,6 +366,32 @@ def test_a_draft_decides_as_for_the_example_and_says_so() -> None:
         done.run(-x, backend="evaluator")
 
 
+class Gated(nn.Module):
+    """Decides by what it computes from its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.first = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second = self.first  # tied
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = self.gate(x)
+        if gate.mean() > 0:
+            return self.first(x)
+        return -self.second(gate)
+
+
+@pytest.mark.parametrize("bias", [-50.0, 50.0])
+def test_a_draft_decides_by_weights(bias: float) -> None:
+    """`torch.export.draft_export` itself has empty memory in the place of parameters."""
+    model, x = Gated(), torch.randn(2, 4)
+    nn.init.constant_(model.gate.bias, bias)
+    program, said = exported(model, x)
+    assert f"takes {bias > 0} for it" in said[1]
+    assert all(program.state_dict[name] is value for name, value in model.named_parameters())
+    agrees(converted(program), model, torch.randn(2, 4))
+
+
 def test_a_draft_can_be_refused() -> None:
     with pytest.raises(ExportError, match=r"decides in Python by a value that only a run knows"):
         exported(EarlyExit(), torch.ones(3), draft=False)

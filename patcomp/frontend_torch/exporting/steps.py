@@ -18,9 +18,10 @@ from torch.export import ExportedProgram
 from patcomp.errors import ConversionWarning, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions
+from patcomp.frontend_torch.exporting.examples import check_example, check_packing
 from patcomp.frontend_torch.exporting.failures import explained, what_is_wrong_with
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
-from patcomp.frontend_torch.exporting.packed import FULL, PackedSequences
+from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.pytorch import draft_export, quiet
 
@@ -126,6 +127,7 @@ def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Pr
             return draft_export(model, copied(args), copied(kwargs), shapes, folder)
 
     program, problems = _with_known_numbers(model, call, draft)
+    check_example(program, model, call)
     drafted = Problem(
         f"{type(model).__name__} is exported by torch.export.draft_export, because torch.export.export fails"
     )
@@ -156,7 +158,7 @@ def _with_known_numbers(
             f"the model decides by the content of {', '.join(written)} and writes to it, so that each run may differ"
         )
     if packed.assumed:
-        _check_example(program, call, ", ".join(packed.assumed))
+        check_packing(program, call, ", ".join(packed.assumed))
     return program, [*_of_constants(constants.read), *_of_packed(packed)]
 
 
@@ -185,34 +187,6 @@ def _of_packed(packed: PackedSequences) -> Iterator[Problem]:
             source=line,
             advice="program.run checks it, but an asset cannot: give it no padding",
         )
-
-
-def _check_example(program: ExportedProgram, call: _Call, lines: str) -> None:
-    """Check that the packed sequences of the example are full, as a program takes for granted.
-
-    Args:
-        lines: where the model packs them.
-
-    Raises:
-        RefusedError: they are not.
-    """
-    args, kwargs, _ = call
-    before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in program.buffers()]
-    try:
-        with torch.no_grad():
-            program.module()(*copied(args), **copied(kwargs))
-    except RuntimeError as error:
-        if FULL not in str(error):
-            raise
-        raise RefusedError(
-            f"the model packs sequences at {lines}, and the lengths of the example are not all full, so that what is "
-            "computed depends on them"
-        ) from error
-    finally:
-        with torch.no_grad():
-            for buffer, version, content in before:
-                if buffer._version != version:
-                    buffer.copy_(content)
 
 
 @contextmanager
