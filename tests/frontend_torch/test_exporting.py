@@ -44,6 +44,9 @@ def fails_plainly(model: nn.Module, *args: Any, **options: Any) -> None:
         torch.export.export(model.eval(), args, strict=False, **options)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # PyTorch about lists of weights
+
+
 # ---- the first step -----------------------------------------------------------------------------------
 
 

@@ -93,6 +93,7 @@ def export(
                 problems = []
             for problem in problems:
                 warnings.warn(str(problem), ConversionWarning, stacklevel=2)
+            _drop_dead_reads(program)
             return program
         failure = explained(failures, model)
     raise failure from None
@@ -187,6 +188,18 @@ def _of_packed(packed: PackedSequences) -> Iterator[Problem]:
             source=line,
             advice="program.run checks it, but an asset cannot: give it no padding",
         )
+
+
+def _drop_dead_reads(program: ExportedProgram) -> None:
+    """Erase reads of numbers that export knows itself, with which PyTorch saves a program but cannot load it."""
+    for node in reversed(program.graph.nodes):
+        is_read = node.op == "call_function" and str(node.target) in (
+            "aten.item.default",
+            "aten._local_scalar_dense.default",
+        )
+        if is_read and not node.users and node.meta.get("val") is None:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
 
 
 @contextmanager
