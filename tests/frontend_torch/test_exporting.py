@@ -163,6 +163,31 @@ def test_numbers_of_buffers_are_constants(make: Callable[[], nn.Module], shape: 
     agrees(converted(program), model, torch.randn(shape))
 
 
+class Patches(nn.Module):
+    """As the vision towers of Qwen: lengths of images by `repeat_interleave`, of known and of unknown numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("grid", torch.tensor([[2, 2, 3], [1, 1, 2]]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = torch.repeat_interleave(self.grid[:, 1] * self.grid[:, 2], self.grid[:, 0]).cumsum(0)
+        first = torch.masked_select(lengths, lengths > 6)
+        rows = torch.repeat_interleave(x, self.grid[:, 0], dim=0)
+        columns = x.repeat_interleave(repeats=self.grid[:1, 0], dim=1)
+        parts = rows.split([int(first[0]) - 11, 2])
+        return torch.cat([part.sum(0) for part in parts]) * first.sum() + columns.sum()
+
+
+def test_lengths_by_repeats_are_constants() -> None:
+    model, x = Patches(), torch.randn(2, 4)
+    fails_plainly(model, x)
+    program, said = exported(model, x)
+    assert "constants of the program: grid" in said[0]
+    assert len(said) == 1
+    agrees(converted(program), model, torch.randn(2, 4))
+
+
 def test_a_tensor_that_is_an_attribute_is_a_constant() -> None:
     x = torch.randn(3)
     fails_plainly(Level(), x)
@@ -398,6 +423,25 @@ def test_a_draft_decides_by_weights(bias: float) -> None:
 def test_a_draft_can_be_refused() -> None:
     with pytest.raises(ExportError, match=r"decides in Python by a value that only a run knows"):
         exported(EarlyExit(), torch.ones(3), draft=False)
+
+
+@torch.library.custom_op("exporting_test::doubled", mutates_args=())
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+class OfAnOperator(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return doubled(x) + 1
+
+
+def test_a_draft_names_an_operator_without_shape_function() -> None:
+    x = torch.randn(3)
+    fails_plainly(OfAnOperator(), x)
+    program, said = exported(OfAnOperator(), x)
+    assert "PyTorch knows no right shape of the results of exporting_test.doubled" in said[1]
+    assert "torch.library.register_fake" in said[1]
+    torch.testing.assert_close(program.module()(x), x * 2 + 1)
 
 
 class Halves(nn.Module):

@@ -8,6 +8,7 @@ computed from known values alone has its value beside it, and reading such a ten
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,9 @@ _TAKE_SIZES = _FACTORIES | {
     "repeat", "tile", "narrow", "split", "chunk", "unflatten", "roll", "select", "unfold", "pad", "interpolate",
 }  # fmt: skip
 """The functions that read numbers from 0-d integer tensors where they expect a size."""
+
+_SIZED_BY_VALUES = frozenset({"nonzero", "argwhere", "masked_select", "repeat_interleave", "bincount"})
+"""The functions whose results have as many elements as the values of an argument say."""
 
 
 class _Known(NamedTuple):
@@ -111,7 +115,12 @@ class ConstantNumbers(TorchFunctionMode):
         if name in _READERS and value is not None:
             self._reads(buffers)
             return value
-        if name == "__getitem__" and self._of(args[0]) is None:
+        if name in _SIZED_BY_VALUES and value is not None:
+            self._reads(buffers)
+            return pytree.tree_map(partial(self._made, buffers=buffers), value)
+        if name == "repeat_interleave" and kwargs.get("output_size") is None:
+            kwargs |= self._output_size(*args, **kwargs)
+        elif name == "__getitem__" and self._of(args[0]) is None:
             args = args[0], self._with_numbers(args[1])
         elif name in _TAKE_SIZES:
             args, kwargs = self._with_numbers(args), self._with_numbers(kwargs)
@@ -177,10 +186,32 @@ class ConstantNumbers(TorchFunctionMode):
                 if known.numel() > MOST:
                     continue
                 self._reads(buffers)
-                results[index] = traced = torch.tensor(known.tolist(), dtype=known.dtype).reshape(known.shape)
-            if traced.shape == known.shape and traced.dtype == known.dtype:
+                results[index] = self._made(known, buffers)
+            elif traced.shape == known.shape and traced.dtype == known.dtype:
                 self.remember(traced, known, buffers)
         return pytree.tree_unflatten(results, tree)
+
+    def _made(self, value: Any, buffers: frozenset[str]) -> Any:
+        """A constant of the trace."""
+        if not isinstance(value, Tensor):
+            return value
+        with outside_of_traces():
+            numbers = value.tolist()
+        made = torch.tensor(numbers, dtype=value.dtype).reshape(value.shape)
+        self.remember(made, value, buffers)
+        return made
+
+    def _output_size(self, input: Any, repeats: Any = None, dim: Any = None, **options: Any) -> dict[str, int]:
+        """The option of `repeat_interleave` that says how long its result is, if the repeats are known."""
+        known = self._of(repeats)
+        if known is None or known.value.dim() != 1 or (known.value.numel() == 1 and not isinstance(dim, int)):
+            return {}
+        with outside_of_traces():
+            total = int(known.value.sum())
+        if known.value.numel() == 1:
+            total *= int(input.shape[dim])
+        self._reads(known.buffers)
+        return {"output_size": total}
 
     def _with_numbers(self, arguments: Any) -> Any:
         """Arguments with numbers in place of known 0-d integer tensors."""
@@ -253,7 +284,6 @@ def _is_number(value: Tensor) -> bool:
     return (
         not value.is_floating_point()
         and not value.is_complex()
-        and value.dim() <= 1
         and all(isinstance(size, int) for size in value.shape)
         and value.numel() <= MOST_OF_A_BUFFER
     )

@@ -39,13 +39,12 @@ def _problem(kind: str, data: dict[str, Any], files: dict[int, str]) -> Problem:
             source=source,
             advice="the program is for the sizes that fulfil this; give dynamic_shapes such a range",
         )
-    reason = f": {data['reason']}" if data.get("reason") else ""
+    op, reason = str(data.get("op", "")), f": {data['reason']}" if data.get("reason") else ""
+    is_own = op.startswith(("aten.", "prims."))
     return Problem(
-        f"the operator {data.get('op', '')} has no right shape function{reason}; its results have the shapes of the "
-        "example",
-        op=str(data.get("op", "")),
+        f"PyTorch knows no right shape of the results of {op}{reason}; they have the shapes of the example",
         source=source,
-        advice="register one with torch.library.register_fake",
+        advice="" if is_own else "register a shape function with torch.library.register_fake",
     )
 
 
