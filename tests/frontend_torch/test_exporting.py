@@ -163,6 +163,25 @@ def test_numbers_of_buffers_are_constants(make: Callable[[], nn.Module], shape: 
     agrees(converted(program), model, torch.randn(shape))
 
 
+class Small(nn.Module):
+    """Integers of 32 bits stay such, by themselves and in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("size", torch.tensor(2, dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x[: int(self.size)], torch.as_tensor(self.size) + 1, torch.full((self.size,), self.size * 2)
+
+
+def test_types_of_constants_stay() -> None:
+    model, x = Small(), torch.randn(4)
+    program, _ = exported(model, x)
+    for one, other in zip(program.module()(x), model(x), strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
 class Patches(nn.Module):
     """As the vision towers of Qwen: lengths of images by `repeat_interleave`, of known and of unknown numbers."""
 

@@ -123,7 +123,8 @@ class ConstantNumbers(TorchFunctionMode):
         elif name == "__getitem__" and self._of(args[0]) is None:
             args = args[0], self._with_numbers(args[1])
         elif name in _TAKE_SIZES:
-            args, kwargs = self._with_numbers(args), self._with_numbers(kwargs)
+            keeps_types = name in ("tensor", "as_tensor")
+            args, kwargs = self._with_numbers(args, keeps_types), self._with_numbers(kwargs, keeps_types)
         result = func(*args, **kwargs)
         return result if value is None else self._remembered(result, value, buffers)
 
@@ -213,14 +214,20 @@ class ConstantNumbers(TorchFunctionMode):
         self._reads(known.buffers)
         return {"output_size": total}
 
-    def _with_numbers(self, arguments: Any) -> Any:
-        """Arguments with numbers in place of known 0-d integer tensors."""
+    def _with_numbers(self, arguments: Any, keeps_types: bool = False) -> Any:
+        """Arguments with numbers in place of known 0-d integer tensors.
+
+        Args:
+            keeps_types: whether the result has the type of the tensors; numbers of Python are 64-bit ones.
+        """
 
         def number(leaf: Any) -> Any:
             if isinstance(leaf, slice):
                 return slice(number(leaf.start), number(leaf.stop), number(leaf.step))
             known = self._of(leaf)
             if known is None or known.value.dim() or not _is_integer(known.value):
+                return leaf
+            if keeps_types and known.value.dtype is not torch.int64:
                 return leaf
             self._reads(known.buffers)
             return int(known.value)
