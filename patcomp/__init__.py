@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from patcomp.errors import (
     ConversionWarning,
     EvaluationError,
+    ExportError,
     MismatchError,
     MissingToolchainError,
     ParseError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         mark_for_externalization,
         supports,
     )
+    from patcomp.frontend_torch.exporting import export
     from patcomp.frontend_torch.reference import composite
     from patcomp.ir.evaluate import Verification
     from patcomp.ir.graphs import generate_composite_decl
@@ -46,6 +48,7 @@ __all__ = [
     "Asset",
     "ConversionWarning",
     "EvaluationError",
+    "ExportError",
     "ExternalizeSpec",
     "MetalParameter",
     "MismatchError",
@@ -63,6 +66,7 @@ __all__ = [
     "VerifyError",
     "__version__",
     "composite",
+    "export",
     "generate_composite_decl",
     "get_decomp_table",
     "get_operand",
@@ -79,6 +83,7 @@ _LAZY = {
         "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
         "get_operands", "mark_for_externalization", "supports",
     ),
+    "patcomp.frontend_torch.exporting": ("export",),
     "patcomp.frontend_torch.externalization.externalize": (
         "_patch_model_for_externalization", "_subexport_and_restore",
     ),

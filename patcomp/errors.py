@@ -138,6 +138,14 @@ class UnsupportedError(PatcompError, ValueError):
         super().__init__(_numbered(headline, problems))
 
 
+class ExportError(PatcompError, RuntimeError):
+    """A model cannot be exported; `problem` says where and why, and what to change."""
+
+    def __init__(self, headline: str, problem: Problem):
+        self.problem = problem
+        super().__init__(f"{headline}: {problem}")
+
+
 class VerifyError(PatcompError, ValueError):
     """The IR breaks a rule of its dialect, or a rule that the Core AI runtime relies on without checking it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,8 +19,11 @@ from torch._decomp import global_decomposition_table
 from torch._decomp.decompositions import _rnn_helper as unrolled_layers
 from torch._decomp.decompositions import gather_params, one_layer_lstm
 from torch._dispatch.python import enable_python_dispatcher
+from torch._logging._internal import DTRACE_ENV_VAR
+from torch._logging.structured import INTERN_TABLE
 from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch._subclasses import meta_utils
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -36,6 +40,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbol
 from torch.library import _impls as implementations_from_python
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import _disable_current_modes as outside_of_traces
 from torch.utils._pytree import tree_map, tree_map_only
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.interp import sympy_interp
@@ -65,6 +70,8 @@ __all__ = [
     "base_name",
     "bound_sympy",
     "can_decompose",
+    "draft_export",
+    "draft_report",
     "elementwise_dtypes",
     "enable_python_dispatcher",
     "free_unbacked_symbols",
@@ -78,6 +85,7 @@ __all__ = [
     "no_questions",
     "one_layer_lstm",
     "operator_of",
+    "outside_of_traces",
     "overload_name",
     "pytree",
     "qualified_name",
@@ -141,6 +149,41 @@ def can_decompose(op: OpOverload) -> bool:
 def guards_code(program: ExportedProgram) -> list[str] | None:
     """The conditions on inputs that a program was saved with, as Python code; None if PyTorch saves none, as 2.8."""
     return getattr(program, "_guards_code", None)
+
+
+def draft_export(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, folder: str
+) -> ExportedProgram:
+    """`torch.export.draft_export` with its log in a folder, and with the values of parameters.
+
+    PyTorch copies the values of tensors by which it decides, but leaves memory as it is for a subclass such as
+    `nn.Parameter`. What is set here for the process is put back: the environment variable of the log, and the copy.
+    """
+    before, copy = os.environ.get(DTRACE_ENV_VAR), meta_utils._safe_copy
+
+    def copied(dst: torch.Tensor, src: torch.Tensor | None) -> None:
+        copy(dst, src.data if isinstance(src, torch.nn.Parameter) else src)
+
+    os.environ[DTRACE_ENV_VAR], meta_utils._safe_copy = folder, copied
+    try:
+        return torch.export.draft_export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+    finally:
+        meta_utils._safe_copy = copy
+        if before is None:
+            del os.environ[DTRACE_ENV_VAR]
+        else:
+            os.environ[DTRACE_ENV_VAR] = before
+
+
+def draft_report(program: ExportedProgram) -> tuple[list[Any], dict[int, str]]:
+    """What `torch.export.draft_export` took for granted, and the files that its lines are in, by their numbers.
+
+    The report itself names only those files that no earlier trace of the process was in.
+    """
+    report: Any = getattr(program, "_report", None)
+    return (
+        ([], {}) if report is None else (list(report.failures), {number: file for file, number in INTERN_TABLE.items()})
+    )
 
 
 class AsksSizeError(Exception):
@@ -231,7 +274,15 @@ def _is_shown(record: logging.LogRecord) -> bool:
     return not _is_quiet.get()
 
 
-for _name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"):
+for _name in (
+    "torch._dynamo",
+    "torch._export.non_strict_utils",
+    "torch._subclasses.fake_tensor",
+    "torch.export",
+    "torch.export._draft_export",
+    "torch.export._trace",
+    "torch.fx.experimental.symbolic_shapes",
+):
     logging.getLogger(_name).addFilter(_is_shown)
 
 

@@ -428,7 +428,7 @@ def test_torchvision_that_does_not_fit(tmp_path: Path) -> None:
     done = run("convert", "nets.py:suppression", "--text", "net.mlir")
     assert done.returncode == 1
     assert note in done.stderr
-    assert "error: the export of suppression of nets.py fails" in done.stderr
+    assert "error: suppression of nets.py cannot be exported" in done.stderr
 
 
 @pytest.mark.parametrize("extension", ["_C.so", "_C_stable.so"])
@@ -489,9 +489,17 @@ def of_a_branch(): return Branching(), (torch.randn(3, 2),)
             "raising of failing.py fails when it is run: TypeError: bang (at failin",
         ),
         (["convert", "failing.py:needing"], 1, "missing 1 required positional argument"),
-        (["convert", "failing.py:of_other_inputs"], 1, "export of of_other_inputs of failing.py fails when it is run"),
+        (
+            ["convert", "failing.py:of_other_inputs"],
+            1,
+            "of_other_inputs of failing.py cannot be exported: a and b must",
+        ),
         (["convert", "failing.py:of_a_tensor"], 1, "the inputs must be a tuple, or a dict of keyword arguments, got T"),
-        (["convert", "failing.py:of_a_branch"], 1, "export of of_a_branch of failing.py fails when it is run"),
+        (
+            ["convert", "failing.py:of_a_branch", "--strict"],
+            1,
+            "of_a_branch of failing.py cannot be exported: the model decides",
+        ),
         (["convert", "failing.py:nothing"], 2, "failing.py has no function nothing"),
         (["catalog", "list", "--catalog", "broken_syntax"], 1, "broken_syntax fails when it is run: SyntaxError"),
         (["catalog", "list", "--catalog", "broken_import"], 1, "broken_import fails when it is run: ModuleNotFound"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.commands.common import UsageError, run_file, running, say
-from patcomp.errors import PatcompError, near_names
+from patcomp.errors import ExportError, PatcompError, near_names
 
 if TYPE_CHECKING:
     import torch
@@ -128,6 +128,8 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
     """
     import torch
 
+    from patcomp import export
+
     made = getattr(run_file(path), function, None)
     if not callable(made):
         raise UsageError(f"{path} has no function {function}")
@@ -161,9 +163,10 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
     dynamic = shapes[0] if shapes else _dynamic_shapes(options.dynamic, module, positional, keywords)
     with running(f"the export of {function} of {path}"):
-        exported = torch.export.export(
-            module, positional, keywords, dynamic_shapes=dynamic, strict=options.strict
-        )  # fmt: skip
+        try:
+            exported = export(module, positional, keywords, dynamic_shapes=dynamic, strict=options.strict)
+        except ExportError as error:
+            raise PatcompError(f"{function} of {path} cannot be exported: {error.problem}") from error
     return Source(name, exported, module)
 
 

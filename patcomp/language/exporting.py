@@ -1,4 +1,4 @@
-"""The export of models of transformers, whose failures become one message."""
+"""The export of models of transformers, which are not trained further: without gradients."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram, export
+from torch.export import ExportedProgram
 
-from patcomp.errors import PatcompError, reason_of
+from patcomp import export
+from patcomp.errors import ExportError
 from patcomp.language.errors import LanguageModelError
 
 
 def exported_module(
-    module: nn.Module, arguments: tuple[Any, ...], name: str, dynamic_shapes: Any = None
+    module: nn.Module, arguments: tuple[Any, ...], name: str, dynamic_shapes: Any = None, *, draft: bool = False
 ) -> ExportedProgram:
-    """Export a module with `torch.export`.
+    """Export a module with `patcomp.export`.
 
     Args:
         module: what is exported.
         arguments: example arguments.
         name: of the model, for messages.
         dynamic_shapes: the open sizes, as `torch.export` takes them.
+        draft: whether the program may be for inputs like the example only; a bundle could not check it.
 
     Raises:
         LanguageModelError: the export fails.
     """
-    try:
-        with torch.no_grad():
-            return export(module, arguments, dynamic_shapes=dynamic_shapes, strict=False)
-    except PatcompError:
-        raise
-    except Exception as error:  # of the model's own code, which the export runs
-        raise LanguageModelError(f"torch.export cannot export {name}: {reason_of(error)}") from error
+    with torch.no_grad():
+        try:
+            return export(module, arguments, dynamic_shapes=dynamic_shapes, draft=draft)
+        except ExportError as error:
+            raise LanguageModelError(f"{name} cannot be exported: {error.problem}") from error

@@ -114,5 +114,9 @@ def exported(entry: Entry) -> ExportedProgram:
     """
     shapes = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
     return exported_module(
-        entry.module, tuple(entry.inputs.values()), f"the function {entry.name!r}", shapes if any(shapes) else None
+        entry.module,
+        tuple(entry.inputs.values()),
+        f"the function {entry.name!r}",
+        shapes if any(shapes) else None,
+        draft=True,
     )

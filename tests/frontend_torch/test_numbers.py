@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from patcomp import EvaluationError
+import patcomp
+from patcomp import EvaluationError, TorchConverter
 from patcomp.emit.native import Native
 from tests.frontend_torch.models import assert_same, converted, run_on
 
@@ -71,3 +73,34 @@ def test_numbers_that_are_known(name: str, native: Native) -> None:
         args = torch.randn(size, 4), size
         assert_same(program.run(*args), Model()(*args))
         assert_same(run_on(native, program, args), Model()(*args))
+
+
+class Halved(nn.Module):
+    """Sizes by way of tensors of constants, whose numbers export reads itself: the reads stay as dead nodes."""
+
+    def __init__(self, writes: bool):
+        super().__init__()
+        self.writes = writes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = torch.div(x.shape[1], 2, rounding_mode="trunc")
+        y = x.view(x.shape[0], count, 2) * 1
+        return y.add_(1) if self.writes else y
+
+
+@pytest.mark.parametrize("form", ["straight", "decomposed", "saved"])
+@pytest.mark.parametrize("writes", [False, True])
+def test_dead_reads_of_constants(form: str, writes: bool) -> None:
+    model, x = Halved(writes), torch.randn(2, 6)
+    exported = torch.export.export(model, (x,), strict=False)
+    assert any(str(node.target) == "aten.item.default" and not node.users for node in exported.graph.nodes)
+    if form == "decomposed":
+        exported = exported.run_decompositions()
+    elif form == "saved":
+        file = io.BytesIO()
+        torch.export.save(
+            patcomp.export(model, (x,)), file
+        )  # PyTorch itself cannot load what it saves with a dead read
+        exported = torch.export.load(io.BytesIO(file.getvalue()))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    program.verify_against(model, (x,), backends=["evaluator"]).check()

@@ -59,8 +59,17 @@ def copy_node(graph: Graph, node: Node, new: Callable[[Node], Any]) -> Node:
 
 
 def is_untyped(node: Node) -> bool:
-    """Whether an operator's node lacks `meta["val"]`; export records it, and graph passes may leave it out."""
-    return isinstance(node.target, OpOverload) and "val" not in node.meta and not is_assertion(node)
+    """Whether an operator's node lacks `meta["val"]`; export records it, and graph passes may leave it out.
+
+    Export itself leaves the number out that is read from a tensor of constants, and keeps the read as a dead node.
+    """
+    if not isinstance(node.target, OpOverload) or is_assertion(node):
+        return False
+    return "val" not in node.meta or (node.meta["val"] is None and operator_name(node) in READS)
+
+
+READS = ("aten._local_scalar_dense", "aten.item")
+"""The ops that read a number from a tensor."""
 
 
 def is_size(node: Node) -> bool:

@@ -19,6 +19,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.markers import BEGIN, is_marker, marker_op
 from patcomp.frontend_torch.fx.dtypes import element_of, has_values, storage_array, type_of
 from patcomp.frontend_torch.fx.nodes import (
+    READS,
     given_arguments,
     is_assertion,
     is_size,
@@ -322,7 +323,7 @@ class _Importer:
 
     def _size(self, node: Node) -> None:
         """Record a new size from `.item()`; nodes that compute sizes are built where they are used."""
-        if operator_name(node) in ("aten._local_scalar_dense", "aten.item"):
+        if operator_name(node) in READS:
             (source,) = node.all_input_nodes
             value = self._value(source)
             if value.rank:  # a tensor of one element has an item too

@@ -1,0 +1,83 @@
+"""Runs of the example: a program that takes something for granted must hold for the example that it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from patcomp.frontend_torch.exporting.kept import copied
+from patcomp.frontend_torch.exporting.packed import FULL
+from patcomp.frontend_torch.exporting.refusals import RefusedError
+from patcomp.pytorch import pytree
+
+_Call = tuple[tuple[Any, ...], dict[str, Any], Any]
+
+
+def check_packing(program: ExportedProgram, call: _Call, lines: str) -> None:
+    """Check that the packed sequences of the example are full, as a program takes for granted.
+
+    Args:
+        lines: where the model packs them.
+
+    Raises:
+        RefusedError: they are not.
+    """
+    try:
+        _run(program.module(), call, program.buffers())
+    except RuntimeError as error:
+        if FULL not in str(error):
+            raise
+        raise RefusedError(
+            f"the model packs sequences at {lines}, and the lengths of the example are not all full, so that what is "
+            "computed depends on them"
+        ) from error
+
+
+def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> None:
+    """Check that a drafted program computes the results of the model for the example.
+
+    Raises:
+        RefusedError: it does not.
+    """
+    expected = _run(model, call, model.buffers())
+    try:
+        results = _run(program.module(), call, program.buffers())
+    except (RuntimeError, AssertionError) as error:
+        raise RefusedError(
+            f"torch.export.draft_export gives a program that does not run the example: {error}"
+        ) from error
+    for one, other in zip(pytree.tree_leaves(expected), pytree.tree_leaves(results), strict=True):
+        if isinstance(one, Tensor) and not _is_close(one, other):
+            raise RefusedError("the program of torch.export.draft_export has other results than the model")
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point() and not one.is_complex():
+        return torch.equal(one, other)
+    largest = float(one.abs().nan_to_num(posinf=0.0).max()) if one.numel() else 0.0
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-3 * largest, equal_nan=True)
+
+
+def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -> Any:
+    """The results for copies of the example, with the random numbers of now; the buffers are put back."""
+    args, kwargs, _ = call
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _restored(buffers):
+        return copied(function(*copied(args), **copied(kwargs)))
+
+
+@contextmanager
+def _restored(buffers: Iterator[Tensor]) -> Iterator[None]:
+    before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
+    try:
+        yield
+    finally:
+        for buffer, version, content in before:
+            if buffer._version != version:
+                buffer.copy_(content)

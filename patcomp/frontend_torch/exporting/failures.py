@@ -1,0 +1,78 @@
+"""One message about a model that no step exports: where, why, and what to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from patcomp.errors import ExportError, Problem, reason_of
+from patcomp.frontend_torch.exporting.places import line_of, module_of
+from patcomp.frontend_torch.exporting.refusals import RefusedError
+
+_CONTROL_FLOW = (
+    "write a decision at run time with torch.cond or torch.where, a loop with while_loop or scan, and give a number "
+    "that is the same in every run as a Python number; see docs/control-flow.md"
+)
+_SIZES = "see docs/dynamic-shapes.md"
+_GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
+
+_ON_VALUES = re.compile(
+    r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked", re.IGNORECASE
+)
+_ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes")
+_ASKED = re.compile(
+    r"Could not (?:guard on|extract specialized integer from) data-dependent expression (.+?)(?: \(|$)", re.MULTILINE
+)
+
+
+def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
+    """What `export` cannot take of its arguments, as a sentence."""
+    if not isinstance(model, nn.Module):
+        return f"export takes a torch.nn.Module, got {type(model).__name__}; put a function into the forward of one"
+    if isinstance(args, Tensor | Mapping | str) or not isinstance(args, Sequence):
+        advice = "kwargs takes keyword arguments" if isinstance(args, Mapping) else "write (x,) for one argument"
+        return f"the example arguments must be a tuple, got {type(args).__name__}; {advice}"
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        return f"kwargs must be a dict of keyword arguments, got {type(kwargs).__name__}"
+    return None
+
+
+def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportError:
+    """The error for the user, from what stopped each step.
+
+    Args:
+        failures: in the order of the steps. A refusal of ours says most; else the first that knows a line of the model
+            does, because later steps fail for what the earlier ones could not do.
+    """
+    ours = [failure for failure in failures if isinstance(failure, RefusedError)]
+    placed = [failure for failure in failures[:2] if line_of(failure)]
+    failure = (ours or placed[::-1] or list(failures))[0]
+    why, advice = _why(failure)
+    return ExportError(
+        f"{type(model).__name__} cannot be exported",
+        Problem(why, module_path=module_of(failure, model), source=line_of(failure), advice=advice),
+    )
+
+
+def _why(failure: BaseException) -> tuple[str, str]:
+    text = f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, RefusedError):
+        return str(failure), _GENERAL
+    if _ON_SIZES.search(text) and not _ASKED.search(text):
+        return _first_lines(str(failure)), _SIZES
+    if asked := _ASKED.search(str(failure)):
+        return f"the model decides in Python by a value that only a run knows, {asked[1].strip()}", _CONTROL_FLOW
+    if "data-dependent branching" in text.lower():
+        return "the model decides in Python by a value that only a run knows", _CONTROL_FLOW
+    if _ON_VALUES.search(text):
+        return "the model reads a number from a tensor whose values only a run knows", _CONTROL_FLOW
+    return reason_of(failure), _GENERAL
+
+
+def _first_lines(text: str) -> str:
+    """The facts of PyTorch's message about dynamic shapes: its first lines, without those about its own logs."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "TORCH_LOGS" not in line]
+    return " ".join(lines[:4])

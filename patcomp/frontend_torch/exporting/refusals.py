@@ -1,0 +1,7 @@
+"""The error by which a step says that its program would not be the model."""
+
+from patcomp.errors import PatcompError
+
+
+class RefusedError(PatcompError, ValueError):
+    """A step of the export could change what the model computes. `patcomp.export` explains it in its own error."""

@@ -1,0 +1,229 @@
+"""`export`: the steps that are tried one after the other until one exports the model."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from typing import Any, TextIO
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from patcomp.errors import ConversionWarning, PatcompError, Problem
+from patcomp.frontend_torch.exporting.constants import ConstantNumbers
+from patcomp.frontend_torch.exporting.draft import assumptions
+from patcomp.frontend_torch.exporting.examples import check_example, check_packing
+from patcomp.frontend_torch.exporting.failures import explained, what_is_wrong_with
+from patcomp.frontend_torch.exporting.kept import copied, kept, registered
+from patcomp.frontend_torch.exporting.packed import PackedSequences
+from patcomp.frontend_torch.exporting.refusals import RefusedError
+from patcomp.pytorch import draft_export, quiet
+
+_Call = tuple[tuple[Any, ...], dict[str, Any], Any]
+"""Positional arguments, keyword arguments and dynamic shapes."""
+_Step = Callable[[nn.Module, _Call], tuple[ExportedProgram, list[Problem]]]
+
+_ONE_AT_A_TIME = threading.RLock()
+"""An export puts its own tensors in the place of the model's parameters, and PyTorch's tracing has global state."""
+
+
+def export(
+    model: nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    draft: bool = True,
+) -> ExportedProgram:
+    """Export a model with `torch.export`, and with what it takes if that alone fails.
+
+    The steps, each only if the one before failed:
+
+    1. `torch.export.export`, not strict.
+    2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
+       program; packed sequences whose lengths are all full run unpacked.
+    3. `torch.export.export`, strict.
+    4. `torch.export.draft_export`, with the constants of step 2, which decides as for the example.
+
+    A warning says which step was needed and what the program takes for granted. The model keeps its mode, its
+    attributes and its buffers. Exports wait for each other; do not run the model in another thread meanwhile.
+
+    Args:
+        model: the module.
+        args: positional example arguments. Instances of a dataclass that PyTorch does not know are registered with
+            `torch.export.register_dataclass`.
+        kwargs: keyword example arguments.
+        dynamic_shapes: the open sizes, as `torch.export.export` takes them.
+        strict: try step 3 alone.
+        draft: whether step 4 may follow. Its program is for inputs that the model decides about as about the example.
+
+    Returns:
+        The exported program, which `TorchConverter.add_exported_program` takes.
+
+    Raises:
+        ExportError: no step exports the model; the message says where and why, and what to change.
+        TypeError: `model` is no module, or `args` or `kwargs` is not of the type above.
+    """
+    if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
+        raise TypeError(wrong)
+    call = tuple(args), dict(kwargs or {}), dynamic_shapes
+    steps: list[_Step] = (
+        [_strictly] if strict else [_plainly, _with_constants, _strictly, *([_as_a_draft] if draft else [])]
+    )
+    failures: list[BaseException] = []
+    with _ONE_AT_A_TIME:
+        registered(call[:2])
+        for step in steps:
+            try:
+                with kept(model), _silently():
+                    program, problems = step(model, call)
+            except Exception as error:  # of the model's own code, or of PyTorch's tracing of it
+                if isinstance(error, PatcompError) and not isinstance(error, RefusedError):
+                    raise  # a refusal of the model itself
+                failures.append(error)
+                continue
+            if strict:
+                problems = []
+            for problem in problems:
+                warnings.warn(str(problem), ConversionWarning, stacklevel=2)
+            _drop_dead_reads(program)
+            return program
+        failure = explained(failures, model)
+    raise failure from None
+
+
+def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+    args, kwargs, shapes = call
+    return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False), []
+
+
+def _strictly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+    args, kwargs, shapes = call
+    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
+    return program, [
+        Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")
+    ]
+
+
+def _with_constants(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+    args, kwargs, shapes = call
+    return _with_known_numbers(
+        model, call, lambda: torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    )
+
+
+def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+    args, kwargs, shapes = call
+
+    def draft() -> ExportedProgram:
+        # its log file goes with the folder; real tensors flow through the model, and draw random numbers
+        with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+            return draft_export(model, copied(args), copied(kwargs), shapes, folder)
+
+    program, problems = _with_known_numbers(model, call, draft)
+    check_example(program, model, call)
+    drafted = Problem(
+        f"{type(model).__name__} is exported by torch.export.draft_export, because torch.export.export fails"
+    )
+    return program, [drafted, *problems, *assumptions(program)]
+
+
+def _with_known_numbers(
+    model: nn.Module, call: _Call, traced: Callable[[], ExportedProgram]
+) -> tuple[ExportedProgram, list[Problem]]:
+    """A program in which numbers from known tensors are constants, and full packed sequences are unpacked.
+
+    Raises:
+        RefusedError: the program could compute something else than the model.
+    """
+    constants = ConstantNumbers(model)
+    packed = PackedSequences(constants)
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def with_modes(*args: Any, **kwargs: Any) -> Any:
+        with constants, packed:
+            return forward(*args, **kwargs)
+
+    model.forward = with_modes  # `kept` restores it
+    program = traced()
+    if written := constants.written():
+        raise RefusedError(
+            f"the model decides by the content of {', '.join(written)} and writes to it, so that each run may differ"
+        )
+    if packed.assumed:
+        check_packing(program, call, ", ".join(packed.assumed))
+    return program, [*_of_constants(constants.read), *_of_packed(packed)]
+
+
+def _of_constants(read: Mapping[str, str]) -> Iterator[Problem]:
+    names = [name for name in read if name]
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield Problem(
+            f"numbers that are read from buffers are constants of the program: {', '.join(names[:_SHOWN])}{more}",
+            source=read[names[0]],
+            advice="export the model again if their content changes",
+        )
+    if not names and "" in read:
+        yield Problem("numbers that are read from tensors of constants are constants of the program", source=read[""])
+
+
+_SHOWN = 3
+
+
+def _of_packed(packed: PackedSequences) -> Iterator[Problem]:
+    for line in packed.proven:
+        yield Problem("a packed sequence, whose lengths are all full, runs unpacked", source=line)
+    for line in packed.assumed:
+        yield Problem(
+            "a packed sequence runs unpacked, which is right if an input says that all lengths are full",
+            source=line,
+            advice="program.run checks it, but an asset cannot: give it no padding",
+        )
+
+
+def _drop_dead_reads(program: ExportedProgram) -> None:
+    """Erase reads of numbers that export knows itself, with which PyTorch saves a program but cannot load it."""
+    for node in reversed(program.graph.nodes):
+        is_read = node.op == "call_function" and str(node.target) in (
+            "aten.item.default",
+            "aten._local_scalar_dense.default",
+        )
+        if is_read and not node.users and node.meta.get("val") is None:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+@contextmanager
+def _silently() -> Iterator[None]:
+    """Hide what PyTorch logs and prints of failing traces, and its warnings about its own code."""
+    with quiet(), warnings.catch_warnings(), redirect_stderr(_WithoutGraphs(sys.stderr)):
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+        # recurrent networks list their weights twice; `kept` puts both lists back
+        warnings.filterwarnings(
+            "ignore", message=r"The tensor attributes? self\.\S*_flat_weights", category=UserWarning
+        )
+        yield
+
+
+class _WithoutGraphs:
+    """Standard error without the graphs that `torch.export` prints if a trace fails."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if sys._getframe(1).f_globals.get("__name__") == torch.export.export.__module__ + "._trace":
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
