@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -199,43 +199,16 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
     Returns:
         The conditions under which the answers are right, as SymPy expressions; filled in the block.
     """
-    asked: dict[Any, None] = {}
+    asked: list[Any] = []
+    if environment is None:
+        yield asked
+        return
 
     def ask(condition: Any, value: Any) -> None:
         negation = sympy.Not(condition) if value == sympy.false else sympy.Eq(condition, value)
-        asked[condition if value == sympy.true else negation] = None
-
-    found: list[Any] = []
-    oblivious = symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    unguarded = nullcontext() if environment is None else environment.suppress_guards()
-    with _answering(environment, ask), unguarded, oblivious, quiet():
-        yield found
-    found += asked
-
-
-@contextmanager
-def no_questions(environment: ShapeEnv | None) -> Iterator[None]:
-    """Make it an error that a trace asks a question about open sizes.
-
-    Raises:
-        AsksSizeError: it does.
-    """
-
-    def refuse(condition: Any, value: Any) -> None:
-        raise AsksSizeError(f"the sizes would have to fulfil {condition} == {value}")
-
-    # what export asked already is answered from the memory of `evaluate_expr`
-    with _answering(environment, refuse, remembers=True), quiet():
-        yield
-
-
-@contextmanager
-def _answering(
-    environment: ShapeEnv | None, ask: Callable[[Any, Any], None], *, remembers: bool = False
-) -> Iterator[None]:
-    if environment is None:
-        yield
-        return
+        holds = condition if value == sympy.true else negation
+        if holds not in asked:
+            asked.append(holds)
 
     def evaluate(
         expression: Any, hint: Any = None, fx_node: Any = None, size_oblivious: bool = False,
@@ -246,14 +219,38 @@ def _answering(
             expression, hint, fx_node, size_oblivious, fallback_value, forcing_spec=forcing_spec
         )
 
+    oblivious = symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    with _frozen(environment, _check_frozen=ask, evaluate_expr=evaluate), environment.suppress_guards(), oblivious:
+        yield asked
+
+
+@contextmanager
+def no_questions(environment: ShapeEnv) -> Iterator[None]:
+    """Make it an error that a trace asks a question about open sizes.
+
+    Raises:
+        AsksSizeError: it does.
+    """
+
+    def refuse(condition: Any, value: Any) -> None:
+        raise AsksSizeError(f"the sizes would have to fulfil {condition} == {value}")
+
+    # what export asked already is answered from the memory of `evaluate_expr`
+    with _frozen(environment, _check_frozen=refuse), quiet():
+        yield
+
+
+@contextmanager
+def _frozen(environment: ShapeEnv, **methods: Callable[..., Any]) -> Iterator[None]:
+    """An environment that takes no guards, with other methods."""
     own: dict[str, Any] = vars(environment)  # type: ignore[assignment]
-    before: dict[str, Any] = {name: own[name] for name in ("_check_frozen", "evaluate_expr", "frozen") if name in own}
-    own.update(_check_frozen=ask, frozen=True, **({} if remembers else {"evaluate_expr": evaluate}))
+    before: dict[str, Any] = {name: own[name] for name in (*methods, "frozen") if name in own}
+    own.update(methods, frozen=True)
     try:
         yield
     finally:
-        for name in ("_check_frozen", "evaluate_expr"):
-            own.pop(name, None)
+        for name in methods:
+            del own[name]
         own.update(before)
 
 

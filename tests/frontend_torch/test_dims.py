@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from patcomp import ConversionWarning, EvaluationError, TorchConverter
 from tests.frontend_torch.dynamic import converted, exported, exported_function
-from tests.helpers.saved import loaded
+from tests.helpers.ways import loaded
 
 
 def test_the_signature_has_names_and_ranges() -> None:

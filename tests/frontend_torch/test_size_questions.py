@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.functional import linear
 
-from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, UnsupportedError
 from patcomp.patterns import RuleSet, decomposition, example
-from tests.helpers.saved import loaded
+from tests.helpers.ways import BATCHES, WAYS
 
 
 class Of(nn.Module):
@@ -29,16 +29,6 @@ class Of(nn.Module):
         return result[0] if isinstance(result, tuple) else result
 
 
-WAYS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "as exported": lambda exported: exported,
-    "saved": loaded,
-    "decomposed": lambda exported: exported.run_decompositions(get_decomp_table()),
-}
-BATCHES: dict[str, Callable[[], Any]] = {
-    "from 1": lambda: Dim("n", min=1, max=64),
-    "from 2": lambda: Dim("n", min=2),
-    "AUTO": lambda: Dim.AUTO,
-}
 VECTOR = torch.linspace(-2, 2, 5)
 
 MODELS: dict[str, tuple[Callable[[], Callable[[Tensor], Any]], tuple[int, ...]]] = {

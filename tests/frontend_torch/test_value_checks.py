@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 
-from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, get_decomp_table
-from tests.helpers.saved import loaded
+from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter
+from tests.helpers.ways import WAYS as THREE_WAYS
 
 
 class Of(nn.Module):
@@ -86,12 +86,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], str
 """Function, inputs that are right, inputs that are wrong, words of the condition."""
 
 
-WAYS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "straight": lambda exported: exported,
-    "decomposed": lambda exported: exported.run_decompositions(get_decomp_table()),
-    "by PyTorch's table": lambda exported: exported.run_decompositions(),
-    "saved": loaded,
-}
+WAYS = dict(THREE_WAYS) | {"by PyTorch's table": lambda exported: exported.run_decompositions()}
 
 
 def converted(exported: ExportedProgram) -> AIProgram:

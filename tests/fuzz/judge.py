@@ -27,8 +27,8 @@ from patcomp.ir.evaluate.element_types import to_numpy, to_tensor
 from patcomp.ir.types import HandleType
 from tests.fuzz import noise
 from tests.fuzz.program import Program
-from tests.helpers.saved import loaded
 from tests.helpers.time_limits import TimeIsUp, time_limit
+from tests.helpers.ways import loaded
 
 SECONDS = 60
 """How long one program may take."""

@@ -16,30 +16,19 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 
-from patcomp import TorchConverter, UnsupportedError, get_decomp_table
-from tests.helpers.saved import loaded
+from patcomp import TorchConverter, UnsupportedError
+from tests.helpers.ways import BATCHES, WAYS
 from tests.operators.core import EXAMPLES
 from tests.operators.dynamic import core_sample
 from tests.operators.samples import Program, Sample, name_of, operators, samples
 from tests.operators.sweep import TimeIsUp, mismatch, time_limit
 
-WAYS: Mapping[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "as exported": lambda exported: exported,
-    "saved": loaded,
-    "decomposed": lambda exported: exported.run_decompositions(get_decomp_table()),
-}
-BATCHES: Mapping[str, Callable[[], Any]] = {
-    "from 1": lambda: Dim("batch", min=1, max=64),
-    "from 2": lambda: Dim("batch", min=2, max=64),
-    "Dim.AUTO": lambda: Dim.AUTO,
-}
 PASS, GUARDED, REFUSED, NOT_EXPORTED = "pass", "guarded", "refused", "not exported"
 """A guarded program refuses batches that PyTorch takes, because its ops are taken apart for others."""
 

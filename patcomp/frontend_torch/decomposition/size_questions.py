@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -19,8 +19,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_in
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.interface.guards import conditions_of
+from patcomp.frontend_torch.interface.slices import Case
 from patcomp.patterns import Rejected
 from patcomp.pytorch import OpOverload, int_oo, pytree
 
@@ -30,8 +31,6 @@ _CASES, _TRIALS = 4096, 3
 """How many combinations of sizes are looked at, and how many are tried for each question."""
 _LARGE = 1 << 26
 """How many elements the inputs of a trial may have."""
-
-Case = Mapping[sympy.Symbol, int]
 
 
 class SizeQuestions:
@@ -80,7 +79,7 @@ class SizeQuestions:
         found = 0
         for sizes in sorted(itertools.islice(itertools.product(*ranges), _CASES), key=math.prod):
             case = dict(zip(symbols, sizes, strict=True))
-            if all(_value(known, case) for known in related) and not _value(condition, case):
+            if all(number_at(known, case) for known in related) and not number_at(condition, case):
                 yield case
                 found += 1
             if found == _TRIALS:
@@ -115,10 +114,6 @@ class SizeQuestions:
         return {symbol: case.get(symbol) or self._sizes(symbol)[:2][-1] for symbol in free}
 
 
-def _value(expression: Any, case: Case) -> Any:
-    return number_in(expression.xreplace({symbol: sympy.Integer(size) for symbol, size in case.items()}))
-
-
 def _at(recorded: Any, case: Case) -> Any:
     """Tensors and numbers like the recorded ones, at some sizes; always the same numbers.
 
@@ -128,7 +123,7 @@ def _at(recorded: Any, case: Case) -> Any:
 
     def number(size: Any) -> Any:
         size = known(size)
-        found = _value(size.node.expr, case) if isinstance(size, SYMBOLIC) else size
+        found = number_at(size.node.expr, case) if isinstance(size, SYMBOLIC) else size
         if found is None:
             raise ValueError("a size depends on values")
         return found

@@ -6,7 +6,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from patcomp.pytorch import OpOverload, base_name, schema_of_overload
+from patcomp.frontend_torch.decomposition.overloads import without_writes
+from patcomp.pytorch import OpOverload, base_name
 
 _VIEWS = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 
@@ -17,14 +18,7 @@ def view_in_place(node: Node) -> OpOverload | None:
     if not isinstance(op, OpOverload) or op.namespace != "aten" or torch.Tag.inplace_view not in op.tags:
         return None
     name = base_name(op).removesuffix("_")
-    if name not in _VIEWS:
-        return None
-    packet = getattr(torch.ops.aten, name)
-    wanted = [(argument.name, str(argument.type)) for argument in schema_of_overload(op).arguments]
-    for overload in map(packet.__getattr__, packet.overloads()):
-        if [(argument.name, str(argument.type)) for argument in schema_of_overload(overload).arguments] == wanted:
-            return overload  # type: ignore[no-any-return]
-    return None
+    return without_writes(op, name) if name in _VIEWS else None
 
 
 def replace_views_in_place(graph: Graph) -> None:

@@ -21,6 +21,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.decomposition.kinds import arguments_text
+from patcomp.frontend_torch.decomposition.overloads import without_writes
 from patcomp.frontend_torch.decomposition.views import changed_base, is_new, is_view
 from patcomp.frontend_torch.fx.nodes import (
     copy_node,
@@ -327,17 +328,7 @@ def _functional(target: OpOverload) -> OpOverload | None:
     if len(schema.returns) != 1 or len(written) != 1 or written[0] is not schema.arguments[0]:
         return None
     name = re.sub(r"^__i(\w+)__$", r"__\1__", name) if name.startswith("__") else name.removesuffix("_")
-    packet = getattr(torch.ops.aten, name, None)
-    for overload in packet.overloads() if packet is not None else ():
-        found = getattr(packet, overload)
-        if not schema_of_overload(found).is_mutable and _parameters(found) == _parameters(target):
-            return found  # type: ignore[no-any-return]
-    return None
-
-
-def _parameters(op: OpOverload) -> list[tuple[Any, ...]]:
-    arguments = schema_of_overload(op).arguments
-    return [(each.name, str(each.type), each.kwarg_only, each.default_value) for each in arguments]
+    return without_writes(target, name)
 
 
 _types: dict[Any, torch.dtype] = {}

@@ -269,17 +269,13 @@ class _OnlyValues(TorchDispatchMode):
         is_unspecified = torch.Tag.nondeterministic_seeded in func.tags or name.startswith(
             ("aten::empty", "aten::new_empty")
         )
-        if is_unspecified or (_writes(func) and name != "aten::detach_"):
+        if is_unspecified or (schema_of_overload(func).is_mutable and name != "aten::detach_"):
             raise _NoValueError(name)
         return func(*args, **(kwargs or {}))
 
 
 class _NoValueError(Exception):
     """The op draws random numbers, leaves memory as it is, or writes to an argument."""
-
-
-def _writes(func: Any) -> bool:
-    return any(each.alias_info is not None and each.alias_info.is_write for each in schema_of_overload(func).arguments)
 
 
 def _is_integer(value: Tensor) -> bool:

@@ -99,24 +99,23 @@ def export(
     raise failure from None
 
 
-def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+def _exported(model: nn.Module, call: _Call, *, strict: bool = False) -> ExportedProgram:
     args, kwargs, shapes = call
-    return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False), []
+    return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+    return _exported(model, call), []
 
 
 def _strictly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
-    args, kwargs, shapes = call
-    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
-    return program, [
+    return _exported(model, call, strict=True), [
         Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")
     ]
 
 
 def _with_constants(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
-    args, kwargs, shapes = call
-    return _with_known_numbers(
-        model, call, lambda: torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
-    )
+    return _with_known_numbers(model, call, lambda: _exported(model, call))
 
 
 def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:

@@ -57,6 +57,11 @@ def number_in(expression: Any) -> bool | int | float | None:
     return float(expression) if isinstance(expression, sympy.Number) else None
 
 
+def number_at(expression: Any, case: Mapping[sympy.Symbol, int]) -> bool | int | float | None:
+    """The value of a SymPy expression at some sizes; None if it has further symbols."""
+    return number_in(expression.xreplace({symbol: sympy.Integer(size) for symbol, size in case.items()}))
+
+
 def number_of_dtype(number: Any, dtype: torch.dtype) -> bool | int | float:
     """A SymPy number as the Python number of a dtype, as `sympy_interp` asks for constants."""
     return {torch.bool: bool, torch.int64: int, torch.double: float}[dtype](number)

@@ -21,7 +21,7 @@ from torch.fx.node import map_arg
 
 from patcomp.emit.dims import Range
 from patcomp.frontend_torch.fx.nodes import graphs_of, is_assertion, is_size
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_in
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
 
@@ -140,13 +140,12 @@ def _depends_on(node: Node, symbols: set[sympy.Symbol]) -> bool:
 def _result_at(node: Node, case: Case) -> str | None:
     """None if a node has the recorded shapes at some sizes, else an empty text; PyTorch's errors propagate."""
     values: dict[Any, Any] = {}
-    numbers = {symbol: sympy.Integer(size) for symbol, size in case.items()}
 
     def number(size: Any) -> Any:
         size = known(size)
         if not isinstance(size, SYMBOLIC):
             return size
-        value = number_in(size.node.expr.xreplace(numbers))
+        value = number_at(size.node.expr, case)
         if value is None:
             raise _UnknownError
         return value

@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from patcomp.emit.checks import ValueChecks
 from patcomp.errors import Problem
-from patcomp.frontend_torch.fx.nodes import given_arguments, is_assertion, operator_name
+from patcomp.frontend_torch.fx.nodes import READS, given_arguments, is_assertion, operator_name
 from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
@@ -123,7 +123,7 @@ def _is_of_values(condition: Any) -> bool:
         node = stack.pop()
         if not isinstance(node, Node):
             continue
-        if operator_name(node) in ("aten.item", "aten._local_scalar_dense"):
+        if operator_name(node) in READS:
             return True
         if not _is_size(node):
             stack += node.all_input_nodes
