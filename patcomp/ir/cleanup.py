@@ -49,10 +49,15 @@ def pure_graphs(module: IRModule, called: Container[str]) -> set[str]:
 
 
 def _only_computes(graph: Operation, pure: Container[str]) -> bool:
-    return all(_can_go(op, pure) or op.has_trait(IsTerminator) for op in ops_inside(graph))
+    return all(can_go(op, pure) or op.has_trait(IsTerminator) for op in ops_inside(graph))
 
 
-def _can_go(op: Operation, pure: Container[str]) -> bool:
+def can_go(op: Operation, pure: Container[str]) -> bool:
+    """Whether an op only computes, so that it can be removed, merged with an equal one, or moved.
+
+    Args:
+        pure: the graphs whose calls can be removed, as `pure_graphs` finds them.
+    """
     return is_removable(op) or (op.name == "coreai.invoke" and callee(op) in pure)
 
 
@@ -72,7 +77,7 @@ def _remove_dead(region: Region, pure: Container[str]) -> int:
         op = block.last_op
         while op is not None:
             before = op.prev_op
-            if _can_go(op, pure) and _is_unused(op):
+            if can_go(op, pure) and _is_unused(op):
                 removed += _erase(op)
             else:
                 for inner in op.regions:
@@ -104,7 +109,7 @@ def _merge(block: Block, pure: Container[str], known: dict[Any, tuple[Operation,
     for op in block.ops:
         for region in op.regions:
             removed += _merge(region.block, pure, {} if op.has_trait(IsolatedFromAbove) else dict(known))
-        if not _can_go(op, pure):
+        if not can_go(op, pure):
             continue
         if _is_unused(op):
             removed += _erase(op)

@@ -26,6 +26,7 @@ from patcomp.rewrites.runtime.branches import choose_outside_values
 from patcomp.rewrites.runtime.conditions import carry_conditions
 from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
 from patcomp.rewrites.runtime.empty import allow_empty
+from patcomp.rewrites.runtime.invariants import compute_before_loops
 from patcomp.rewrites.runtime.loops import own_values
 from patcomp.rewrites.state import drop_repeated_accesses
 
@@ -69,6 +70,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         ("repeated accesses of states", drop_repeated_accesses),
         ("carried conditions", carry_conditions),
         ("choices between values from outside", choose_outside_values),
+        ("values computed before loops", compute_before_loops),
         ("own values of loops", own_values),
         ("empty tensors", allow_empty),
         ("constant expressions", expand_constant_expressions),

@@ -16,6 +16,7 @@ from patcomp.ir.cleanup import merge_equal_ops, remove_dead_ops
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.runtime.branches import choose_outside_values
 from patcomp.rewrites.runtime.conditions import carry_conditions
+from patcomp.rewrites.runtime.invariants import compute_before_loops
 from patcomp.rewrites.runtime.loops import own_values
 from tests.helpers.programs import program
 
@@ -218,6 +219,6 @@ def finished(module: IRModule) -> IRModule:
         remove_dead_ops(graph)
         merge_equal_ops(graph)
         remove_dead_ops(graph)
-    for rewrite in (carry_conditions, choose_outside_values, own_values):
+    for rewrite in (carry_conditions, choose_outside_values, compute_before_loops, own_values):
         rewrite(module, Statistics())
     return module

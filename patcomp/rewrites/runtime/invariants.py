@@ -1,0 +1,52 @@
+"""Compute before a loop what its steps would compute again and again from values outside.
+
+The toolchain does so, too. But if the loop is in a branch, and what follows it there computes the same from an open
+size, the runtime aborts: it finds no tensor. (Observed with coreai-core 1.0.0b3.) Done here, before equal ops are
+merged, it is right, and other runtimes need not know how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from patcomp.ir.cleanup import called_graphs, can_go, merge_equal_ops, pure_graphs
+from patcomp.ir.constants import is_constant
+from patcomp.ir.module import IRModule
+from patcomp.ir.xdsl import Operation, SSAValue, ops_inside
+from patcomp.patterns.statistics import Statistics
+
+
+def compute_before_loops(module: IRModule, statistics: Statistics) -> None:
+    """Move what does not change in a loop in front of it, and merge what is equal there."""
+    pure = pure_graphs(module, called_graphs(module))
+    for graph in module.graphs:
+        loops = [op for op in reversed(ops_inside(graph)) if op.name == "coreai.while"]  # inner loops first
+        if sum(_moved(loop, pure) for loop in loops):
+            statistics.record("computed before a loop", True, 0.0)
+            merge_equal_ops(graph, pure)
+
+
+def _moved(loop: Operation, pure: Container[str]) -> int:
+    """Move the ops of a loop's blocks whose operands are from outside; return how many there are."""
+    count = 0
+    for region in loop.regions:
+        for op in list(region.block.ops):
+            if can_go(op, pure) and not op.regions and _is_unchanged(op, loop):
+                constants = [operand.owner for operand in op.operands if _is_inside(operand, loop)]
+                for moved in (*dict.fromkeys(constants), op):
+                    assert loop.parent is not None
+                    assert isinstance(moved, Operation)
+                    moved.detach()
+                    loop.parent.insert_op_before(moved, loop)
+                count += 1
+    return count
+
+
+def _is_unchanged(op: Operation, loop: Operation) -> bool:
+    """Whether an op computes the same in each step, from a value that is no constant."""
+    given = [operand for operand in op.operands if not is_constant(operand)]
+    return bool(given) and not any(_is_inside(operand, loop) for operand in given)
+
+
+def _is_inside(value: SSAValue, loop: Operation) -> bool:
+    return loop.is_ancestor(value.owner)
