@@ -268,7 +268,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "cohere2": Architecture(_decoder("Cohere2", **_LLAMA, sliding_window=5)),
     "ernie4_5": Architecture(_decoder("Ernie4_5", **_LLAMA)),
     "glm4": Architecture(_decoder("Glm4", **_LLAMA, head_dim=8)),
-    "gptj": Architecture(_decoder("GPTJ", n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64)),
+    "gptj": Architecture(_decoder("GPTJ", n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64), ("eager",)),
     "nanochat": Architecture(_decoder("NanoChat", **_LLAMA)),
     "deepseek_v3": Architecture(
         _decoder(
