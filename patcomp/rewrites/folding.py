@@ -45,7 +45,7 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
     known: dict[SSAValue, np.ndarray] = {}
     folded: list[Operation] = []
     for op in ops_inside(graph):
-        if foldable(op, known, limit) and (results := _evaluated(op, module, known)) is not None:
+        if foldable(op, known, limit) and (results := evaluated(op, module, known)) is not None:
             known.update(zip(op.results, results, strict=True))
             folded.append(op)
     gone = set(folded)
@@ -61,7 +61,7 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
 
 def fold(op: Operation, module: IRModule) -> list[SSAValue]:
     """Replace an op by its constant results, and return them; none if the result is undefined."""
-    if (results := _evaluated(op, module, {})) is None:
+    if (results := evaluated(op, module, {})) is None:
         return []
     constants = [_constant(op, result, array, module) for result, array in zip(op.results, results, strict=True)]
     replace_op(op, constants)
@@ -90,7 +90,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
     return all(_elements(result) <= most for result in op.results)
 
 
-def _evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:
+def evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:
     """The results of an op; None if they are undefined (a division by zero), which is left to the run to report."""
     from patcomp.errors import EvaluationError
     from patcomp.ir.evaluate import evaluate_op  # needs PyTorch, which is imported only if something can be folded

@@ -28,6 +28,7 @@ from patcomp.rewrites.runtime.constant_expressions import expand_constant_expres
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.invariants import compute_before_loops
 from patcomp.rewrites.runtime.loops import own_values
+from patcomp.rewrites.single_steps import inline_single_steps
 from patcomp.rewrites.state import drop_repeated_accesses
 
 
@@ -59,6 +60,8 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         folded = step("constant folding", fold)
         while step("known branches", partial(_take_known_branches, graph, module, statistics)):
             folded = step("constant folding", fold) or folded  # of ops that use the result of a branch
+        while step("loops of one step", partial(_inline_single_steps, graph, module, statistics)):
+            folded = step("constant folding", fold) or folded  # of what the counter is
         if folded:
             step("common subexpressions", equal)  # so that equal bounds of slices are the same value for the rules
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
@@ -96,6 +99,13 @@ def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
     started = time.perf_counter()
     count = fold_constants(graph, module)
     _record(statistics, "constant folding", count, started)
+    return bool(count)
+
+
+def _inline_single_steps(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
+    started = time.perf_counter()
+    count = inline_single_steps(graph, module)
+    _record(statistics, "loops of one step", count, started)
     return bool(count)
 
 

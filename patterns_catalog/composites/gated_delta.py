@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
@@ -37,22 +39,30 @@ def gated_delta_update(
     value, strength = _by_step(c, value), _by_step(c, beta)
     decay = c.exp(_by_step(c, g))
 
+    def update(state: Value, element_of: Callable[[Value], Value]) -> tuple[Value, Value]:
+        """The output of one step and the next state, of the elements of the sequences at that step."""
+        column = c.expand_dims(element_of(key), [3])
+        state = c.broadcasting_mul(state, c.expand_dims(element_of(decay), [2, 3]))
+        remembered = c.shrink_dims(c.reduce_sum(c.broadcasting_mul(state, column), [2]), [2])
+        error = c.broadcasting_sub(element_of(value), remembered)
+        delta = c.broadcasting_mul(error, c.expand_dims(element_of(strength), [2]))
+        state = c.broadcasting_add(state, c.broadcasting_mul(column, c.expand_dims(delta, [2])))
+        asked = c.broadcasting_mul(state, c.expand_dims(element_of(query), [3]))
+        return c.shrink_dims(c.reduce_sum(asked, [2]), [2]), state
+
     def body(step: Value, state: Value, outputs: Value) -> list[Value]:
         at = c.expand_dims(step, [0])
-        column = c.expand_dims(c.gather_nd(key, at), [3])
-        state = c.broadcasting_mul(state, c.expand_dims(c.gather_nd(decay, at), [2, 3]))
-        remembered = c.shrink_dims(c.reduce_sum(c.broadcasting_mul(state, column), [2]), [2])
-        error = c.broadcasting_sub(c.gather_nd(value, at), remembered)
-        delta = c.broadcasting_mul(error, c.expand_dims(c.gather_nd(strength, at), [2]))
-        state = c.broadcasting_add(state, c.broadcasting_mul(column, c.expand_dims(delta, [2])))
-        asked = c.broadcasting_mul(state, c.expand_dims(c.gather_nd(query, at), [3]))
-        output = c.shrink_dims(c.reduce_sum(asked, [2]), [2])
+        output, state = update(state, lambda sequence: c.gather_nd(sequence, at))
         outputs = c.scatter_nd(outputs, c.expand_dims(at, [0]), c.expand_dims(output, [0]))
         return [c.broadcasting_add(step, 1), state, outputs]
 
+    state = c.cast(initial_state, "f32")
+    if length == 1:  # the decode step of a language model needs no loop, and some devices run none
+        output, state = update(state, lambda sequence: c.shrink_dims(sequence, [0]))
+        return [c.cast(c.expand_dims(output, [1]), element), c.cast(state, element)]
     none_yet = c.broadcast_to(c.constant(0.0), [length, batch, heads, value.static_shape[-1]])
     _, state, outputs = c.while_(
-        [c.constant(0), c.cast(initial_state, "f32"), none_yet],
+        [c.constant(0), state, none_yet],
         lambda step, state, outputs: c.broadcasting_greater(c.constant(length), step),
         body,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from patcomp.authoring import Aten
+from patcomp.ir.extents import extents
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.views import made_by
@@ -30,6 +31,7 @@ def select_of_pairs(op: OpView, aten: Aten) -> Value | None:
     if view is None or pairs.rank < 2 or op.dim % pairs.rank != pairs.rank - 1:
         return None
     x: Value = view["self"]
-    if not pairs.is_static or pairs.shape[-1] != 2 or x.shape != (*pairs.shape[:-2], 2 * pairs.shape[-2]):
+    *before, width, two = extents(pairs)
+    if two != 2 or extents(x) != [*before, 2 * width]:
         return None
     return aten.slice.Tensor(op.result, x, dim=x.rank - 1, start=op.index % 2, end=_END, step=2)

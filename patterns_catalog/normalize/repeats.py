@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import Aten, AtenSource, Targets, aten
+from patcomp.authoring import Aten, AtenSource, AtenTarget, Targets, aten
+from patcomp.ir.extents import extents, extents_of
+from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
@@ -21,11 +23,14 @@ from patcomp.patterns import (
     OpView,
     Rewrite,
     any_of,
+    check,
+    compute,
     example,
     normalization,
     rule,
     tag,
 )
+from patcomp.patterns.match import Match
 
 _TABLE = FunctionTable("repetitions")
 
@@ -35,19 +40,10 @@ def twice_in_halves(a: AtenSource, x: Any) -> Any:
     return a.escaping(a.cat([x, x], dim=LAST))
 
 
-def twice_in_pairs(a: AtenSource, x: Any, size: Any, flat: Any, *, name: str = "columns") -> Any:
-    """The pattern of `repeat_interleave(x, 2, -1)` and `stack([x, x], -1).flatten(-2)`, which may also be used
-    elsewhere. `name` tells several in one rule apart."""
-    column, again = (a.escaping(a.unsqueeze(x, dim=LAST)) for _ in range(2))
-    wide, stacked = a.expand(column, size=size, implicit=ANY), a.cat([column, again], dim=LAST)
-    columns = any_of(wide, stacked, tag=name, tags=["expand", "cat"])
-    return a.escaping(a.view(a.escaping(columns), size=flat))
-
-
-def pairs_conditions(x: Any, size: Any, flat: Any, *names: str) -> list[Any]:
-    """What `twice_in_pairs` leaves open: the new axis is filled twice, and joins the one before."""
-    filled_twice = [(tag(name) != "expand") | (size[-1] == 2) for name in names or ("columns",)]
-    return [*filled_twice, flat[:-1] == x.shape[:-1], flat[-1] == 2 * x.shape[-1]]
+def twice_in_pairs(a: AtenSource, x: Any) -> Any:
+    """The pattern of `repeat_interleave(x, 2, -1)`, which may also be used elsewhere; `pairs_in_one_op` spells
+    `stack([x, x], -1).flatten(-2)` so."""
+    return a.escaping(a.op("repeat_interleave.self_int", x, repeats=2, dim=LAST, output_size=ANY))
 
 
 def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
@@ -84,10 +80,7 @@ def in_pairs(x: Value, factor: Value | None, *, op: str, place: int | None, resu
     """`repeat_interleave(op(x), 2, -1)`"""
     result = ValueType(result_types[0])
     made = _applied(x, factor, op, place, result)
-    size = [*made.shape, 2]
-    column = aten.unsqueeze(tensor((*made.shape, 1), made.element_type), made, dim=made.rank)
-    columns = aten.expand(tensor(tuple(size), made.element_type), column, size=size)
-    return aten.view(result, columns, size=list(result.shape))
+    return aten.build("aten.repeat_interleave.self_int", result, self=made, repeats=2, dim=made.rank - 1)  # type: ignore[no-any-return]
 
 
 def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
@@ -114,15 +107,49 @@ def halves_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: A
 
 @rule(
     stage="normalize", target=_TABLE, name="repeat pairs last",
-    example={"x": "2x3x4xf32", "factor": "f32", "size": [2, 3, 4, 2], "flat": [2, 3, 8], "place": 1},
+    example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
-def pairs_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, size: Attr, flat: Attr, place: Attr) -> Rewrite:
+def pairs_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: Attr) -> Rewrite:
     "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
     return Rewrite(
-        _elementwise(a, twice_in_pairs(a, x, size, flat), factor, place),
+        _elementwise(a, twice_in_pairs(a, x), factor, place),
         to=c.in_pairs(x, factor, op=tag("op"), place=place),
-        where=[*pairs_conditions(x, size, flat), *_safe(x, factor, place), x.is_static],
+        where=_safe(x, factor, place),
     )
+
+
+def _joins_pairs(match: Match) -> bool:
+    """Whether the view joins a new last axis of size 2 with the one before."""
+    *before, width = extents(match["x"]) or [0]
+    return match["x"].rank > 0 and extents_of(match["flat"]) == [*before, 2 * width]
+
+
+@rule(
+    stage="normalize",
+    target=aten_namespace,
+    name="repeat pairs in one op",
+    example={"x": "2x3x4xf32", "wide": [2, 3, 4, 2], "flat": [2, 3, 8]},
+)
+def pairs_in_one_op(a: AtenSource, c: AtenTarget, x: Capture, wide: Attr, flat: Attr) -> Rewrite:
+    """view(expand(unsqueeze(x, -1))) and view(stack([x, x], -1)) to repeat_interleave(x, 2, -1)
+
+    The first is what PyTorch makes of `repeat_interleave`; the second is in models that flatten a stack.
+    """
+    column, again = (a.escaping(a.unsqueeze(x, dim=LAST)) for _ in range(2))
+    columns = any_of(
+        a.expand(column, size=wide, implicit=ANY),
+        a.cat([column, again], dim=LAST),
+        tag="columns",
+        tags=["expand", "cat"],
+    )
+    return Rewrite(
+        a.view(a.escaping(columns), size=flat),
+        to=c.op(
+            "repeat_interleave.self_int",
+            x, repeats=2, dim=compute("the last axis", lambda match: match["x"].rank - 1), output_size=None,
+        ),
+        where=[(tag("columns") == "cat") | (wide[-1] == 2), check("the view joins pairs", _joins_pairs)],
+    )  # fmt: skip
 
 
 @rule(

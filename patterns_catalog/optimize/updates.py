@@ -1,4 +1,5 @@
-"""Merge slices of slices into one slice, and writes into a slice of a view into one update of the viewed tensor.
+"""Merge slices of slices into one slice, and writes into a slice of a view into one update of the viewed tensor; drop
+slices that take one of several joined values.
 
 PyTorch makes a write in place, `cache[1].narrow(2, i, n).copy_(new)`, functional with one update for each view:
 the rows in the layer, then the layer in the cache. Each update copies its whole base. One update of the cache only
@@ -112,6 +113,33 @@ def slice_of_update(op: OpView, c: Coreai) -> Value | None:
         return None
     value = Value(before.operands[4])
     return value if value.type == op.result else None
+
+
+@op_rule("optimize", "coreai.slice", size=2, examples=[
+    example("4x3xf32", "4x2xf32", program=lambda torch, x, y: torch.cat([x, y], 1)[:, 3:].sin()),
+    example("4x3xf32", "4x2xf32", program=lambda torch, x, y: torch.cat([x, y], 1)[:, :3].sin()),
+])  # fmt: skip
+def slice_of_concat(op: OpView, c: Coreai) -> Value | None:
+    "concat([x, y, ...])[part] -> y, if the part is all of y"
+    op.ignore("start_indices", "end_indices", "strides", because="bounds_of reads them")
+    joined, bounds = producer(op.input, "coreai.concat"), bounds_of(op.operation)
+    if joined is None or bounds is None:
+        return None
+    along = constant_integers(joined.operands[0])
+    if along is None:
+        return None
+    axis = along[0] % op.input.rank
+    if any(one != ALL for place, one in enumerate(bounds) if place != axis):
+        return None
+    taken, start = bounds[axis], 0
+    for part in map(Value, joined.operands[1:]):
+        size = part.shape[axis]
+        if size is None:
+            return None
+        if (taken.start, taken.end, taken.step) == (start, start + size, 1) and part.type == op.result:
+            return part
+        start += size
+    return None
 
 
 @op_rule("optimize", "coreai.slice", size=2, pattern=_slice_of_slice, examples=[

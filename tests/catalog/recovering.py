@@ -33,6 +33,8 @@ def convert(
     *tensors: torch.Tensor,
     without: Sequence[str] = (),
     default_table: bool = False,
+    as_exported: bool = False,
+    sizes: Sequence[Any] | None = None,
     native: Native | None = None,
 ) -> AIProgram:
     """The program of a function, which gives eager's numbers on the evaluator.
@@ -40,11 +42,14 @@ def convert(
     Args:
         without: names of rules to leave out.
         default_table: decompose as PyTorch does by default, instead of with `get_decomp_table()`.
+        as_exported: leave the program as `torch.export.export` gives it.
+        sizes: the dynamic dimensions of each tensor; all are static by default.
         native: the runtime, which must give eager's numbers as well.
     """
     module = Calling(function)
-    exported = torch.export.export(module, tensors)
-    exported = exported.run_decompositions(None if default_table else patcomp.get_decomp_table())
+    exported = torch.export.export(module, tensors, dynamic_shapes=None if sizes is None else (tuple(sizes),))
+    if not as_exported:
+        exported = exported.run_decompositions(None if default_table else patcomp.get_decomp_table())
     converter = TorchConverter(without=without)
     program = converter.add_exported_program(exported).to_coreai()
     with torch.no_grad():

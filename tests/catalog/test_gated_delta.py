@@ -64,3 +64,12 @@ def test_declaration() -> None:
     assert "op_attrs = {use_qk_l2_norm = true, version = 1 : si64}" in text
     assert 'output_names = ["output_0", "output_1"]' in text
     assert "coreai.while" in text
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_one_step_has_no_loop(length: int) -> None:
+    """The decode step of Qwen3-Next."""
+    inputs = [torch.zeros(1, 2, length, 4)] * 3 + [torch.zeros(1, 2, length)] * 2 + [torch.zeros(1, 2, 4, 4)]
+    text = program_of(inputs, True).text()
+    assert ("coreai.while" in text) == (length > 1)
+    assert ("coreai.gather_nd" in text) == (length > 1)

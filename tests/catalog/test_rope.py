@@ -10,97 +10,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcomp import AIProgram
 from patcomp.emit.native import Native
 from tests.catalog.declarations import declarations
 from tests.catalog.recovering import convert
-from tests.catalog.rotations import Tensors, angles, of, rotate_half, wide_tables
+from tests.catalog.rotations import (
+    FORMS,
+    Tensors,
+    angles,
+    inputs,
+    of,
+    ropes,
+    rotate_half,
+    rotate_neighbours,
+    wide_tables,
+)
 from tests.helpers.thorough import examples
 
 ROPES = (
     "rope", "rope with half tables", "rope of neighbours", "rope of neighbours with half tables",
-    "rope of some dimensions",
+    "rope of neighbours to halves", "rope of some dimensions",
 )  # fmt: skip
-
-
-def ropes(program: AIProgram) -> int:
-    """How many calls of the composite a program makes."""
-    return program.composites.get("rope", 0)
-
-
-# ---- the parts, as models write them ---------------------------------------------------------------
-
-
-def half_tables(x: torch.Tensor, positions: torch.Tensor, width: int) -> Tensors:
-    half = angles(positions, width)
-    return tuple(table.to(x.dtype).unsqueeze(1) for table in (half.cos(), half.sin()))
-
-
-def rotate_half_by_chunk(x: torch.Tensor) -> torch.Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((second * -1, first), dim=-1)
-
-
-def rotate_neighbours(x: torch.Tensor) -> torch.Tensor:
-    return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-
-
-# ---- whole heads -----------------------------------------------------------------------------------
-
-
-def llama(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    cos, sin = wide_tables(x, positions, width)
-    return x * cos + rotate_half(x) * sin
-
-
-def sine_first(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    cos, sin = wide_tables(x, positions, width, 0.9)
-    return sin * rotate_half_by_chunk(x) + cos * x
-
-
-def repeated(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    wide = angles(positions, width).repeat(1, 1, 2)[:, None]
-    return x * wide.cos().to(x.dtype) + rotate_half(x) * wide.sin().to(x.dtype)
-
-
-def gpt_oss(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    cos, sin = half_tables(x, positions, width)
-    first, second = torch.chunk(x, 2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-
-
-def cohere(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    wide = torch.repeat_interleave(angles(positions, width), 2, dim=-1)
-    cos, sin = (table.to(x.dtype).unsqueeze(1) for table in (wide.cos(), wide.sin()))
-    return x * cos + rotate_neighbours(x) * sin
-
-
-def stacked_tables(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    half = angles(positions, width)
-    wide = torch.stack((half, half), dim=-1).flatten(-2)[:, None]
-    return x * wide.cos().to(x.dtype) + rotate_neighbours(x) * wide.sin().to(x.dtype)
-
-
-def helium(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    cos, sin = wide_tables(x, positions, width)
-    cos, sin = (t[..., : t.shape[-1] // 2].repeat_interleave(2, dim=-1) for t in (cos, sin))
-    return x * cos + rotate_neighbours(x) * sin
-
-
-def neighbours(x: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
-    cos, sin = half_tables(x, positions, width)
-    even, odd = x[..., ::2], x[..., 1::2]
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
-
-
-FORMS: dict[str, tuple[Callable[..., torch.Tensor], bool]] = {
-    form.__name__: (form, interleaved)
-    for form, interleaved in (
-        (llama, False), (sine_first, False), (repeated, False), (gpt_oss, False),
-        (cohere, True), (stacked_tables, True), (helium, True), (neighbours, True),
-    )
-}  # fmt: skip
-"""The forms, and whether they turn neighbours."""
 
 
 def some(form: Callable[..., torch.Tensor], dims: int, split: bool) -> Callable[..., torch.Tensor]:
@@ -114,12 +43,6 @@ def some(form: Callable[..., torch.Tensor], dims: int, split: bool) -> Callable[
         return torch.cat((form(turned, positions, dims), kept), dim=-1)
 
     return function
-
-
-def inputs(shape: Any = (2, 3, 5, 8), dtype: torch.dtype = torch.float32) -> Tensors:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(shape, generator=generator).to(dtype)
-    return x, torch.randint(0, 40, (shape[0], shape[2]), generator=generator)
 
 
 # ---- they are found, and agree ---------------------------------------------------------------------
@@ -215,11 +138,6 @@ def swapped_halves(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     return x * cos + torch.cat((-x[..., :4], x[..., 4:]), dim=-1) * sin
 
 
-def sign_on_the_second(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    cos, sin = wide_tables(x, positions, 8)
-    return x * cos + torch.cat((x[..., 4:], -x[..., :4]), dim=-1) * sin
-
-
 def unequal_parts(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     cos, sin = wide_tables(x, positions, 8)
     return x * cos + torch.cat((-x[..., 3:], x[..., :3]), dim=-1) * sin
@@ -285,7 +203,7 @@ def gap_before_the_tail(x: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
 
 
 NEAR_MISSES = [
-    wrong_sign, subtracted, swapped_halves, sign_on_the_second, unequal_parts, unequal_halves_of_tables,
+    wrong_sign, subtracted, swapped_halves, unequal_parts, unequal_halves_of_tables,
     pairs_of_tables_for_halves, halves_of_tables_for_pairs, neighbours_in_wrong_order, other_value_turned,
     factor_for_each_column, tables_wider_than_the_input, turned_part_used,
 ]  # fmt: skip

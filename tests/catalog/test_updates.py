@@ -35,6 +35,10 @@ def put(x: Value, value: Value, *bounds: tuple[object, ...]) -> Value:
     return coreai.slice_update(x, list(starts), list(ends), list(steps), value)
 
 
+def twice(x: Value) -> Value:
+    return coreai.concat(0, [x, coreai.abs_(x)])
+
+
 def rows_of_layer(x: Value, v: Value, o: Value) -> Value:
     return put(x, put(cut(x, (1, 2), (), ()), v, (), (2, 4), ()), (1, 2), (), ())
 
@@ -116,6 +120,8 @@ FIRES: dict[str, tuple[str, Body, list[str]]] = {
     "of the flattened tensor": ("reshape_of_update", flattened, ["slice", "abs", "slice_update"]),
     "of a dimension that is split": ("reshape_of_update", split, ["slice_update"]),
     "of the transposed tensor": ("transpose_of_update", transposed, ["slice_update"]),
+    "the first of two parts": ("slice_of_concat", lambda x, v, o: cut(twice(x), (0, 4), (), ()), []),
+    "the last of two parts": ("slice_of_concat", lambda x, v, o: cut(twice(x), (-4, END), (), ()), ["abs"]),
 }  # fmt: skip
 """By name: the rule, the program, and the ops left beside constants. %x is 4x6x5, %v 1x2x5, %o [1, 2]."""
 
@@ -160,6 +166,13 @@ STAYS: dict[str, tuple[str, Body, list[str]]] = {
     "more than was written": (
         "slice_of_update", lambda x, v, o: cut(put(x, v, (1, 2), (2, 4), ()), (1, 2), (2, 5), ()),
         ["slice_update", "slice"],
+    ),
+    "a part and a half": ("slice_of_concat", lambda x, v, o: cut(twice(x), (2, 8), (), ()), ["abs", "concat", "slice"]),
+    "every other row of a part": (
+        "slice_of_concat", lambda x, v, o: cut(twice(x), (4, 8, 2), (), ()), ["abs", "concat", "slice"],
+    ),
+    "columns of a part": (
+        "slice_of_concat", lambda x, v, o: cut(twice(x), (4, 8), (0, 3), ()), ["abs", "concat", "slice"],
     ),
     "a slice backwards": (
         "merge_slices", lambda x, v, o: cut(cut(x, (1, 4), (), ()), (2, 0, -1), (), ()), ["slice", "slice"],

@@ -265,6 +265,18 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "phi3": Architecture(_decoder("Phi3", **_LLAMA)),
     "olmo2": Architecture(_decoder("Olmo2", **_LLAMA)),
+    "cohere2": Architecture(_decoder("Cohere2", **_LLAMA, sliding_window=5)),
+    "ernie4_5": Architecture(_decoder("Ernie4_5", **_LLAMA)),
+    "glm4": Architecture(_decoder("Glm4", **_LLAMA, head_dim=8)),
+    "gptj": Architecture(_decoder("GPTJ", n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64), ("eager",)),
+    "nanochat": Architecture(_decoder("NanoChat", **_LLAMA)),
+    "deepseek_v3": Architecture(
+        _decoder(
+            "DeepseekV3", **_LLAMA | {"num_key_value_heads": 4}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
+            qk_nope_head_dim=8, v_head_dim=8, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
+            n_group=2, topk_group=1, first_k_dense_replace=1, experts_implementation="batched_mm",
+        )
+    ),
     "mixtral": Architecture(
         _decoder("Mixtral", **_LLAMA, num_local_experts=4, num_experts_per_tok=2, experts_implementation="batched_mm")
     ),
