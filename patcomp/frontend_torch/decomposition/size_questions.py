@@ -28,6 +28,7 @@ from patcomp.pytorch import Mod, OpOverload, PythonMod, free_unbacked_symbols, i
 
 _NEAR, _FAR = 4, (7, 15, 16, 17, 33)
 """Sizes to try: the first ones of a range, and numbers at which PyTorch's shape functions change their minds."""
+_POWERS = frozenset(2**power for power in range(31))
 _CASES, _TRIALS = 4096, 3
 """How many combinations of sizes are looked at, and how many are tried for each question."""
 _LARGE = 1 << 26
@@ -63,18 +64,14 @@ class SizeQuestions:
         for condition in asked:
             if condition in self.conditions:
                 continue
-            cases = list(self._cases(condition))
-            if cases and all(self._is_right(node, graph, case) for case in cases):
+            if all(self._is_right(node, graph, case) for case in self._cases(condition)):
                 continue
             if free_unbacked_symbols(condition):
                 raise Rejected(
                     "PyTorch takes the op apart for some sizes only, which depend on values; register a lowering"
                 )
-            if (
-                isinstance(condition, sympy.Eq)
-                and len(condition.free_symbols) == 1
-                and not condition.has(Mod, PythonMod)
-            ):
+            is_of_one_size = isinstance(condition, sympy.Eq) and (condition.lhs.is_number or condition.rhs.is_number)
+            if is_of_one_size and not condition.has(Mod, PythonMod):
                 raise Rejected(
                     "PyTorch takes the op apart for one size of an open dimension only; export with that dimension "
                     "fixed, or register a lowering"
@@ -84,16 +81,17 @@ class SizeQuestions:
     def _cases(self, condition: Any) -> Iterator[Case]:
         """A few sizes that the program takes and that do not fulfil a condition, the smallest ones first.
 
-        Besides the usual sizes these are the limits that a condition such as `16*n <= 1024` names.
+        Besides the usual sizes, the limits are tried that a condition such as `16*n <= 1024` names, and powers of two.
         """
         if self._known is None:
             self._known = [known for known in conditions_of(self._program) if not isinstance(known, str)]
         related = [known for known in self._known if known.free_symbols & condition.free_symbols]
         symbols = sorted(set().union(*(each.free_symbols for each in (condition, *related))), key=str)
         numbers = {abs(int(number)) for number in condition.atoms(sympy.Integer)}
-        limits = {
-            number // other + near for number in numbers for other in {1, *numbers} if other for near in (-1, 0, 1)
-        }
+        limits = {number // other for number in numbers for other in (1, *numbers) if other}
+        if len(symbols) == 1:
+            limits |= _POWERS
+        limits = {limit + near for limit in limits for near in (-1, 0, 1)}
         ranges = (self._sizes(symbol, limits) for symbol in symbols)
         found = 0
         for sizes in sorted(itertools.islice(itertools.product(*ranges), _CASES), key=math.prod):
