@@ -82,6 +82,20 @@ class Dims:
             tuple(guard for each in self.guards if (guard := each.given(sizes)).names),
         )
 
+    def sizes_of(self, values: Mapping[str, Any]) -> dict[str, int]:
+        """Solve the sizes of inputs and states by name for the named dimensions.
+
+        Raises:
+            EvaluationError: as `sizes`.
+        """
+        return self.sizes(
+            {
+                (name, axis): int(values[name]) if axis is None else values[name].shape[axis]
+                for name, axis in self.extents
+                if name in values
+            }
+        )
+
     def sizes(self, found: Mapping[Place, int]) -> dict[str, int]:
         """Solve the sizes of inputs for the named dimensions.
 

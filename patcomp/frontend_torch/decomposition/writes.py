@@ -25,7 +25,6 @@ from patcomp.frontend_torch.decomposition.overloads import without_writes
 from patcomp.frontend_torch.decomposition.views import changed_base, is_new, is_view
 from patcomp.frontend_torch.fx.nodes import (
     copy_node,
-    draws_random_numbers,
     given_arguments,
     is_assertion,
     is_untyped,
@@ -276,7 +275,7 @@ class Functional:
 
     def _computed(self, node: Node, target: OpOverload) -> Node:
         """The value of a tensor after another write."""
-        functional = None if draws_random_numbers(node) else _functional(target)
+        functional = _functional(target)
         if functional is None:
             raise NotFollowedError("it is not known which value the op writes", node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read(source, node))
@@ -328,6 +327,7 @@ def _functional(target: OpOverload) -> OpOverload | None:
     if len(schema.returns) != 1 or len(written) != 1 or written[0] is not schema.arguments[0]:
         return None
     name = re.sub(r"^__i(\w+)__$", r"__\1__", name) if name.startswith("__") else name.removesuffix("_")
+    name = "normal_functional" if name == "normal" else name  # `normal` takes no tensor to fill
     return without_writes(target, name)
 
 
