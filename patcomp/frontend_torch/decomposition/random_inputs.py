@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,6 +32,10 @@ from patcomp.pytorch import (
     statically_known_true,
     sym_eq,
 )
+
+_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Ops that PyTorch decomposes without the dropout between their layers."""
+
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
@@ -70,6 +75,8 @@ def with_random_inputs(program: ExportedProgram) -> tuple[ExportedProgram, dict[
                     f"{operator_name(node)} draws random numbers in a branch, a loop or another nested graph, and an "
                     "input needs a fixed number of them"
                 )
+            if operator_name(node).partition(".")[2].partition(".")[0] in _RECURRENT:
+                raise NotFromNoiseError("dropout between recurrent layers cannot be computed from inputs")
             found[node.name], conditions = _draw(node, given)
             asked += conditions
         except NotFromNoiseError as reason:
@@ -153,6 +160,8 @@ def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:
     except Exception as error:  # PyTorch's own functions raise errors of any class
         reason = str(error).partition("\n")[0]
         raise NotFromNoiseError(f"taking {operator_name(node)} apart fails: {reason}") from error
+    if not noise:
+        raise NotFromNoiseError(f"PyTorch takes {operator_name(node)} apart without its random numbers")
     _check_results(node, graph)
     return _Draw(graph, noise), asked
 
@@ -211,7 +220,7 @@ def _replace(node: Node, draw: _Draw, inputs: dict[str, str], renamed: dict[str,
     made: list[Node] = []
     with graph.inserting_before(placeholders[-1].next if placeholders else next(iter(graph.nodes))):
         for distribution, value in draw.noise:
-            made.append(graph.placeholder(f"{node.name}_noise"))
+            made.append(graph.placeholder(re.sub("_+", "_", f"{node.name}_noise")))
             made[-1].meta = {"val": value}
             inputs[made[-1].name] = distribution
     taken = iter((*node.all_input_nodes, *made))

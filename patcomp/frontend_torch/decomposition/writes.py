@@ -317,9 +317,18 @@ class Functional:
         return self._made(f"{node.name}_{base_name(call[0])}", *call, meta=node.meta | {"val": base.meta["val"]})
 
 
+_RANDOM = {
+    torch.ops.aten.bernoulli_.float: torch.ops.aten.bernoulli.p,
+    torch.ops.aten.normal_.default: torch.ops.aten.normal_functional.default,
+}
+"""Operators that return what others write, and take it by another schema or name."""
+
+
 @cache
 def _functional(target: OpOverload) -> OpOverload | None:
     """The operator that returns what another writes to its first argument."""
+    if target in _RANDOM:
+        return _RANDOM[target]
     name, schema = base_name(target), schema_of_overload(target)
     written = [argument for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write]
     if target.namespace != "aten" or torch.Tag.inplace_view in target.tags:
@@ -327,7 +336,6 @@ def _functional(target: OpOverload) -> OpOverload | None:
     if len(schema.returns) != 1 or len(written) != 1 or written[0] is not schema.arguments[0]:
         return None
     name = re.sub(r"^__i(\w+)__$", r"__\1__", name) if name.startswith("__") else name.removesuffix("_")
-    name = "normal_functional" if name == "normal" else name  # `normal` takes no tensor to fill
     return without_writes(target, name)
 
 

@@ -32,8 +32,7 @@ class Noise(Protocol):
 # ---- which operators draw ------------------------------------------------------------------------------
 
 _SWITCHES = ("dropout_p", "dropout", "train", "training")
-"""The arguments that switch the random numbers of an operator off: the operator draws if all of those it has are on.
-Their default is off, except for `train=None` of `native_dropout`."""
+"""Arguments that switch the random numbers of an operator off: it draws if all of those that it has are on."""
 
 
 def draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -41,8 +40,10 @@ def draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     given = _arguments(func, args, kwargs)
-    if given.get("train", 0) is None:
-        return True
+    if given.get("num_layers") == 1:
+        return False  # recurrent networks have their dropout between layers
+    if "train" in given and "p" in given:  # a dropout, for which no mode is training
+        return given["train"] is not False and 0 < given["p"] < 1
     return all(given[name] for name in _SWITCHES if name in given)
 
 
@@ -187,13 +188,18 @@ def _integers(noise: Noise, given: Given, shape: Sequence[Any], dtype: torch.dty
     count = high - low
     if isinstance(count, int) and count > _MOST_INTEGERS:
         raise NotFromNoiseError(f"one of {count:,} integers: standard noise tells at most {_MOST_INTEGERS:,} apart")
-    scaled = (noise(UNIFORM, shape, torch.float32) * count).floor()
+    chosen = (noise(UNIFORM, shape, torch.float32) * count).to(torch.int32).long()  # int32 says that 32 bits suffice
     last = count - 1
-    return ((scaled.minimum(last) if isinstance(last, Tensor) else scaled.clamp(max=last)) + low).to(dtype)
+    return ((chosen.minimum(last) if isinstance(last, Tensor) else chosen.clamp(0, last)) + low).to(dtype)
 
 
 def _randint(noise: Noise, given: Given) -> Tensor:
-    return _integers(noise, given, _shape(given), _dtype(given) if given.get("dtype") or "self" in given else torch.int64)
+    return _integers(noise, given, _shape(given), _dtype(given) if "self" in given else _integral(given))
+
+
+def _integral(given: Given) -> torch.dtype:
+    """The element type of integers; the schemas have a number of C++ as the default."""
+    return given["dtype"] if isinstance(given["dtype"], torch.dtype) else torch.int64
 
 
 def _random(noise: Noise, given: Given) -> Tensor:
@@ -201,7 +207,7 @@ def _random(noise: Noise, given: Given) -> Tensor:
 
 
 def _randperm(noise: Noise, given: Given) -> Tensor:
-    return noise(UNIFORM, (given["n"],), torch.float32).argsort().to(given["dtype"] or torch.int64)
+    return noise(UNIFORM, (given["n"],), torch.float32).argsort().to(_integral(given))
 
 
 def _multinomial(noise: Noise, given: Given) -> Tensor:
@@ -209,12 +215,11 @@ def _multinomial(noise: Noise, given: Given) -> Tensor:
     are a sample without replacement (Kool et al. 2019, "Stochastic Beams and Where to Find Them")."""
     weights, count = given["self"], given["num_samples"]
     logarithms = weights.to(_computing(weights.dtype)).log()
-    if isinstance(count, int) and count == 1:
-        return (logarithms + noise(GUMBEL, weights.shape, logarithms.dtype)).argmax(-1, keepdim=True)
-    if not given["replacement"]:
-        return (logarithms + noise(GUMBEL, weights.shape, logarithms.dtype)).topk(count, -1).indices
-    shape = (*weights.shape[:-1], count, weights.shape[-1])
-    return (logarithms.unsqueeze(-2) + noise(GUMBEL, shape, logarithms.dtype)).argmax(-1)
+    if given["replacement"]:
+        shape = (*weights.shape[:-1], count, weights.shape[-1])
+        return (logarithms.unsqueeze(-2) + noise(GUMBEL, shape, logarithms.dtype)).argmax(-1)
+    keys = logarithms + noise(GUMBEL, weights.shape, logarithms.dtype)
+    return keys.argmax(-1, keepdim=True) if isinstance(count, int) and count == 1 else keys.topk(count, -1).indices
 
 
 def _native_dropout(noise: Noise, given: Given) -> tuple[Tensor, Tensor]:
