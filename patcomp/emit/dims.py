@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from patcomp.emit.guards import Guard
 from patcomp.errors import EvaluationError, Problem, UnsupportedError

@@ -18,6 +18,7 @@ from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
+from patcomp.emit.metadata import entries_of
 from patcomp.emit.notebook import html_summary
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
@@ -317,8 +318,8 @@ class AIProgram:
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
         initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
-        metadata has `program.versions`. Its date is that of the environment variable `SOURCE_DATE_EPOCH`, if there is
-        one, so that equal programs become equal files.
+        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
 
         Args:
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
@@ -335,7 +336,8 @@ class AIProgram:
         """
         initial = self.initial_state.items()
         state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-        return save_asset(self.module, path, metadata=metadata, versions=self.versions, state=state, force=force)
+        facts = {**self.versions, **entries_of(self.draws)}
+        return save_asset(self.module, path, metadata=metadata, facts=facts, state=state, force=force)
 
     def run(
         self,
@@ -424,9 +426,9 @@ class AIProgram:
         if state is not None and not isinstance(state, MutableMapping):
             raise TypeError(f"state must be a dict that can be written to, program.new_state(), got {state!r:.200}")
         types = self._types(entrypoint)
-        values = {**values, **self._drawn(values, entrypoint, seed)}
         states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
-        check_names(entrypoint, "input", set(values) - states, set(types) - states)
+        check_names(entrypoint, "input", {*values, *self.draws.get(entrypoint, ())} - states, set(types) - states)
+        values = {**values, **self._drawn(values, entrypoint, seed)}
         check_names(entrypoint, "state", state or {}, states, partial=True)
         given = {**self.new_state(entrypoint), **(state or {}), **values}
         inputs: dict[str, Any] = {}
@@ -641,8 +643,8 @@ class AIProgram:
 
         Args:
             model: the PyTorch model, which is not changed; states start from the contents of its buffers.
-            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. By keyword, they may
-                also have inputs that are random numbers.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. With those by
+                keyword, inputs that are random numbers can be given, too.
             entrypoint: the graph to call.
             tolerance: largest absolute difference that passes. By default it depends on an output's type and largest
                 magnitude: 1e-8 of it for f64, 1e-4 of it for f32, 0 for integers. An f16 or bf16 output, and an f32

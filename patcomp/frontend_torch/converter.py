@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.emit.dims import check_static, given_by_entry
+from patcomp.emit.dims import Dims, check_static, given_by_entry
 from patcomp.emit.program import AIProgram
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import ModelCall
@@ -280,7 +280,9 @@ class TorchConverter:
             except UnsupportedError as error:
                 problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
-            before, draws, asked_by_draws = with_random_inputs(before) if converter.random == "inputs" else (before, {}, [])
+            before, draws, asked_by_draws = (
+                with_random_inputs(before) if converter.random == "inputs" else (before, {}, [])
+            )
             decomposer = Decomposer(converter.rules, converter.lowerings)
             expansions, unsupported, asked = decomposer.expansions(before)
             signature, problems = program_signature(before, mutated_inputs, draws)
@@ -513,6 +515,10 @@ class TorchConverter:
         """How the model of each staged program is called, by entry point."""
         items = self._staged.values() if staged is None else staged
         return {item.name: model_call(item.program, item.signature, item.names) for item in items}
+
+    def dims(self) -> dict[str, Dims]:
+        """The dynamic dimensions of each staged program, by entry point."""
+        return {name: item.dims for name, item in self._staged.items()}
 
     def imported(self) -> IRModule:
         """The imported programs, before any stage: `aten` ops as export left them.

@@ -192,7 +192,7 @@ def _check_results(node: Node, graph: GraphModule) -> None:
     Raises:
         NotFromNoiseError: it does not.
     """
-    made = graph.graph.output_node().args[0]
+    made: Any = graph.graph.output_node().args[0]
     made = list(made) if isinstance(made, list | tuple) else [made]
     if graph.graph.find_nodes(op="get_attr"):
         raise NotFromNoiseError(f"taking {operator_name(node)} apart makes constants")

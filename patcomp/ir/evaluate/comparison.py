@@ -248,6 +248,7 @@ def verify_outputs(
     backends: Mapping[str, Run],
     signature: Any,
     tolerance: float | None = None,
+    draw: Callable[[Mapping[str, Any]], Any] = dict,
 ) -> Verification:
     """Run the model eagerly and the program on each backend, and compare outputs and states.
 
@@ -257,11 +258,12 @@ def verify_outputs(
         backends: what runs the program, by name.
         signature: the program's, a `patcomp.emit.signature.EntrySignature`.
         tolerance: largest absolute difference that passes; by default that of each output's type.
+        draw: as for `Expectation.of`.
 
     Raises:
         EvaluationError: the model's arguments or results do not correspond to the program's.
     """
-    expectation = Expectation.of(model, inputs, signature)
+    expectation = Expectation.of(model, inputs, signature, draw)
     errors = (each for backend, run in backends.items() for each in expectation.errors(backend, run, tolerance))
     return Verification(tuple(errors), tolerance)
 

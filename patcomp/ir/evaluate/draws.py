@@ -297,16 +297,19 @@ def drawn(signature: Any, values: Mapping[str, Any], dims: Any, seed: int) -> di
             continue
         shape = list(spec.shape)
         for axis in (axis for axis, size in enumerate(shape) if not isinstance(size, int)):
-            sizes = dims.sizes_of({name: to_tensor(value) for name, value in values.items()}) if sizes is None else sizes
+            sizes = (
+                dims.sizes_of({name: to_tensor(value) for name, value in values.items()}) if sizes is None else sizes
+            )
             extent = dims.extents.get((spec.name, axis))
             shape[axis] = extent and extent.given(sizes).number
             if shape[axis] is None:
                 raise EvaluationError(f"the inputs do not determine the size of {spec.name!r} in dimension {axis}")
-        found[spec.name] = _noise(spec.distribution, shape, TORCH_DTYPES[spec.element_type], own)
+        found[spec.name] = noise_of(spec.distribution, shape, TORCH_DTYPES[spec.element_type], own)
     return found
 
 
-def _noise(distribution: str, shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+def noise_of(distribution: str, shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Noise of a distribution."""
     made = torch.empty(shape, dtype=dtype)
     if distribution == NORMAL:
         return made.normal_(generator=generator)
