@@ -147,8 +147,9 @@ def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:
         rest = iter(tensors[len(sources) :])
         return called(tensors[: len(sources)], lambda distribution, shape, like: next(rest))
 
-    samples = [source.meta["val"] for source in sources]
     try:
+        with mode:
+            samples = [_fresh(source.meta["val"]) for source in sources]
         with quiet():
             traced_by_pytorch(lambda *tensors: called(tensors, collected), samples, {}, mode)
             values = [value for _, value in noise]
@@ -164,6 +165,13 @@ def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:
         raise NotFromNoiseError(f"PyTorch takes {operator_name(node)} apart without its random numbers")
     _check_results(node, graph)
     return _Draw(graph, noise), asked
+
+
+def _fresh(value: Any) -> Any:
+    """A fake tensor in memory of its own: PyTorch asks about the size of the memory that a view is in."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
 def _check_size(value: torch.Tensor, given: set[sympy.Symbol]) -> None:
