@@ -1,4 +1,4 @@
-"""What drawing operators compute of standard noise: the distributions of PyTorch's own random numbers, and the edges."""
+"""Drawing operators compute the distributions of PyTorch's random numbers from standard noise, also at the edges."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from patcomp.ir.evaluate.draws import GUMBEL, NORMAL, UNIFORM, Draws, NotFromNoiseError, draws, noise_of
 
@@ -44,7 +44,7 @@ CONTINUOUS: dict[str, Callable[[], Tensor]] = {
     "exponential_": lambda: torch.empty(COUNT).exponential_(2.5),
     "cauchy_": lambda: torch.empty(COUNT).cauchy_(1.0, 0.5).clamp(-20, 20),
     "log_normal_": lambda: torch.empty(COUNT).log_normal_(0.5, 0.25),
-    "rrelu": lambda: F.rrelu(-ONES, 0.2, 0.6, training=True),
+    "rrelu": lambda: functional.rrelu(-ONES, 0.2, 0.6, training=True),
     "randn in float64": lambda: torch.randn(COUNT, dtype=torch.float64),
     "exponential in float64": lambda: torch.empty(COUNT, dtype=torch.float64).exponential_(),
     "rand in float16": lambda: torch.rand(COUNT, dtype=torch.float16),
@@ -82,10 +82,10 @@ DISCRETE: dict[str, Callable[[], Tensor]] = {
     "multinomial of one": lambda: torch.multinomial(WEIGHTS.expand(COUNT, 4), 1),
     "the second of multinomial": lambda: torch.multinomial(WEIGHTS.expand(COUNT, 4), 2)[:, 1],
     "the last of randperm": lambda: torch.stack([torch.randperm(3)[-1] for _ in range(3000)]),
-    "dropout": lambda: F.dropout(ONES, 0.3, training=True),
+    "dropout": lambda: functional.dropout(ONES, 0.3, training=True),
     "native_dropout": lambda: torch.native_dropout(ONES, 0.3, None)[0],
-    "alpha_dropout": lambda: F.alpha_dropout(ONES, 0.3, training=True),
-    "feature_dropout": lambda: F.dropout1d(torch.ones(COUNT, 1, 1), 0.3, training=True),
+    "alpha_dropout": lambda: functional.alpha_dropout(ONES, 0.3, training=True),
+    "feature_dropout": lambda: functional.dropout1d(torch.ones(COUNT, 1, 1), 0.3, training=True),
 }
 
 
@@ -115,13 +115,14 @@ def test_edges_of_uniform_noise(value: float) -> None:
     assert with_noise(lambda: x.clone().bernoulli_(0.0), value).tolist() == [0, 0, 0]
     assert with_noise(lambda: x.clone().bernoulli_(1.0), value).tolist() == [1, 1, 1]
     exponential = with_noise(lambda: x.clone().exponential_(), value)
-    assert 0 < float(exponential.min()) and bool(exponential.isfinite().all())
+    assert float(exponential.min()) > 0
+    assert bool(exponential.isfinite().all())
     assert bool(with_noise(lambda: x.clone().cauchy_(), value).isfinite().all())
     assert float(with_noise(lambda: x.clone().geometric_(0.5), value).min()) >= 1
     assert with_noise(lambda: x.clone().geometric_(1.0), value).tolist() == [1, 1, 1]
     for count in (1, 3, 1000, 2**24 - 1, 2**24):
         assert -5 <= int(with_noise(lambda: torch.randint(-5, count - 5, ()), value)) < count - 5  # noqa: B023
-    assert with_noise(lambda: F.dropout(x, 0.5, training=True), value)[0] in (0, 2)
+    assert with_noise(lambda: functional.dropout(x, 0.5, training=True), value)[0] in (0, 2)
 
 
 def test_the_last_integer_is_drawn_and_a_number_of_one_gives_no_other() -> None:
@@ -156,7 +157,8 @@ def test_a_permutation_has_each_number_once() -> None:
 def test_in_place_operators_write_to_their_tensor() -> None:
     x = torch.ones(4)
     assert sampled(lambda: x.uniform_()) is x
-    assert 0 <= float(x.min()) and float(x.max()) < 1
+    assert float(x.min()) >= 0
+    assert float(x.max()) < 1
     noise = torch.zeros(4)
     made = sampled(lambda: torch.ops.aten.rrelu_with_noise(-ONES[:4], noise, 0.2, 0.6, True))
     torch.testing.assert_close(made, -noise)
@@ -172,7 +174,7 @@ def test_noise_is_asked_for_in_the_shape_and_type_of_the_draw() -> None:
     half = torch.ones(2, 3, 4, 4, dtype=torch.float16)
     with Draws(noise):
         torch.randn_like(half)
-        F.dropout2d(half, 0.5, training=True)
+        functional.dropout2d(half, 0.5, training=True)
         torch.multinomial(torch.ones(2, 5), 3, replacement=True)
         torch.multinomial(torch.ones(2, 5, dtype=torch.float64), 3)
         torch.normal(torch.zeros(3, 1), torch.ones(2))
