@@ -28,6 +28,10 @@ class TensorSpec:
     distribution: str = ""
     """The distribution of an input that is random numbers, `"standard normal"`; empty for any other."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data for JSON; there is a distribution only if the input is random numbers."""
+        return {key: value for key, value in asdict(self).items() if key != "distribution" or value}
+
     def __str__(self) -> str:
         separator = " x " if any(isinstance(dim, str) for dim in self.shape) else "x"
         dims = ("?" if dim is None else str(dim) for dim in self.shape)
@@ -80,7 +84,7 @@ class EntrySignature:
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
         """The inputs, outputs and states as plain data for JSON."""
-        return {kind: [asdict(spec) for spec in getattr(self, kind)] for kind in ("inputs", "outputs", "states")}
+        return {kind: [spec.to_dict() for spec in getattr(self, kind)] for kind in ("inputs", "outputs", "states")}
 
     def __str__(self) -> str:
         lines = [

@@ -192,7 +192,7 @@ def test_other_questions_draw_too(dynamic: AIProgram) -> None:
     assert dynamic.audit("gpu", (X,)) is not None
     assert "dropout_noise: batch x 6 x f32, uniform on [0, 1)" in str(dynamic.summary())
     inputs = dynamic.signature().to_dict()["inputs"]
-    assert [each["distribution"] for each in inputs] == ["", "uniform on [0, 1)", "uniform on [0, 1)"]
+    assert [each.get("distribution") for each in inputs] == [None, "uniform on [0, 1)", "uniform on [0, 1)"]
 
 
 def test_assets_say_what_their_inputs_are(dynamic: AIProgram, tmp_path: Path) -> None:
