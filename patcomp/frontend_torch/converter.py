@@ -281,7 +281,7 @@ class TorchConverter:
                 problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
             before, draws, asked_by_draws = (
-                with_random_inputs(before) if converter.random == "inputs" else (before, {}, [])
+                with_random_inputs(before, converter.lowerings) if converter.random == "inputs" else (before, {}, [])
             )
             decomposer = Decomposer(converter.rules, converter.lowerings)
             expansions, unsupported, asked = decomposer.expansions(before)

@@ -141,7 +141,7 @@ class Decomposer:
         if self._shared is not None and kind is not None:
             with suppress(Exception):  # what fails without the program is tried with it
                 return self._shared.graph(kind, lambda: self._decomposed(node, kind))
-        key = _key(node)
+        key = key_of(node)
         if key not in self._graphs:
             # only on success: the next such node fails for the same reason
             self._graphs[key] = self._decomposed(node, None, questions)
@@ -289,7 +289,7 @@ def _resolved(value: Any) -> Any:
     return value
 
 
-def _key(node: Node) -> Any:
+def key_of(node: Node) -> Any:
     """What the decomposition of a node reads, within one program."""
     fakes = [source.meta["val"] for source in node.all_input_nodes]
     kinds = [  # sizes count, because the graph contains them as expressions over the program's dimensions

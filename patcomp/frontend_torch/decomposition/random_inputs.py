@@ -17,7 +17,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.frontend_torch.decomposition.decompose import traced_by_pytorch
+from patcomp.frontend_torch.custom.lowerings import Lowerings
+from patcomp.frontend_torch.decomposition.decompose import key_of, traced_by_pytorch
 from patcomp.frontend_torch.decomposition.nested import flattened
 from patcomp.frontend_torch.fx.nodes import draws_random_numbers, operator_name, recorded_results
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
@@ -47,11 +48,14 @@ class _Draw:
     """The distribution and the recorded value of each noise."""
 
 
-def with_random_inputs(program: ExportedProgram) -> tuple[ExportedProgram, dict[str, str], list[Any]]:
+def with_random_inputs(
+    program: ExportedProgram, lowerings: Lowerings
+) -> tuple[ExportedProgram, dict[str, str], list[Any]]:
     """Make random numbers the inputs of a program.
 
     Args:
         program: a program without writes in place, which is not changed.
+        lowerings: the registered lowerings; their ops stay whole.
 
     Returns:
         The program, or a copy that has an input for each draw, after its own inputs; the distributions of these inputs
@@ -61,14 +65,20 @@ def with_random_inputs(program: ExportedProgram) -> tuple[ExportedProgram, dict[
         UnsupportedError: random numbers cannot be inputs: they are drawn in a branch or a loop, their number depends on
             data, or nothing computes them from standard noise. The message lists all such ops.
     """
-    if not any(map(draws_random_numbers, nodes_of(program.graph))):
+    nodes = [
+        node
+        for node in nodes_of(program.graph)
+        if draws_random_numbers(node) and lowerings.name_of(node.target) is None
+    ]
+    if not nodes:
         return program, {}, []
     problems: list[Problem] = []
     found: dict[str, _Draw] = {}
     asked: list[Any] = []
     origins = Origins(program.graph)
     given = _symbols(program)
-    for node in filter(draws_random_numbers, nodes_of(program.graph)):
+    known: dict[Any, tuple[_Draw, list[Any]]] = {}
+    for node in nodes:
         try:
             if node.graph is not program.graph:
                 raise NotFromNoiseError(
@@ -77,7 +87,9 @@ def with_random_inputs(program: ExportedProgram) -> tuple[ExportedProgram, dict[
                 )
             if operator_name(node).partition(".")[2].partition(".")[0] in _RECURRENT:
                 raise NotFromNoiseError("dropout between recurrent layers cannot be computed from inputs")
-            found[node.name], conditions = _draw(node, given)
+            if (key := key_of(node)) not in known:
+                known[key] = _draw(node, given)
+            found[node.name], conditions = known[key]
             asked += conditions
         except NotFromNoiseError as reason:
             problems.append(
@@ -233,6 +245,7 @@ def _replace(node: Node, draw: _Draw, inputs: dict[str, str], renamed: dict[str,
             inputs[made[-1].name] = distribution
     taken = iter((*node.all_input_nodes, *made))
     copied: dict[Node, Node] = {}
+    computed: set[Node] = set()
     with graph.inserting_before(node):
         for inner in draw.graph.graph.nodes:
             if inner.op == "placeholder":
@@ -240,16 +253,17 @@ def _replace(node: Node, draw: _Draw, inputs: dict[str, str], renamed: dict[str,
             elif inner.op != "output":
                 copied[inner] = graph.node_copy(inner, copied.__getitem__)
                 copied[inner].meta = meta | {"val": inner.meta["val"]}
+                computed.add(copied[inner])
     results = map_arg(draw.graph.graph.output_node().args[0], copied.__getitem__)
     for old, new in list(_pairs(node, results)):
         old.replace_all_uses_with(new)
-        graph.erase_node(old)
-        if new.op == "placeholder" or new in node.all_input_nodes:
-            renamed[old.name] = new.name
-        else:
+        if old is not node:
+            graph.erase_node(old)
+        if new in computed:
             new.name = old.name
-    if node in graph.nodes:
-        graph.erase_node(node)
+        else:
+            renamed[old.name] = new.name
+    graph.erase_node(node)
 
 
 def _pairs(node: Node, results: Any) -> Iterator[tuple[Node, Node]]:
