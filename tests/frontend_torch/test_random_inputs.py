@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
-from patcomp import TorchConverter, UnsupportedError
+from patcomp import TorchConverter, UnsupportedError, get_operand
 from patcomp.emit.native import Native
 from patcomp.ir.evaluate.element_types import to_tensor
 from tests.frontend_torch.models import Function
@@ -267,6 +267,19 @@ def test_dropout_of_nothing_or_all_draws_nothing(p: float) -> None:
     module, program = converted(lambda x: functional.dropout(x, p, training=True), X)
     assert noise_of(program) == []
     assert program.verify_against(module, (X,), backends=["evaluator"]).passed
+
+
+def test_a_registered_lowering_of_a_drawing_op_is_used() -> None:
+    converter = TorchConverter(random="inputs")
+
+    @converter.register_torch_lowering("aten::randn_like")
+    def lower(values_map: Any, node: Any, loc: Any) -> Any:
+        return get_operand(values_map, node, 0, loc)
+
+    converter.add_exported_program(torch.export.export(Function(lambda x: x + torch.randn_like(x)), (X,)))
+    program = converter.to_coreai()
+    assert noise_of(program) == []
+    assert program.run(X).equal(2 * X)
 
 
 def test_the_choice_is_checked_and_refusing_is_the_default() -> None:

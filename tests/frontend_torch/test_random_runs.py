@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import patcomp
 from patcomp import AIProgram, EvaluationError, TorchConverter
 from tests.frontend_torch.models import Function
 from tests.frontend_torch.random_programs import BATCH, X, converted, noise_of, program_of
@@ -82,11 +83,13 @@ def test_each_entry_point_has_its_own_draws() -> None:
     assert program.verify_against(model.train(), (X,), backends=["evaluator"]).passed
 
 
-@pytest.mark.parametrize("how", ["PyTorch's table", "core ATen", "saved"])
+@pytest.mark.parametrize("how", ["PyTorch's table", "core ATen", "saved", "patcomp.export"])
 def test_decomposed_and_saved_programs(how: str, tmp_path: Path) -> None:
     model = blocks()
     exported = torch.export.export(model, (X,))
-    if how == "saved":
+    if how == "patcomp.export":
+        exported = patcomp.export(model, (X,))
+    elif how == "saved":
         torch.export.save(exported, tmp_path / "model.pt2")
         exported = torch.export.load(tmp_path / "model.pt2")
     else:
@@ -216,6 +219,19 @@ def test_a_wrong_program_is_noticed() -> None:
     """The model and the program have the same noise, so a difference is one of the program."""
     _, program = converted(lambda x: x + torch.randn_like(x), X)
     assert not program.verify_against(Function(lambda x: x + 1.01 * torch.randn_like(x)), (X,), backends=["evaluator"])
+
+
+def test_a_model_may_write_to_what_it_draws() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.rand(4, 6)
+            y.mul_(2)
+            return x + y
+
+    module, program = converted(Doubled(), X)
+    noise = torch.full((4, 6), 0.25)
+    assert program.verify_against(module, {"x": X, "rand_noise": noise}, backends=["evaluator"]).passed
+    assert noise.equal(torch.full((4, 6), 0.25))
 
 
 def test_noise_of_a_verification_can_be_given(dynamic: AIProgram) -> None:

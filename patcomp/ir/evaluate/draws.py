@@ -338,7 +338,7 @@ def drawing(inputs: Sequence[tuple[str, str, Tensor]]) -> Iterator[None]:
         if declared != distribution or tuple(value.shape) != tuple(shape):
             there = f"{declared} of shape {tuple(value.shape)}"
             raise _other_draws(f"it draws {wanted}, where the input {name!r} is {there}")
-        return value.to(like)
+        return value.to(like, copy=True)  # the model may write to it
 
     # `torch.cond` compiles itself, which a mode disturbs
     with torch.compiler.set_stance("force_eager"), Draws(noise):
