@@ -345,7 +345,7 @@ class AIProgram:
         entrypoint: str = "main",
         state: dict[str, Any] | None = None,
         backend: Literal["evaluator", "runtime"] = "evaluator",
-        seed: int = 0,
+        seed: int | None = None,
         **keywords: Any,
     ) -> Any:
         """Run an entry point.
@@ -364,7 +364,8 @@ class AIProgram:
             backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
                 numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
                 compiles the program once.
-            seed: of the inputs that are random numbers (`draws`) and are not given by name.
+            seed: of the inputs that are random numbers (`draws`) and are not given by name; 0 by default. If the model
+                itself has a keyword argument of this name, it is that argument.
 
         Returns:
             The model's result; or the outputs by name, if the inputs were given by name.
@@ -383,18 +384,20 @@ class AIProgram:
         noise = {name: keywords.pop(name) for name in draws if name in keywords}
         call = self.signature(entrypoint).call
         known = {*self.input_names(entrypoint), *(spec.name for spec in self.signature(entrypoint).states)}
+        if seed is not None and call is not None and is_model_call(call, arguments, {**keywords, "seed": seed}):
+            keywords["seed"], seed = seed, None
         named = not keywords and len(arguments) == 1 and isinstance(arguments[0], Mapping)
         if named and call is not None and not known.issuperset(arguments[0]):
             named = not is_model_call(call, arguments, keywords)  # the model itself may take a dict
         if named:
-            return self._run({**arguments[0], **noise}, entrypoint, state, backend, seed=seed)
+            return self._run({**arguments[0], **noise}, entrypoint, state, backend, seed=seed or 0)
         if call is None:
             raise EvaluationError(
                 "this program was not made from a model, so it takes one mapping of input names to tensors: "
                 f"program.run({{{', '.join(f'{name!r}: ...' for name in self.input_names(entrypoint))}}})"
             )
         values = arguments_by_name(call, arguments, keywords)
-        return result_of(call, self._run({**values, **noise}, entrypoint, state, backend, seed=seed))
+        return result_of(call, self._run({**values, **noise}, entrypoint, state, backend, seed=seed or 0))
 
     def _run_on(
         self, backend: str, entrypoint: str, values: Mapping[str, Any], state: dict[str, Any]

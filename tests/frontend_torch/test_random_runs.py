@@ -181,8 +181,22 @@ def test_wrong_calls(dynamic: AIProgram) -> None:
         dynamic.run(X, dropout_noise=X[:2])
     with pytest.raises(EvaluationError, match=r"must be of dtype torch\.float32"):
         dynamic.run(X, dropout_noise=torch.zeros(4, 6, dtype=torch.int32))
-    with pytest.raises(TypeError, match="seed is that of the random numbers, an integer, got str"):
+    with pytest.raises(TypeError, match="seed must be an integer, got str"):
         dynamic.run(X, seed="1")
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_model_may_have_an_argument_called_seed(draws: bool) -> None:
+    class Seeded(nn.Module):
+        def forward(self, x: Tensor, *, seed: Tensor) -> Tensor:
+            return x + seed + (torch.randn(6) if draws else 0)
+
+    seed = torch.tensor(2.0)
+    program = program_of(torch.export.export(Seeded(), (X,), {"seed": seed}))
+    expected = program.run({"x": X, "seed": seed})["add_1"]
+    assert program.run(X, seed=seed).equal(expected)
+    with pytest.raises(EvaluationError, match="the model was exported with"):
+        program.run(X)
 
 
 def test_a_program_without_inputs_of_its_own() -> None:

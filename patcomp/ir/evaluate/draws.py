@@ -282,10 +282,7 @@ def drawn(signature: Any, values: Mapping[str, Any], dims: Any, seed: int) -> di
         TypeError: the seed is no integer.
     """
     if not isinstance(seed, int):
-        raise TypeError(
-            f"seed is that of the random numbers, an integer, got {type(seed).__name__}; give an argument of the model "
-            "that has this name in a mapping, or by its position"
-        )
+        raise TypeError(f"seed must be an integer, got {type(seed).__name__}")
     generator = torch.Generator().manual_seed(seed)
     sizes: dict[str, int] | None = None
     found: dict[str, Tensor] = {}
