@@ -224,6 +224,7 @@ def in_a_branch(x: Tensor) -> Any:
         (in_a_branch, "aten.randn_like draws random numbers in a branch, a loop or another nested graph"),
         (lambda x: torch.poisson(x.abs()), "until one is accepted"),
         (lambda x: torch.randn(4, 6, dtype=torch.complex64).real + x, "complex random numbers"),
+        (lambda x: x + torch.zeros(6).normal_(generator=torch.Generator()), "a generator that it makes itself"),
         (lambda x: x.sum() + torch.randn(x.nonzero().shape[0]).sum(), "depends on data"),
         (nn.LSTM(6, 4, num_layers=2, dropout=0.3).train(), "dropout between recurrent layers"),
         (nn.GRU(6, 4, num_layers=2, dropout=0.3).train(), "dropout between recurrent layers"),

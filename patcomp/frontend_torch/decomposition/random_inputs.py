@@ -20,7 +20,12 @@ from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.decompose import key_of, traced_by_pytorch
 from patcomp.frontend_torch.decomposition.nested import flattened
-from patcomp.frontend_torch.fx.nodes import draws_random_numbers, operator_name, recorded_results
+from patcomp.frontend_torch.fx.nodes import (
+    draws_random_numbers,
+    given_arguments,
+    operator_name,
+    recorded_results,
+)
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.ir.evaluate.draws import Draws, NotFromNoiseError
@@ -87,6 +92,8 @@ def with_random_inputs(
                 )
             if operator_name(node).partition(".")[2].partition(".")[0] in _RECURRENT:
                 raise NotFromNoiseError("dropout between recurrent layers cannot be computed from inputs")
+            if given_arguments(node).get("generator") is not None:
+                raise NotFromNoiseError("the model draws with a generator that it makes itself")
             if (key := key_of(node)) not in known:
                 known[key] = _draw(node, given)
             found[node.name], conditions = known[key]
