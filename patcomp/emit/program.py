@@ -431,7 +431,7 @@ class AIProgram:
         types = self._types(entrypoint)
         states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
         check_names(entrypoint, "input", {*values, *self.draws.get(entrypoint, ())} - states, set(types) - states)
-        values = {**values, **self._drawn(values, entrypoint, seed)}
+        values = {**values, **self._drawn({**(state or {}), **values}, entrypoint, seed)}
         check_names(entrypoint, "state", state or {}, states, partial=True)
         given = {**self.new_state(entrypoint), **(state or {}), **values}
         inputs: dict[str, Any] = {}

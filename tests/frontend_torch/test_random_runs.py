@@ -120,6 +120,18 @@ def test_state_and_mutated_inputs_can_be_random() -> None:
     assert plain.verify_against(Drawn(), (torch.zeros(3),), backends=["evaluator"]).passed
 
 
+def test_a_state_that_is_given_determines_the_size_of_noise() -> None:
+    class Written(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x.mul_(2)
+            return x + torch.randn_like(x)
+
+    _, program = converted(Written(), torch.zeros(4, 6), shapes=[{0: BATCH}])
+    state = {"x": torch.ones(3, 6)}
+    assert program.run({}, state=state)["add"].shape == (3, 6)
+    assert state["x"].equal(torch.full((3, 6), 2.0))
+
+
 def test_a_target_in_float16_takes_noise_in_float16() -> None:
     model = blocks()
     converter = TorchConverter(random="inputs").add_exported_program(torch.export.export(model, (X,)))
