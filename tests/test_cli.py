@@ -97,6 +97,8 @@ def test_ops_by_name(patcomp: Command) -> None:
     assert "aten.add.Scalar" in patcomp("ops", "add*").out
     assert "PyTorch has no operator aten.addd; similar names are " in patcomp("ops", "aten.addd").err
     assert "aten.rand, aten.rand.generator: PyTorch has it, but no rule" in patcomp("ops", "aten.rand").err
+    assert "--random inputs" in patcomp("ops", "aten.rand").err
+    assert "--random inputs" not in patcomp("ops", "aten.linalg_eig").err
     assert "not converted: aten.index.Tensor_hacked_twin" in patcomp("ops", "aten.index").err
     assert "no supported op has a name like nothing*" in patcomp("ops", "nothing*").err
 

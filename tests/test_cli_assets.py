@@ -45,6 +45,11 @@ class Picks(nn.Module):
     def forward(self, x, index):
         return x[index].bfloat16()
 
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x) + torch.rand(x.shape[0], 1)
+
+def noisy(): return Noisy().eval(), (torch.rand(3, 40),), {"x": {0: Dim("rows", min=2, max=9)}}
 def net(): return Net().eval(), (torch.rand(2, 16),)
 def changed(): return Net(0.5).eval(), (torch.rand(2, 16),)
 def scaled(): return Net().eval(), {"x": torch.rand(2, 16), "scale": torch.rand(16)}
@@ -101,6 +106,20 @@ def test_run(patcomp: Command, assets: Path, tmp_path: Path) -> None:
     done = patcomp("run", f"{assets}/picks.aimodel", "--size", "x:0=7")
     assert "2x4xbfloat16" in done.out
     assert "random inputs with seed 0" in done.err
+
+
+def test_assets_with_random_numbers_as_inputs(patcomp: Command, assets: Path) -> None:
+    path = str(assets / "noisy.aimodel")
+    model = f"{assets / 'models.py'}:noisy"
+    assert patcomp("convert", model, "--random", "inputs", "-o", path, "--input-names", "features").code == 0
+    out = patcomp("inspect", path).out
+    assert "input  randn_like_noise: ?x40xf32, standard normal" in out
+    assert "input  rand_noise: ?x1xf32, uniform on [0, 1)" in out
+    (described,) = json.loads(patcomp("run", path, "--json", "--seed", "3").out)["outputs"]
+    assert described["min"] < -1  # normal numbers beside those between 0 and 1
+    assert patcomp("run", path, "--json", "--seed", "3").out != patcomp("run", path, "--json").out
+    assert "passed" in patcomp("verify", model, path).out
+    assert "noise" not in patcomp("diff", model, path).out  # only the name of the other input differs
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,12 @@ def net(): return Net().eval(), (torch.rand(2, 4),)
 def two(): return Net().eval(), {"y": torch.rand(2, 4), "x": torch.rand(2, 4)}
 def counts(): return Counts().eval(), (torch.rand(2, 4),)
 def exported(): return torch.export.export(*net())
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x.softmax(-1) + torch.randn_like(x)
+
+def noisy(): return Noisy().eval(), (torch.rand(2, 4),)
 """
 
 
@@ -67,6 +73,20 @@ def test_dynamic_dimensions(patcomp: Command) -> None:
     )
     assert {value["name"]: value["shape"] for value in data["inputs"]} == {"a": ["batch", 4], "b": ["batch", 4]}
     assert data["verification"]["passed"]
+
+
+def test_random_numbers_become_inputs(patcomp: Command) -> None:
+    refused = patcomp("convert", "models.py:noisy", "--text", "out.mlir")
+    assert refused.code == 1
+    assert "--random inputs" in refused.err
+    data = converted(patcomp, "noisy", "--random", "inputs", "--verify", "--half", "--dynamic", "x:0=batch")
+    assert data["verification"]["passed"]
+    x, noise = data["inputs"]
+    assert "distribution" not in x
+    assert noise["distribution"] == "standard normal"
+    assert noise["shape"] == x["shape"] == ["batch", 4]
+    assert noise["element_type"] == "f16"
+    assert "coreai.softmax" in patcomp("explain", "models.py:noisy", "softmax").out  # questions need no option
 
 
 def test_half_and_wide_numbers(patcomp: Command) -> None:

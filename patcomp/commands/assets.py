@@ -81,9 +81,10 @@ def run(
 ) -> None:
     """Run an asset on the Core AI runtime, and show its outputs.
 
-    Random floats are between 0 and 1, random integers 0 or 1.
+    Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
+    distributions.
     """
-    from patcomp.emit.inspection import opened, read_asset, signatures
+    from patcomp.emit.inspection import opened, read_asset, read_metadata, signatures
     from patcomp.emit.replacement import check_writable
 
     if output is not None:
@@ -91,7 +92,7 @@ def run(
     if inputs is not None and size:
         raise UsageError("--size is for random inputs; leave it out with --inputs")
     with opened(asset) as native:
-        signature = entry(signatures(read_asset(native, asset)[0]), entrypoint)
+        signature = entry(signatures(read_asset(native, asset)[0], read_metadata(asset)), entrypoint)
         if inputs is None:
             values = _random(signature, size or (), seed)
             say(f"random inputs with seed {seed}; --inputs FILE.npz gives others")
@@ -160,9 +161,24 @@ def _random(signature: EntrySignature, sizes: Any, seed: int) -> dict[str, np.nd
     for spec in signature.inputs:
         shape = [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
         dtype = _dtype(spec)
+        if spec.distribution:
+            values[spec.name] = _noise(spec, shape, int(generator.integers(2**62)))
+            continue
         integral = dtype.kind in "iub"
         values[spec.name] = (generator.integers(0, 2, shape) if integral else generator.random(shape)).astype(dtype)
     return values
+
+
+def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:
+    """Noise for an input that is random numbers."""
+    import torch
+
+    from patcomp.emit.asset import as_array
+    from patcomp.ir.evaluate import noise_of
+    from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+
+    generator = torch.Generator().manual_seed(seed)
+    return as_array(noise_of(spec.distribution, shape, TORCH_DTYPES[spec.element_type], generator))
 
 
 def _read(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:

@@ -83,6 +83,6 @@ def _run(
     if Path(name).is_dir() or name.endswith(".mlir"):
         raise UsageError(f"--run takes a model, which has example inputs; {name} is a program")
     source = load_source(name, modules, trusted=trusted)
-    converter = TorchConverter(catalog=load_catalogs(catalogs)).add_exported_program(source.exported)
+    converter = TorchConverter(catalog=load_catalogs(catalogs), random="inputs").add_exported_program(source.exported)
     program = converter.to_coreai(target=target, fixed=sizes)
     return program.audit(target, source.inputs_for(program))

@@ -176,7 +176,7 @@ def ops(
 ) -> None:
     """List the supported PyTorch ops: how they are converted, element types, ranks and limits."""
     from patcomp.commands.ops_page import ops_page, ranks_text
-    from patcomp.frontend_torch.op_names import overloads_of
+    from patcomp.frontend_torch.op_names import may_draw, overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares
 
     found = supported_ops()
@@ -192,7 +192,8 @@ def ops(
         found = [item for item in found if item.op in overloads]
         others = ", ".join(op for op in overloads if op not in [item.op for item in found])
         if not found:
-            raise PatcompError(f"{others}: PyTorch has it, but no rule or decomposition converts it")
+            drawn = "; --random inputs may make its random numbers inputs of a program" * any(map(may_draw, overloads))
+            raise PatcompError(f"{others}: PyTorch has it, but no rule or decomposition converts it{drawn}")
         if others:
             say(f"not converted: {others}")
     print_table(

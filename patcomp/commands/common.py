@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +88,18 @@ AllowUnexpected = Annotated[
 Fix = Annotated[
     list[str] | None,
     typer.Option(help="Fix the size of a dynamic dimension, length=128; may be given several times."),
+]
+
+
+class RandomNumbers(StrEnum):
+    """What becomes of the random numbers that a model draws."""
+
+    refuse = "refuse"
+    inputs = "inputs"
+
+
+Random = Annotated[
+    RandomNumbers, typer.Option(help="Refuse a model that draws random numbers, or make each draw an input.")
 ]
 
 

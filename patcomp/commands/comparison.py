@@ -20,6 +20,7 @@ from patcomp.commands.tables import wide_console
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
+    from patcomp.emit.dims import Dims
     from patcomp.emit.signature import EntrySignature, ModelCall
     from patcomp.ir.module import IRModule
     from patcomp.targets import Target
@@ -44,20 +45,24 @@ def verify(
 
     The exit code is 3 if the numbers differ.
     """
-    from patcomp.emit.inspection import opened, read_asset, signatures
-    from patcomp.ir.evaluate import verify_outputs
+    from patcomp.emit.inspection import opened, read_asset, read_metadata, signatures
+    from patcomp.ir.evaluate import drawn, verify_outputs
 
     with opened(asset) as native:
-        signature = entry(signatures(read_asset(native, asset)[0]), entrypoint)
+        signature = entry(signatures(read_asset(native, asset)[0], read_metadata(asset)), entrypoint)
         source = load_source(model, modules, ExportOptions(train, half_type(half, bfloat16)), trusted=trusted)
-        signature = replace(signature, call=_call(source, asset, signature, catalog))
+        call, dims = _call(source, asset, signature, catalog)
+        signature = replace(signature, call=call)
 
         def run(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             outputs, new = native.call(asset, values, states, entrypoint)
             states.update(new)
             return outputs
 
-        verification = verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance)
+        def draw(values: Mapping[str, Any]) -> dict[str, Any]:
+            return drawn(signature, values, dims, seed=0)
+
+        verification = verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw)
         note = "" if verification else _note_of_weights(source, read_asset(native, asset, values=True), catalog)
     if json:
         print_json(verification.to_dict())
@@ -75,7 +80,8 @@ def _note_of_weights(source: Source, saved: Hashed, catalogs: list[str] | None) 
     from patcomp.ir.difference import difference
 
     try:
-        program = TorchConverter(catalog=load_catalogs(catalogs)).add_exported_program(source.exported).to_coreai()
+        converter = TorchConverter(catalog=load_catalogs(catalogs), random="inputs")
+        program = converter.add_exported_program(source.exported).to_coreai()
     except PatcompError as error:
         return f"note: the weights of the asset are not compared, because {source.name} is not converted: {error}"
     module, hashes = _hashed(program.module)
@@ -100,17 +106,20 @@ def half_type(half: bool, bfloat16: bool) -> str:
     return "float16" if half else "bfloat16" if bfloat16 else ""
 
 
-def _call(source: Source, path: Path, signature: EntrySignature, catalogs: list[str] | None) -> ModelCall:
-    """How the model of an asset is called, by the names that the asset has.
+def _call(source: Source, path: Path, signature: EntrySignature, catalogs: list[str] | None) -> tuple[ModelCall, Dims]:
+    """How the model of an asset is called, and its dynamic dimensions, by the names that the asset has.
 
     Raises:
         PatcompError: the asset has not as many inputs, outputs and states as the model.
     """
     from patcomp import TorchConverter
 
-    names = {what: [spec.name for spec in getattr(signature, f"{what}s")] for what in ("input", "output", "state")}
+    names = {
+        what: [spec.name for spec in getattr(signature, f"{what}s") if not spec.distribution]
+        for what in ("input", "output", "state")
+    }
     all_names = {name for each in names.values() for name in each}
-    converter = TorchConverter(catalog=load_catalogs(catalogs)).add_exported_program(source.exported)
+    converter = TorchConverter(catalog=load_catalogs(catalogs), random="inputs").add_exported_program(source.exported)
     if _names(call := converter.calls()["main"]) != all_names:  # the user may have chosen others at conversion
         converter.clear()
         try:
@@ -119,7 +128,7 @@ def _call(source: Source, path: Path, signature: EntrySignature, catalogs: list[
             raise PatcompError(f"{path} is not an asset of {source.name}: {error}") from error
         if _names(call := converter.calls()["main"]) != all_names:
             raise PatcompError(f"{path} is not an asset of {source.name}: the states of the two differ")
-    return call
+    return call, converter.dims()["main"]
 
 
 def _names(call: ModelCall) -> set[str]:

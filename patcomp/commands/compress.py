@@ -12,6 +12,8 @@ from patcomp.commands.common import (
     Catalogs,
     Fix,
     Modules,
+    Random,
+    RandomNumbers,
     UsageError,
     load_catalogs,
     print_json,
@@ -42,6 +44,7 @@ def compress(
         str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu or neural_engine.")
     ] = None,
     fix: Fix = None,
+    random: Random = RandomNumbers.refuse,
     check: Annotated[
         bool, typer.Option("--check", help="Run the program on the model's example inputs, before and after.")
     ] = False,
@@ -63,7 +66,8 @@ def compress(
     with working(f"exporting {model}", True):
         source = load_source(model, modules, trusted=trusted)
     with working(f"converting {model}", True):
-        converter = TorchConverter(catalog=load_catalogs(catalog)).add_exported_program(source.exported)
+        converter = TorchConverter(catalog=load_catalogs(catalog), random=random.value)
+        converter.add_exported_program(source.exported)
         program = converter.to_coreai(target=target_of(target, None), fixed=sizes)
     size = int(budget) if budget is not None and budget.isdigit() else budget
     with working(f"compressing {model}", True):

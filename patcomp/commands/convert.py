@@ -19,6 +19,8 @@ from patcomp.commands.common import (
     Catalogs,
     Fix,
     Modules,
+    Random,
+    RandomNumbers,
     UsageError,
     load_catalogs,
     print_json,
@@ -68,6 +70,7 @@ def convert(
     ] = False,
     int64: Annotated[Width, typer.Option(help="Narrow 64-bit integers to 32 bits, or keep them.")] = Width.narrow,
     float64: Annotated[Width, typer.Option(help="Narrow 64-bit floats to 32 bits, or keep them.")] = Width.narrow,
+    random: Random = RandomNumbers.refuse,
     half: Annotated[
         bool, typer.Option("--half", help="Convert the module and its floating-point inputs to float16 first.")
     ] = False,
@@ -133,7 +136,9 @@ def convert(
         for source in sources if verify else ():
             _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
-        converter = TorchConverter(catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64))
+        converter = TorchConverter(
+            catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64), random=random.value
+        )
         for source in sources:
             converter.add_exported_program(
                 source.exported,

@@ -189,10 +189,10 @@ def convert_model(
     target: Target | None = None,
     fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> AIProgram:
-    """Convert the model that the command line names."""
+    """Convert the model that the command line names, to answer questions about it; random numbers become inputs."""
     from patcomp import TorchConverter
 
-    converter = TorchConverter(catalog=load_catalogs(catalogs))
+    converter = TorchConverter(catalog=load_catalogs(catalogs), random="inputs")
     program = load_model(model, modules, train=train, trusted=trusted)
     return converter.add_exported_program(program).to_coreai(target=target, fixed=fixed)
 

@@ -280,7 +280,7 @@ def save_asset(
     path: str | Path,
     *,
     metadata: Any = None,
-    versions: Mapping[str, str] | None = None,
+    facts: Mapping[str, str] | None = None,
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
 ) -> Asset:
@@ -292,7 +292,7 @@ def save_asset(
         module: the program in the `coreai` dialect.
         path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
         metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
-        versions: the versions of what made the program, which are added to the metadata.
+        facts: the versions of what made the program and the like, which are added to the metadata.
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
 
@@ -308,7 +308,7 @@ def save_asset(
     """
     target = Path(path)
     check_target(target, force)
-    date, described_by = creation_date(), partial(described, given=metadata, versions=versions or {})
+    date, described_by = creation_date(), partial(described, given=metadata, facts=facts or {})
     with _handed_over(HandOver.of(module), described_by, target.name) as write, replacing(target, force) as draft:
         write(draft)
         if date is not None:

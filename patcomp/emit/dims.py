@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from patcomp.emit.guards import Guard
 from patcomp.errors import EvaluationError, Problem, UnsupportedError
@@ -80,6 +81,20 @@ class Dims:
             {name: limits for name, limits in self.ranges.items() if name not in sizes},
             {place: extent.given(sizes) for place, extent in self.extents.items()},
             tuple(guard for each in self.guards if (guard := each.given(sizes)).names),
+        )
+
+    def sizes_of(self, values: Mapping[str, Any]) -> dict[str, int]:
+        """Solve the sizes of inputs and states by name for the named dimensions.
+
+        Raises:
+            EvaluationError: as `sizes`.
+        """
+        return self.sizes(
+            {
+                (name, axis): int(values[name]) if axis is None else values[name].shape[axis]
+                for name, axis in self.extents
+                if name in values
+            }
         )
 
     def sizes(self, found: Mapping[Place, int]) -> dict[str, int]:

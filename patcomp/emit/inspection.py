@@ -15,6 +15,7 @@ from typing import Any
 
 from patcomp.emit.asset import AssetError, toolchain
 from patcomp.emit.composite_calls import composite_calls
+from patcomp.emit.metadata import draws_in
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.emit.replacement import not_an_asset, recover
 from patcomp.emit.signature import EntrySignature, entry_signature
@@ -65,20 +66,29 @@ def inspect_asset(path: Path) -> Inspection:
     """
     with opened(path) as native:
         module, _ = read_asset(native, path)
-    try:
-        data = dict(json.loads((path / "metadata.json").read_text()))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise AssetError(f"{path} is not an asset: its metadata.json is damaged", (str(error),)) from error
+    data = read_metadata(path)
     counts = Counter(op.name for op in module.op.walk() if op.name not in _STRUCTURE)
     return Inspection(
         path,
         sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
         data,
-        signatures(module),
+        signatures(module, data),
         dict(sorted(Counter(call.composite for call in composite_calls(module)).items())),
         dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         tuple(sorted(stored_weights(module), key=lambda weight: (-weight.bytes, weight.name))),
     )
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """What the `metadata.json` of an asset says.
+
+    Raises:
+        AssetError: the file is damaged.
+    """
+    try:
+        return dict(json.loads((path / "metadata.json").read_text()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise AssetError(f"{path} is not an asset: its metadata.json is damaged", (str(error),)) from error
 
 
 @contextlib.contextmanager
@@ -117,6 +127,11 @@ def read_asset(native: Native, path: Path, *, values: bool = False) -> tuple[IRM
     return IRModule.parse(text.partition("{-#")[0]), hashes
 
 
-def signatures(module: IRModule) -> dict[str, EntrySignature]:
-    """The inputs, outputs and states of each entry point of an asset's program."""
-    return {graph_name(graph): entry_signature(graph) for graph in module.entry_graphs}
+def signatures(module: IRModule, metadata: Mapping[str, Any]) -> dict[str, EntrySignature]:
+    """The inputs, outputs and states of each entry point of an asset's program.
+
+    Args:
+        metadata: what the asset's `metadata.json` says.
+    """
+    names = {graph_name(graph): graph for graph in module.entry_graphs}
+    return {name: entry_signature(graph, draws=draws_in(metadata, name)) for name, graph in names.items()}

@@ -12,21 +12,41 @@ from typing import Any
 _FIELDS = ("author", "license", "model_description")
 
 
-def described(native_class: Any, given: Any, versions: Mapping[str, str]) -> Any:
+def entries_of(draws: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The entries about inputs that are random numbers: `random.main.noise` is `standard normal`.
+
+    Args:
+        draws: their distributions by entry point and name.
+    """
+    return {f"random.{entry}.{name}": text for entry, inputs in draws.items() for name, text in inputs.items()}
+
+
+def draws_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[str, str]:
+    """The distributions of an entry point's inputs that are random numbers, by name.
+
+    Args:
+        metadata: what an asset's `metadata.json` says.
+    """
+    prefix, entries = f"patcomp.random.{entrypoint}.", metadata.get("creatorDefinedMetadata")
+    entries = entries if isinstance(entries, Mapping) else {}
+    return {str(key).removeprefix(prefix): str(text) for key, text in entries.items() if str(key).startswith(prefix)}
+
+
+def described(native_class: Any, given: Any, facts: Mapping[str, str]) -> Any:
     """The metadata that is saved with an asset.
 
     Args:
         native_class: coreai-core's `AIModelAssetMetadata`.
         given: an object of it, which is not changed; a mapping of its fields; or None.
-        versions: the versions of patcomp, PyTorch and the catalogs. They become entries of `creator_defined_metadata`,
-            `patcomp.torch` for `torch`, unless the user has set these.
+        facts: the versions of patcomp, PyTorch and the catalogs, and what `entries_of` makes. They become entries of
+            `creator_defined_metadata`, `patcomp.torch` for `torch`, unless the user has set these.
 
     Raises:
         ValueError: there is no such field.
     """
     result = native_class()
-    for name, version in versions.items():
-        result.set_custom(f"patcomp.{name}", version)
+    for name, fact in facts.items():
+        result.set_custom(f"patcomp.{name}", fact)
     if isinstance(given, Mapping):
         for name, value in given.items():
             if name == "creator_defined_metadata":

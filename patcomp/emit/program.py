@@ -18,6 +18,7 @@ from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
+from patcomp.emit.metadata import entries_of
 from patcomp.emit.notebook import html_summary
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
@@ -58,6 +59,8 @@ class AIProgram:
         dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
         checks (Mapping[str, ValueChecks]): what the model checks of the values of its inputs, by entry point; `run` and
             `verify_against` check it, an asset cannot.
+        draws (Mapping[str, Mapping[str, str]]): the distributions of the inputs that are random numbers, by entry point
+            and name; `run` and `verify_against` draw them with a seed, the caller of an asset fills them.
         diagnostics (tuple[Problem, ...]): the warnings of the conversion.
         left_to_pytorch (tuple[Problem, ...]): for each entry point that PyTorch's `run_decompositions` had to
             decompose during the conversion, the first reason; empty if it was not needed.
@@ -74,6 +77,7 @@ class AIProgram:
     initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dims: Mapping[str, Dims] = field(default_factory=dict)
     checks: Mapping[str, ValueChecks] = field(default_factory=dict)
+    draws: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     diagnostics: tuple[Problem, ...] = ()
     left_to_pytorch: tuple[Problem, ...] = ()
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -243,8 +247,9 @@ class AIProgram:
             KeyError: there is no such entry point.
         """
         checks = self.checks.get(entrypoint)
-        texts = checks.texts if checks else ()
-        return entry_signature(self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint), texts)
+        texts, draws = checks.texts if checks else (), self.draws.get(entrypoint, {})
+        graph, call, dims = self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint)
+        return entry_signature(graph, call, dims, texts, draws)
 
     def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
         """Fresh copies of the initial contents of an entry point's buffers, for the calls of one sequence.
@@ -313,8 +318,8 @@ class AIProgram:
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
         initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
-        metadata has `program.versions`. Its date is that of the environment variable `SOURCE_DATE_EPOCH`, if there is
-        one, so that equal programs become equal files.
+        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
 
         Args:
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
@@ -331,7 +336,8 @@ class AIProgram:
         """
         initial = self.initial_state.items()
         state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-        return save_asset(self.module, path, metadata=metadata, versions=self.versions, state=state, force=force)
+        facts = {**self.versions, **entries_of(self.draws)}
+        return save_asset(self.module, path, metadata=metadata, facts=facts, state=state, force=force)
 
     def run(
         self,
@@ -339,6 +345,7 @@ class AIProgram:
         entrypoint: str = "main",
         state: dict[str, Any] | None = None,
         backend: Literal["evaluator", "runtime"] = "evaluator",
+        seed: int | None = None,
         **keywords: Any,
     ) -> Any:
         """Run an entry point.
@@ -357,6 +364,8 @@ class AIProgram:
             backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
                 numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
                 compiles the program once.
+            seed: of the inputs that are random numbers (`draws`) and are not given by name; 0 by default. If the model
+                itself has a keyword argument of this name, it is that argument.
 
         Returns:
             The model's result; or the outputs by name, if the inputs were given by name.
@@ -371,20 +380,24 @@ class AIProgram:
         """
         from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call, result_of
 
+        draws = self.draws.get(entrypoint, {})
+        noise = {name: keywords.pop(name) for name in draws if name in keywords}
         call = self.signature(entrypoint).call
         known = {*self.input_names(entrypoint), *(spec.name for spec in self.signature(entrypoint).states)}
+        if seed is not None and call is not None and is_model_call(call, arguments, {**keywords, "seed": seed}):
+            keywords["seed"], seed = seed, None
         named = not keywords and len(arguments) == 1 and isinstance(arguments[0], Mapping)
         if named and call is not None and not known.issuperset(arguments[0]):
             named = not is_model_call(call, arguments, keywords)  # the model itself may take a dict
         if named:
-            return self._run(arguments[0], entrypoint, state, backend)
+            return self._run({**arguments[0], **noise}, entrypoint, state, backend, seed=seed or 0)
         if call is None:
             raise EvaluationError(
                 "this program was not made from a model, so it takes one mapping of input names to tensors: "
                 f"program.run({{{', '.join(f'{name!r}: ...' for name in self.input_names(entrypoint))}}})"
             )
         values = arguments_by_name(call, arguments, keywords)
-        return result_of(call, self._run(values, entrypoint, state, backend))
+        return result_of(call, self._run({**values, **noise}, entrypoint, state, backend, seed=seed or 0))
 
     def _run_on(
         self, backend: str, entrypoint: str, values: Mapping[str, Any], state: dict[str, Any]
@@ -402,6 +415,7 @@ class AIProgram:
         state: dict[str, Any] | None,
         backend: str,
         machine: Machine | None = None,
+        seed: int = 0,
     ) -> dict[str, Any]:
         from patcomp.ir.evaluate import evaluate, prepare_input
         from patcomp.ir.evaluate.calling import check_names
@@ -416,7 +430,8 @@ class AIProgram:
             raise TypeError(f"state must be a dict that can be written to, program.new_state(), got {state!r:.200}")
         types = self._types(entrypoint)
         states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
-        check_names(entrypoint, "input", set(values) - states, set(types) - states)
+        check_names(entrypoint, "input", {*values, *self.draws.get(entrypoint, ())} - states, set(types) - states)
+        values = {**values, **self._drawn({**(state or {}), **values}, entrypoint, seed)}
         check_names(entrypoint, "state", state or {}, states, partial=True)
         given = {**self.new_state(entrypoint), **(state or {}), **values}
         inputs: dict[str, Any] = {}
@@ -443,16 +458,23 @@ class AIProgram:
             state.update(contents)
         return outputs
 
+    def _drawn(self, values: Mapping[str, Any], entrypoint: str, seed: int) -> dict[str, Any]:
+        """The inputs that are random numbers and are not given.
+
+        Args:
+            values: the inputs and states that are given.
+        """
+        draws = self.draws.get(entrypoint)
+        if not draws:
+            return {}
+        from patcomp.ir.evaluate import drawn
+
+        dims, signature = self.dims.get(entrypoint, Dims()), self.signature(entrypoint)
+        return drawn(signature, {**self.new_state(entrypoint), **values}, dims, seed)
+
     def _check_sizes(self, values: Mapping[str, Any], entrypoint: str) -> None:
         """Check that the sizes of inputs and states are in their ranges and agree with each other."""
-        dims = self.dims.get(entrypoint, Dims())
-        dims.sizes(
-            {
-                (name, axis): int(values[name]) if axis is None else values[name].shape[axis]
-                for name, axis in dims.extents
-                if name in values
-            }
-        )
+        self.dims.get(entrypoint, Dims()).sizes_of(values)
 
     def _check_values(self, values: Mapping[str, Any], entrypoint: str) -> None:
         """Check what the model checks of the values of inputs and states."""
@@ -583,6 +605,7 @@ class AIProgram:
         self.initial_state = {new: self.initial_state[old] for new, old in new_names if old in self.initial_state}
         self.limits = {new: self.limits[old] for new, old in new_names if old in self.limits}
         self.checks = {new: self.checks[old] for new, old in new_names if old in self.checks}
+        self.draws = {new: self.draws[old] for new, old in new_names if old in self.draws}
 
     def set_hardware_constraints(self, entrypoint: str, hw_constraint_config: Mapping[str, Any]) -> None:
         """Set the memory layout of inputs, outputs and states of an entry point for the hardware, in place.
@@ -617,12 +640,14 @@ class AIProgram:
         tolerance: float | None = None,
         backends: Sequence[Literal["evaluator", "runtime"]] | None = None,
         by: Literal["output", "module"] = "output",
+        seed: int = 0,
     ) -> Verification:
         """Compare the program with eager PyTorch on given inputs.
 
         Args:
             model: the PyTorch model, which is not changed; states start from the contents of its buffers.
-            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. With those by
+                keyword, inputs that are random numbers can be given, too.
             entrypoint: the graph to call.
             tolerance: largest absolute difference that passes. By default it depends on an output's type and largest
                 magnitude: 1e-8 of it for f64, 1e-4 of it for f32, 0 for integers. An f16 or bf16 output, and an f32
@@ -633,6 +658,7 @@ class AIProgram:
             by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
                 the program is wrong, the conversion is repeated to find the first stage, rule and module with other
                 numbers (`Verification.departure`).
+            seed: of the inputs that are random numbers; where the model draws random numbers, it gets the same ones.
 
         Returns:
             A `Verification`, which is true if all outputs and states are within their tolerances. It prints as a table
@@ -640,7 +666,8 @@ class AIProgram:
             `check()` raises if it did not pass.
 
         Raises:
-            EvaluationError: the model's arguments or results do not correspond to the program's.
+            EvaluationError: the model's arguments or results do not correspond to the program's, or it draws other
+                random numbers than those that are inputs of the program.
             KeyError: there is no such entry point.
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
@@ -653,7 +680,9 @@ class AIProgram:
             backends = ("evaluator", "runtime") if has_toolchain() and self._has_device else ("evaluator",)
         if isinstance(backends, str) or not backends:
             raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
-        expectation = Expectation.of(model, inputs, self.signature(entrypoint))
+        expectation = Expectation.of(
+            model, inputs, self.signature(entrypoint), lambda values: self._drawn(values, entrypoint, seed)
+        )
         errors: list[OutputError] = []
         for backend in backends:
             errors += expectation.errors(backend, partial(self._run_on, backend, entrypoint), tolerance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from patcomp.emit.dims import Dims, Range
@@ -24,11 +25,18 @@ class TensorSpec:
     name: str
     shape: tuple[int | str | None, ...]
     element_type: str
+    distribution: str = ""
+    """The distribution of an input that is random numbers, `"standard normal"`; empty for any other."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data for JSON; there is a distribution only if the input is random numbers."""
+        return {key: value for key, value in asdict(self).items() if key != "distribution" or value}
 
     def __str__(self) -> str:
         separator = " x " if any(isinstance(dim, str) for dim in self.shape) else "x"
         dims = ("?" if dim is None else str(dim) for dim in self.shape)
-        return f"{self.name}: {separator.join([*dims, self.element_type])}"
+        distribution = f", {self.distribution}" if self.distribution else ""
+        return f"{self.name}: {separator.join([*dims, self.element_type])}{distribution}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class EntrySignature:
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
         """The inputs, outputs and states as plain data for JSON."""
-        return {kind: [asdict(spec) for spec in getattr(self, kind)] for kind in ("inputs", "outputs", "states")}
+        return {kind: [spec.to_dict() for spec in getattr(self, kind)] for kind in ("inputs", "outputs", "states")}
 
     def __str__(self) -> str:
         lines = [
@@ -97,7 +105,11 @@ class EntrySignature:
 
 
 def entry_signature(
-    graph: Operation, call: ModelCall | None = None, dims: Dims | None = None, checks: tuple[str, ...] = ()
+    graph: Operation,
+    call: ModelCall | None = None,
+    dims: Dims | None = None,
+    checks: tuple[str, ...] = (),
+    draws: Mapping[str, str] = MappingProxyType({}),
 ) -> EntrySignature:
     """The interface of a graph; a value without a name is named by its position."""
     types, dims = function_type(graph.regions[0].block), dims or Dims()
@@ -105,7 +117,11 @@ def entry_signature(
     results = _specs(names_of(graph, "res_attrs"), list(types.outputs))
     handles = [isinstance(type_, HandleType) for type_ in types.inputs]
     return EntrySignature(
-        inputs=tuple(spec for spec, handle in zip(arguments, handles, strict=True) if spec and not handle),
+        inputs=tuple(
+            replace(spec, distribution=draws.get(spec.name, ""))
+            for spec, handle in zip(arguments, handles, strict=True)
+            if spec and not handle
+        ),
         outputs=tuple(spec for spec in results if spec),
         states=tuple(spec for spec, handle in zip(arguments, handles, strict=True) if spec and handle),
         call=call,

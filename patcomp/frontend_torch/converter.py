@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.emit.dims import check_static, given_by_entry
+from patcomp.emit.dims import Dims, check_static, given_by_entry
 from patcomp.emit.program import AIProgram
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import ModelCall
@@ -30,6 +30,7 @@ from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.functional import functional
+from patcomp.frontend_torch.decomposition.random_inputs import with_random_inputs
 from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
@@ -89,9 +90,11 @@ class TorchConverter:
         int64: how to lower 64-bit integers. `"narrow"`: to 32 bits, with a warning about results that may not fit;
             `"error"`: the same, but such results are errors; `"keep"`: to 64 bits (indices always have 32 bits).
         float64: the same for 64-bit floats. `docs/types.md` says which results cause a warning.
+        random: what becomes of random numbers that a model draws. `"refuse"`: the program is refused; `"inputs"`: each
+            draw is an input of the program, after the model's own. `docs/random-numbers.md` has the details.
 
     Raises:
-        ValueError: an unknown choice for 64-bit numbers, or a name in `without` that no rule has.
+        ValueError: an unknown choice for 64-bit or random numbers, or a name in `without` that no rule has.
         RuleError: two rules of catalogs have the same name, or an installed catalog cannot be loaded.
         TypeError: an item of `catalog` is not a catalog.
     """
@@ -115,11 +118,16 @@ class TorchConverter:
         without: Iterable[str] = (),
         int64: Choice = "narrow",
         float64: Choice = "narrow",
+        random: Literal["refuse", "inputs"] = "refuse",
     ):
         from patterns_catalog import all_rules
 
+        if random not in ("refuse", "inputs"):
+            raise ValueError(f"random must be 'refuse' or 'inputs', got {random!r}")
+
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
+        self.random = random
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
         self._versions = partial(_versions, given, installed_catalogs)
@@ -272,9 +280,12 @@ class TorchConverter:
             except UnsupportedError as error:
                 problems = [*program_signature(program)[1], *error.problems]
                 raise UnsupportedError(str(error).partition("\n")[0], problems) from error
+            before, draws, asked_by_draws = (
+                with_random_inputs(before, converter.lowerings) if converter.random == "inputs" else (before, {}, [])
+            )
             decomposer = Decomposer(converter.rules, converter.lowerings)
             expansions, unsupported, asked = decomposer.expansions(before)
-            signature, problems = program_signature(before, mutated_inputs)
+            signature, problems = program_signature(before, mutated_inputs, draws)
             if problems or not all(map(is_of_custom_op, unsupported)):
                 raise UnsupportedError(headline(unsupported), [*unsupported, *problems])
             names = names_for(signature, input_names, output_names, state_names)
@@ -284,7 +295,7 @@ class TorchConverter:
                 _, left_over, more = decomposer.expansions(changed)
                 return left_over == unsupported and set(more) <= set(asked)
 
-            current, dims, of_sizes = dims_of(before, signature, names, converts, program, asked)
+            current, dims, of_sizes = dims_of(before, signature, names, converts, program, [*asked_by_draws, *asked])
             if current is not before:
                 expansions, *_ = decomposer.expansions(current)
             compressed = compressed_weights(current, signature)
@@ -475,6 +486,7 @@ class TorchConverter:
             },
             dims=dims,
             checks={item.name: item.checks for item in staged if item.checks is not None},
+            draws={item.name: item.names.of_draws(item.signature) for item in staged if item.signature.draws},
             diagnostics=found,
             left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
             limits=compilation.limits,
@@ -502,6 +514,10 @@ class TorchConverter:
         """How the model of each staged program is called, by entry point."""
         items = self._staged.values() if staged is None else staged
         return {item.name: model_call(item.program, item.signature, item.names) for item in items}
+
+    def dims(self) -> dict[str, Dims]:
+        """The dynamic dimensions of each staged program, by entry point."""
+        return {name: item.dims for name, item in self._staged.items()}
 
     def imported(self) -> IRModule:
         """The imported programs, before any stage: `aten` ops as export left them.

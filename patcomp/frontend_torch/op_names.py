@@ -8,7 +8,7 @@ import torch
 
 from patcomp.errors import UnknownNameError
 from patcomp.ir import aten
-from patcomp.pytorch import OpOverloadPacket
+from patcomp.pytorch import OpOverloadPacket, operator_of
 
 
 def overloads_of(name: str) -> list[str]:
@@ -35,6 +35,11 @@ def overloads_of(name: str) -> list[str]:
     if wanted not in known and wanted not in _registered(namespace, op):
         raise UnknownNameError(f"{packet} has no overload {overload[0]!r}; its overloads are {', '.join(known)}")
     return [wanted]
+
+
+def may_draw(op: str) -> bool:
+    """Whether an op of the `aten` dialect may draw random numbers."""
+    return torch.Tag.nondeterministic_seeded in operator_of(op.replace(".", "::", 1)).tags
 
 
 def _functional() -> dict[str, list[str]]:

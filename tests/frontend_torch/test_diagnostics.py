@@ -129,13 +129,13 @@ class Noise(nn.Module):
 
 
 def test_other_random_numbers() -> None:
-    assert "other random numbers have to be inputs of the model" in refusal(torch.export.export(Noise(), (X,)))
+    assert 'convert with random="inputs" (--random inputs)' in refusal(torch.export.export(Noise(), (X,)))
 
 
 def test_recurrent_networks_without_dropout_are_not_random() -> None:
     assert converted(nn.LSTM(4, 4).train())[1] == []
     lstm = nn.LSTM(4, 4, num_layers=2, dropout=0.5)
-    assert "dropout between recurrent layers is random" in refusal(torch.export.export(lstm.train(), (X,)))
+    assert "which draws random numbers" in refusal(torch.export.export(lstm.train(), (X,)))
     assert converted(lstm.eval())[1] == []
 
 

@@ -34,8 +34,8 @@ def advice_for(node: Node) -> str:
         return f"{node.args[0].name()} writes to its arguments: define it as an op that returns new tensors"
     if draws_random_numbers(node):
         return (
-            "dropout is for training: call model.eval() before torch.export.export; other random numbers have to be "
-            "inputs of the model"
+            'convert with random="inputs" (--random inputs), which makes each draw an input of the program; dropout is '
+            "for training: call model.eval() before torch.export.export"
         )
     if not isinstance(target, OpOverload) or target.namespace in _OF_PYTORCH:
         return "rewrite the model without it, register a lowering for it, or add a rule for it to a catalog"

@@ -141,7 +141,7 @@ class Decomposer:
         if self._shared is not None and kind is not None:
             with suppress(Exception):  # what fails without the program is tried with it
                 return self._shared.graph(kind, lambda: self._decomposed(node, kind))
-        key = _key(node)
+        key = key_of(node)
         if key not in self._graphs:
             # only on success: the next such node fails for the same reason
             self._graphs[key] = self._decomposed(node, None, questions)
@@ -224,7 +224,7 @@ class Decomposer:
                 with suppress(NotRecordedError), mode, torch.no_grad():
                     traced = recorded(call, samples, table)
         if traced is None:
-            traced, asked = _traced_by_pytorch(call, samples, table, mode)
+            traced, asked = traced_by_pytorch(call, samples, table, mode)
         _drop_unused_results(traced, used_results(node))
         stays = any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes)
         return None if stays else traced, asked
@@ -254,7 +254,7 @@ def _check_parts(node: Node) -> None:
         raise ValueError(f"the program records {recorded} results, but the op cuts its input into {parts:,} parts")
 
 
-def _traced_by_pytorch(
+def traced_by_pytorch(
     function: Callable[..., Any], samples: list[Any], table: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode
 ) -> tuple[GraphModule, list[Any]]:
     """The graph of a function of fake tensors, without writes in place, and the conditions that it asked about."""
@@ -289,7 +289,7 @@ def _resolved(value: Any) -> Any:
     return value
 
 
-def _key(node: Node) -> Any:
+def key_of(node: Node) -> Any:
     """What the decomposition of a node reads, within one program."""
     fakes = [source.meta["val"] for source in node.all_input_nodes]
     kinds = [  # sizes count, because the graph contains them as expressions over the program's dimensions

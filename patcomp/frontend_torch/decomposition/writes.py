@@ -25,7 +25,6 @@ from patcomp.frontend_torch.decomposition.overloads import without_writes
 from patcomp.frontend_torch.decomposition.views import changed_base, is_new, is_view
 from patcomp.frontend_torch.fx.nodes import (
     copy_node,
-    draws_random_numbers,
     given_arguments,
     is_assertion,
     is_untyped,
@@ -276,7 +275,7 @@ class Functional:
 
     def _computed(self, node: Node, target: OpOverload) -> Node:
         """The value of a tensor after another write."""
-        functional = None if draws_random_numbers(node) else _functional(target)
+        functional = _functional(target)
         if functional is None:
             raise NotFollowedError("it is not known which value the op writes", node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read(source, node))
@@ -318,9 +317,18 @@ class Functional:
         return self._made(f"{node.name}_{base_name(call[0])}", *call, meta=node.meta | {"val": base.meta["val"]})
 
 
+_RANDOM = {
+    torch.ops.aten.bernoulli_.float: torch.ops.aten.bernoulli.p,
+    torch.ops.aten.normal_.default: torch.ops.aten.normal_functional.default,
+}
+"""Operators that return what others write, and take it by another schema or name."""
+
+
 @cache
 def _functional(target: OpOverload) -> OpOverload | None:
     """The operator that returns what another writes to its first argument."""
+    if target in _RANDOM:
+        return _RANDOM[target]
     name, schema = base_name(target), schema_of_overload(target)
     written = [argument for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write]
     if target.namespace != "aten" or torch.Tag.inplace_view in target.tags:

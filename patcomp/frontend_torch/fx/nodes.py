@@ -13,7 +13,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir import aten
-from patcomp.pytorch import OpOverload, base_name, schema_of_overload
+from patcomp.ir.evaluate.draws import draws
+from patcomp.pytorch import OpOverload, schema_of_overload
 
 ASSERTIONS = {
     "aten::_assert_async.msg",
@@ -80,10 +81,6 @@ def is_size(node: Node) -> bool:
     return isinstance(node.meta.get("val"), SYMBOLIC)
 
 
-_RANDOM_IN_TRAINING = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention"})
-"""Ops that PyTorch marks as random because they can have dropout."""
-
-
 def writes_in_place(node: Node) -> bool:
     """Whether a node calls an operator that writes to one of its arguments."""
     return isinstance(node.target, OpOverload) and schema_of_overload(node.target).is_mutable
@@ -91,10 +88,7 @@ def writes_in_place(node: Node) -> bool:
 
 def draws_random_numbers(node: Node) -> bool:
     """Whether a node draws random numbers."""
-    target = node.target
-    if not isinstance(target, OpOverload) or base_name(target) in _RANDOM_IN_TRAINING:
-        return False
-    return torch.Tag.nondeterministic_seeded in target.tags
+    return node.op == "call_function" and draws(node.target, node.args, node.kwargs)
 
 
 def operator_name(node: Node) -> str:

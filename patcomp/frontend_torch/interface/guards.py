@@ -119,6 +119,8 @@ def _inputs(program: ExportedProgram) -> dict[str, Any]:
     """The recorded value of each input, by its path in the text of conditions: `p_b_0` for `L['p']['b'][0]`."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    if program.call_spec.in_spec is not None:
+        specs = specs[: program.call_spec.in_spec.num_leaves]  # random numbers follow
     leaves = [nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None for spec in specs]
     found: dict[str, list[Any]] = {f"flat_args_{index}": [leaf] for index, leaf in enumerate(leaves)}
     signature = program.module_call_graph[0].signature

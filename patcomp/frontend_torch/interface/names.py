@@ -22,6 +22,11 @@ class Names:
         placeholders = [*signature.inputs, *(state.placeholder for state in signature.states)]
         return dict(zip(placeholders, [*self.inputs, *self.states], strict=True))
 
+    def of_draws(self, signature: Signature) -> dict[str, str]:
+        """The distributions of the inputs that are random numbers, by name."""
+        own = self.of_arguments(signature)
+        return {own[placeholder]: distribution for placeholder, distribution in signature.draws.items()}
+
 
 def names_for(
     signature: Signature,
@@ -29,7 +34,9 @@ def names_for(
     outputs: Sequence[str] | None,
     states: Sequence[str] | None,
 ) -> Names:
-    """The names that the user gave, or the defaults: FX names, made distinct for outputs.
+    """The names that the user gave, or the defaults: FX names, made distinct for outputs and random numbers.
+
+    Inputs that are random numbers follow the others, and always have their default names.
 
     An input and an output may share a name; the name of a state must be unique, because a state is both.
 
@@ -40,7 +47,9 @@ def names_for(
     """
     wrong: list[str] = []
     state_names = _checked("state", states, [state.placeholder for state in signature.states], wrong)
-    input_names = _checked("input", inputs, signature.inputs, wrong)
+    own_inputs = [name for name in signature.inputs if name not in signature.draws]
+    input_names = _checked("input", inputs, own_inputs, wrong)
+    input_names += _distinct(tuple(signature.draws), {*input_names, *state_names})
     count = len(signature.outputs) - len(signature.updated_inputs)
     defaults = [*signature.outputs[:count], *(f"{name}_updated" for name in signature.updated_inputs)]
     output_names = _checked("output", outputs, _distinct(defaults, state_names), wrong)

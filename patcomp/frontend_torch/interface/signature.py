@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -67,6 +69,8 @@ class Signature:
     """Python values that the model returns, by position among `user_results`."""
     numbers: tuple[int, ...] = ()
     """Positions among `user_results` of dynamic sizes and of conditions on them."""
+    draws: Mapping[str, str] = field(default_factory=dict)
+    """The distributions of the inputs that are random numbers, by FX name; they follow the model's own inputs."""
 
     def examples(self, program: ExportedProgram) -> dict[str, Any]:
         """The example of each input, by the FX name of its placeholder; empty if the program has no examples."""
@@ -82,10 +86,10 @@ class Signature:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """FX names of the graph's arguments: mutated buffers, then user inputs, mutated or not."""
+        """FX names of the graph's arguments: mutated buffers, then user inputs, mutated or not, then random numbers."""
         given = {*self.inputs, *(state.placeholder for state in self.states)}
         buffers = tuple(state.placeholder for state in self.states if state.is_buffer)
-        return buffers + tuple(name for name in self.user_inputs if name in given)
+        return buffers + tuple(name for name in (*self.user_inputs, *self.draws) if name in given)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -93,12 +97,15 @@ class Signature:
         return tuple(state.result for state in self.states) + self.outputs
 
 
-def program_signature(program: ExportedProgram, mutated_inputs: str = "state") -> tuple[Signature, list[Problem]]:
+def program_signature(
+    program: ExportedProgram, mutated_inputs: str = "state", draws: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Signature, list[Problem]]:
     """Read the signature of an exported program.
 
     Args:
         mutated_inputs: what a mutated input becomes: `"state"`, or `"output"` for an ordinary input whose new value is
             an output after the model's own.
+        draws: the distributions of the inputs that are random numbers, by FX name.
 
     Returns:
         The signature, and the inputs and outputs that cannot be converted: custom objects, sparse tensors, buffers
@@ -127,6 +134,9 @@ def program_signature(program: ExportedProgram, mutated_inputs: str = "state") -
                 states.append(State(name, spec.target, True, mutated[name], source[spec.target]))
             else:
                 constants[name] = (spec.target, source[spec.target])
+            continue
+        if name in draws:
+            inputs.append(name)
             continue
         user_inputs.append(name)
         if isinstance(spec.arg, ConstantArgument):
@@ -178,6 +188,7 @@ def program_signature(program: ExportedProgram, mutated_inputs: str = "state") -
         fixed_inputs=fixed,
         fixed_outputs=fixed_outputs,
         numbers=tuple(numbers),
+        draws=draws,
     )
     return found, problems
 

@@ -27,6 +27,7 @@ from patcomp.ir.evaluate.comparison import (
     prepare_input,
     verify_outputs,
 )
+from patcomp.ir.evaluate.draws import drawn, noise_of
 from patcomp.ir.evaluate.folding import copy_elements, evaluate_op
 from patcomp.ir.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
 from patcomp.ir.evaluate.overflow import Overflow, OverflowMachine
@@ -49,11 +50,13 @@ __all__ = [
     "call_arguments",
     "compare",
     "copy_elements",
+    "drawn",
     "evaluate",
     "evaluate_graph",
     "evaluate_op",
     "implements",
     "named_arguments",
+    "noise_of",
     "prepare_input",
     "verify_outputs",
 ]

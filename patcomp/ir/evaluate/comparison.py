@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
+from patcomp.ir.evaluate.draws import drawing
 from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES, to_tensor
 from patcomp.ir.evaluate.machine import check_value
 from patcomp.ir.evaluate.twin import HALF, Twin, Wider, twins_of
@@ -247,6 +248,7 @@ def verify_outputs(
     backends: Mapping[str, Run],
     signature: Any,
     tolerance: float | None = None,
+    draw: Callable[[Mapping[str, Any]], Any] = dict,
 ) -> Verification:
     """Run the model eagerly and the program on each backend, and compare outputs and states.
 
@@ -256,11 +258,12 @@ def verify_outputs(
         backends: what runs the program, by name.
         signature: the program's, a `patcomp.emit.signature.EntrySignature`.
         tolerance: largest absolute difference that passes; by default that of each output's type.
+        draw: as for `Expectation.of`.
 
     Raises:
         EvaluationError: the model's arguments or results do not correspond to the program's.
     """
-    expectation = Expectation.of(model, inputs, signature)
+    expectation = Expectation.of(model, inputs, signature, draw)
     errors = (each for backend, run in backends.items() for each in expectation.errors(backend, run, tolerance))
     return Verification(tuple(errors), tolerance)
 
@@ -281,21 +284,30 @@ class Expectation:
     """Computes the same by the model in a wider type."""
 
     @classmethod
-    def of(cls, model: Callable[..., Any], inputs: Any, signature: Any) -> Expectation:
+    def of(
+        cls, model: Callable[..., Any], inputs: Any, signature: Any, draw: Callable[[Mapping[str, Any]], Any] = dict
+    ) -> Expectation:
         """Run a model.
 
         Args:
             model, inputs, signature: as for `verify_outputs`.
+            draw: the inputs that are random numbers and are not among those that it is called with.
 
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
         """
         positional, keywords = call_arguments(inputs)
+        distributions = {spec.name: spec.distribution for spec in signature.inputs if spec.distribution}
+        noise = {name: keywords.pop(name) for name in distributions if name in keywords}
         given = named_arguments(signature, positional, keywords)
-        states, references = _run_model(model, positional, keywords, signature)
+        if distributions:
+            noise |= draw({**given, **noise})
+            given |= noise
+        drawn = [(name, distribution, noise[name]) for name, distribution in distributions.items()]
+        states, references = _run_model(model, positional, keywords, signature, drawn)
 
         def run_twins() -> Mapping[str, Twin]:
-            return twins_of(lambda wider: _run_model(model, positional, keywords, signature, wider)[1])
+            return twins_of(lambda wider: _run_model(model, positional, keywords, signature, drawn, wider)[1])
 
         return cls(model, given, states, references, run_twins)
 
@@ -324,12 +336,14 @@ def _run_model(
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     signature: Any,
+    drawn: Sequence[tuple[str, str, Tensor]] = (),
     wider: Wider | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The contents of a model's buffers before a call, and its outputs and the contents of states after it, by name.
 
     Args:
         model, positional, keywords, signature: as for `verify_outputs`.
+        drawn: name, distribution and noise of each draw of random numbers, in order.
         wider: computes in wider types.
 
     Raises:
@@ -349,7 +363,7 @@ def _run_model(
     if wider is not None and isinstance(model, nn.Module):
         weights = (*model.named_parameters(), *model.named_buffers())
         new = {name: wide for name, value in weights if (wide := wider.widened(value)) is not value} | new
-    with torch.no_grad(), wider or nullcontext():
+    with torch.no_grad(), wider or nullcontext(), drawing(drawn) if drawn else nullcontext():
         result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
     leaves = pytree.tree_leaves(result)
     varies = [isinstance(leaf, Tensor) for leaf in leaves]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from patcomp.ir.evaluate.draws import draws
 from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
 
 HALF = (torch.float16, torch.bfloat16)
@@ -17,8 +18,6 @@ _IN_FLOAT64: dict[torch.dtype, torch.dtype] = {
     **dict.fromkeys((*HALF, torch.float32), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
 }
-_SWITCHES = {"dropout_p", "train"}
-"""The arguments without which the random operators that have them are not random."""
 Key = TypeVar("Key")
 
 
@@ -58,7 +57,7 @@ class Wider(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._control_flow(func, args)
-        if func is torch.ops.aten.view.dtype or _is_random(func, args, kwargs):
+        if func is torch.ops.aten.view.dtype or draws(func, args, kwargs):
             raise NotImplementedError(f"{func} has other results in a wider type")
         if any(argument.alias_info is not None for argument in schema_of_overload(func).arguments):
             return func(*args, **kwargs)  # a view, or a write, which a converted copy would lose
@@ -111,11 +110,3 @@ def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]
         if mode.narrowest is not None:
             return {key: Twin(value, mode.narrowest) for key, value in values.items()}
     return {}
-
-
-def _is_random(func: Any, args: Any, kwargs: Any) -> bool:
-    if torch.Tag.nondeterministic_seeded not in func.tags:
-        return False
-    names = [argument.name for argument in schema_of_overload(func).arguments]
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return _SWITCHES.isdisjoint(names) or any(given.get(name) for name in _SWITCHES)
