@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # ---- how to build them -----------------------------------------------------------------------------
 
+
 def _selecting(model: Any, select: Callable[[Any], Any], *args: Any) -> Example:
     """A model of which one tensor is looked at."""
     from torch import nn

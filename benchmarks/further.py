@@ -142,9 +142,9 @@ def _measured(row: Result, example: Example, opened: OpenSizes | None) -> Result
             exported = patcomp.export(example.model, example.args, dynamic_shapes=shapes)
         except ExportError as error:
             return replace(row, outcome=f"not exported: {error.problem}")
-        needed = _needed(str(each.message) for each in said if each.category is ConversionWarning)
+        messages = [str(each.message) for each in said if each.category is ConversionWarning]
     nodes = sum(node.op == "call_function" for node in exported.graph.nodes)
-    row = replace(row, needed=needed, nodes=nodes)
+    row = replace(row, needed=_needed(messages), nodes=nodes)
     started = time.perf_counter()
     try:
         program = TorchConverter().add_exported_program(exported).to_coreai()
@@ -156,6 +156,9 @@ def _measured(row: Result, example: Example, opened: OpenSizes | None) -> Result
     row = replace(
         row, ops=program.module.op_count(), composites=program.composites, seconds=time.perf_counter() - started
     )
+    fixed = [name for name in opened.names if name not in program.signature().dims] if opened else []
+    if fixed:
+        return replace(row, outcome=f"{', '.join(fixed)} is fixed: {messages[-1] if messages else ''}")
     errors: dict[str, float | None] = {"evaluator": None, "runtime": None}
     args = example.args if opened is None else opened.args
     for backend in errors:
@@ -252,7 +255,9 @@ def main(module: str) -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these models")
     parser.add_argument("--source", choices=list(table.models), help="only those of one package")
     parser.add_argument("--jobs", type=int, default=1, help="processes that measure at the same time")
-    parser.add_argument("--results", type=Path, help="a file that keeps the rows: rows of models not measured now come from it")
+    parser.add_argument(
+        "--results", type=Path, help="a file that keeps the rows: rows of models not measured now come from it"
+    )
     options = parser.parse_args()
     known = {}
     if options.results and options.results.exists():
@@ -270,7 +275,9 @@ def main(module: str) -> None:
             if options.results:
                 options.results.write_text(json.dumps([asdict(each) for each in known.values()], indent=1))
             errors = " ".join(map(error_text, row.errors))
-            text = f"{row.source} {row.name}: {row.needed} {row.outcome} ({errors}, {row.seconds:.1f} s) {row.open_sizes}"
+            text = (
+                f"{row.source} {row.name}: {row.needed} {row.outcome} ({errors}, {row.seconds:.1f} s) {row.open_sizes}"
+            )
             console.print(text, markup=False)
             console.file.flush()
     if options.markdown:
