@@ -336,6 +336,11 @@ on the Core AI runtime. Errors are the largest differences relative to eager's l
 Models of other packages are on [a page of their own](further-packages.md).
 """,
     models=ARCHITECTURES,
+    remarks={
+        "nystromformer": "In a trace, transformers makes a mask of ones that does not fit this model's shapes",
+        "switch_transformers": "In a trace, transformers makes no mask, and the model reads one",
+        "vilt": "The model draws at random which patches of the image it takes; embed the image outside of the program",
+    },
 )
 
 if __name__ == "__main__":

@@ -128,8 +128,8 @@ def package(
             return Example(adapted, args)
         others = tuple(each.fill(tuple(_size(size, "other") for size in each.shape)) for each in every)
         shapes = tuple(
-            {axis: size.multiple * torch.export.Dim(size.name, min=size.least, max=60) for axis, size in enumerate(each.shape)
-             if isinstance(size, Open)}
+            {axis: size.multiple * torch.export.Dim(size.name, min=size.least, max=60)
+             for axis, size in enumerate(each.shape) if isinstance(size, Open)}
             for each in every
         )  # fmt: skip
         return Example(adapted, args), OpenSizes(tuple(names), shapes, others)
@@ -356,8 +356,9 @@ PACKAGES: dict[str, dict[str, Build]] = {
                               lin_neurons=8),
         "x-vector": package("speechbrain.lobes.models.Xvector.Xvector", noise(2, 40, 16), in_channels=16,
                             tdnn_channels=[16] * 5, lin_neurons=8),
-        "HiFi-GAN": package("speechbrain.lobes.models.HifiGAN.HifiganGenerator", noise(1, 16, Open("frames", 12, 20, least=4)),
-                            in_channels=16, out_channels=1, resblock_type="1", resblock_dilation_sizes=[[1, 3, 5]],
+        "HiFi-GAN": package("speechbrain.lobes.models.HifiGAN.HifiganGenerator", noise(1, 16,
+                            Open("frames", 12, 20, least=4)), in_channels=16, out_channels=1, resblock_type="1",
+                            resblock_dilation_sizes=[[1, 3, 5]],
                             resblock_kernel_sizes=[3], upsample_kernel_sizes=[8, 4], upsample_initial_channel=16,
                             upsample_factors=[4, 2]),
         "CNN14": package("speechbrain.lobes.models.Cnn14.Cnn14", noise(BATCH, 64, 64), mel_bins=64, emb_dim=32),
@@ -381,8 +382,8 @@ PACKAGES: dict[str, dict[str, Build]] = {
     "openai-whisper": {
         "audio encoder": package("whisper.model.AudioEncoder", noise(BATCH, 16, 40), n_mels=16, n_ctx=20, n_state=32,
                                  n_head=4, n_layer=2),
-        "text decoder": package("whisper.model.TextDecoder", tokens(BATCH, Open("length", 9, 5, least=2)), noise(BATCH, 20, 32),
-                                n_vocab=99, n_ctx=16, n_state=32, n_head=4, n_layer=2),
+        "text decoder": package("whisper.model.TextDecoder", tokens(BATCH, Open("length", 9, 5, least=2)),
+                                noise(BATCH, 20, 32), n_vocab=99, n_ctx=16, n_state=32, n_head=4, n_layer=2),
     },
     "monai": {
         "SwinUNETR": package("monai.networks.nets.SwinUNETR", noise(1, 1, 64, 64), in_channels=1, out_channels=2,
@@ -461,16 +462,20 @@ evaluator and on the Core AI runtime. Errors are the largest differences of an o
 value of it; up to 1e-3 counts as equal. Where a plain `torch.export.export` does not get the model through, the column
 `export` says what did ([export.md](export.md)).
 
-The last column is about a second export, in which a size is open from 1: `batch`, or a length or height in units of
-what the model takes (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). Its program ran on another size than the example's, on the evaluator and on the runtime; the
-column has the larger error of the two. The models are those of the packages, except that the head of YOLO has
-`dynamic = True`, as ultralytics' own exporter sets it: otherwise it compares the sizes of the input with those of the
-last run.
+The last column is about a second export, in which sizes are open from 1: `batch`, or a length or height in units of
+what the model takes (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). Its program ran on another
+size than the example's, on the evaluator and on the runtime; the column has the larger error of the two. The models
+are those of the packages, except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter sets it:
+otherwise it compares the sizes of the input with those of the last run.
+
+Some diffusion models multiply their times by 1000. Give them fractions, as their pipelines do: with times of 1000, the
+angles of their embedding are 1e6, where one unit in the last place is 0.06, and the runtime multiplies constants in
+another order than PyTorch.
 """,
     models=PACKAGES,
     remarks={
-        "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without padding, "
-        "make the mask of ones in the forward of a wrapper, as in the next row",
+        "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without "
+        "padding, make the mask of ones in the forward of a wrapper, as in the next row",
         "x-vector": "Call its layers without try and except",
     },
 )

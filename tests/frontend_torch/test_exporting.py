@@ -514,7 +514,7 @@ def test_a_failure_is_one_message(capfd: pytest.CaptureFixture[str], caplog: pyt
 
 class InASet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return x * len({number for number in x.sum(1).to(torch.int64).tolist()})
+        return x * len(set(x.sum(1).to(torch.int64).tolist()))
 
 
 class AsATensor(nn.Module):
