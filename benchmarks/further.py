@@ -244,7 +244,7 @@ def _cells(table: Table, row: Result) -> list[str]:
         row.name, row.source, row.needed, str(row.nodes or ""), str(row.ops or ""), composites,
         error_text(row.errors[0]), error_text(row.errors[1]), outcome, row.open_sizes,
     ]  # fmt: skip
-    return [re.sub(r"\s*\n\s*", "; ", cell).replace("|", "\\|") for cell in cells]
+    return [re.sub(r"([|\[])", r"\\\1", re.sub(r"\s*\n\s*", "; ", cell)) for cell in cells]
 
 
 def main(module: str) -> None:
