@@ -476,7 +476,7 @@ another order than PyTorch.
     remarks={
         "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without "
         "padding, make the mask of ones in the forward of a wrapper, as in the next row",
-        "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and the runtime gives them in the other order; "
+        "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and the runtime swaps them; "
         "all others are equal",
         "x-vector": "Call its layers without try and except",
     },
