@@ -1,56 +1,22 @@
 """Unmodified architectures of torchvision, timm and transformers that no test converts.
 
-    python -m benchmarks.architectures [--markdown] [--only NAME ...] [--jobs 1]
+    python -m benchmarks.architectures [--markdown] [--only NAME ...] [--source LIBRARY] [--jobs 1]
 
-Each has random weights and a small configuration or a small image. It is exported without changes, converted, and
-compared with eager PyTorch on the evaluator and on the Core AI runtime. With `--markdown`, the table is written to
-`docs/further-architectures.md`. Needs `pip install 'patcomp[test]' timm`.
+Each has random weights and a small configuration or a small image; `benchmarks/further.py` measures it. With
+`--markdown`, the table is written to `docs/further-architectures.md`. Needs `pip install 'patcomp[test]' timm`.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from benchmarks.recovery import ROOT, error_text, prepare, run_error
-from patcomp.commands.tables import markdown_table
+from benchmarks.further import Build, Table, main
 
 if TYPE_CHECKING:
     from tests.models.zoo import Example
 
-DOCUMENT = ROOT / "docs" / "further-architectures.md"
-TOLERANCE = 1e-3
-"""The largest difference that counts as equal, relative to the largest value of eager PyTorch."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """One architecture."""
-
-    name: str
-    source: str
-    outcome: str
-    """`"equal"`, or what went wrong."""
-    nodes: int = 0
-    """The nodes of the exported program that call something."""
-    ops: int = 0
-    composites: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    """What `to_coreai()` took."""
-    evaluator_error: float | None = None
-    runtime_error: float | None = None
-
-
 # ---- how to build them -----------------------------------------------------------------------------
-
-Build = Callable[[], "Example"]
 
 
 def _selecting(model: Any, select: Callable[[Any], Any], *args: Any) -> Example:
@@ -358,121 +324,24 @@ ARCHITECTURES: dict[str, dict[str, Build]] = {
     },
 }  # fmt: skip
 
+TABLE = Table(
+    document="further-architectures.md",
+    heading="""# Further architectures
 
-# ---- measuring -------------------------------------------------------------------------------------
-
-
-def measure(source: str, name: str) -> Result:
-    """Build, export, convert and run one architecture."""
-    prepare()
-    import torch
-
-    import tests.helpers.faster_export  # noqa: F401
-    from patcomp import PatcompError, TorchConverter, UnsupportedError
-    from patcomp.commands.torchvision import declare_operators
-    from patcomp.emit.native import NativeError, ProcessDied
-
-    declare_operators()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    try:
-        example = ARCHITECTURES[source][name]()
-        with torch.no_grad():
-            example.model(*example.args)
-    except Exception as error:  # a configuration that the library does not take
-        return Result(name, source, f"not built: {_short(error)}")
-    try:
-        with torch.no_grad():
-            exported = torch.export.export(example.model, example.args)
-    except Exception as error:  # PyTorch's exporter raises whatever its tracers raise
-        return Result(name, source, f"not exported: {_short(error)}")
-    nodes = sum(node.op == "call_function" for node in exported.graph.nodes)
-    started = time.perf_counter()
-    try:
-        program = TorchConverter().add_exported_program(exported).to_coreai()
-    except UnsupportedError as error:
-        reasons = sorted({f"{problem.op}: {problem.message}" for problem in error.problems})
-        return Result(name, source, f"refused: {'; '.join(reasons)}", nodes)
-    except Exception as error:
-        return Result(name, source, f"failed: {_short(error)}", nodes)
-    seconds = time.perf_counter() - started
-    errors: dict[str, float | None] = {"evaluator": None, "runtime": None}
-    outcome = "equal"
-    for backend in errors:
-        try:
-            errors[backend] = run_error(program, example, backend)
-        except (PatcompError, NativeError, ProcessDied) as error:
-            outcome = f"the {backend} fails: {_short(error)}"
-    if any(error is not None and not error < TOLERANCE for error in errors.values()):
-        outcome = "different"
-    return Result(
-        name, source, outcome, nodes, program.module.op_count(), program.composites, seconds, errors["evaluator"],
-        errors["runtime"],
-    )  # fmt: skip
-
-
-def _short(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
-
-
-# ---- the table -------------------------------------------------------------------------------------
-
-
-def markdown(rows: Iterable[Result]) -> str:
-    """The document."""
-    rows = list(rows)
-    equal = [row for row in rows if row.outcome == "equal"]
-    lines = [
-        "# Further architectures",
-        "",
-        "Written by `python -m benchmarks.architectures --markdown`, which needs timm beside the extras of the tests.",
-        "Unmodified models of torchvision, timm and transformers, with random weights and small configurations, that",
-        "no test converts: exported without changes, converted, and compared with eager PyTorch on the evaluator and",
-        "on the Core AI runtime. Errors are the largest differences relative to eager's largest value.",
-        "",
-        f"{len(equal)} of {len(rows)} are equal.",
-        "",
-    ]
-    numbers = ["nodes", "ops", "evaluator", "runtime"]
-    headings = ["model", "from", "nodes", "ops", "composites", "evaluator", "runtime", "outcome"]
-    return "\n".join([*lines, *markdown_table(headings, map(_cells, rows), right_aligned=numbers)]) + "\n"
-
-
-def _cells(row: Result) -> list[str]:
-    composites = ", ".join(f"{count} {name}" for name, count in sorted(row.composites.items()))
-    return [
-        row.name, row.source, str(row.nodes or ""), str(row.ops or ""), composites, error_text(row.evaluator_error),
-        error_text(row.runtime_error), row.outcome.replace("|", "\\|"),
-    ]  # fmt: skip
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--markdown", action="store_true", help="write the table to docs/further-architectures.md")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these architectures")
-    parser.add_argument("--source", choices=list(ARCHITECTURES), help="only those of one library")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that measure at the same time")
-    options = parser.parse_args()
-    chosen = [
-        (source, name)
-        for source, models in ARCHITECTURES.items()
-        for name in models
-        if options.source in (None, source) and (not options.only or name in options.only)
-    ]
-    console = Console(width=180, highlight=False)
-    rows = []
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for row in pool.map(measure, *zip(*chosen, strict=True)):
-            rows.append(row)
-            errors = f"{error_text(row.evaluator_error)} {error_text(row.runtime_error)}"
-            console.print(f"{row.source} {row.name}: {row.outcome} ({errors}, {row.seconds:.1f} s)", markup=False)
-            console.file.flush()
-    if options.markdown:
-        DOCUMENT.write_text(markdown(rows))
-        console.print(f"written: {DOCUMENT.relative_to(ROOT)}")
-
+Written by `python -m benchmarks.architectures --markdown`, which needs timm beside the extras of the tests.
+Unmodified models of torchvision, timm and transformers, with random weights and small configurations, that
+no test converts: exported with `patcomp.export`, converted, and compared with eager PyTorch on the evaluator and
+on the Core AI runtime. Errors are the largest differences relative to eager's largest value. Where a plain
+`torch.export.export` does not get the model through, the column `export` says what did ([export.md](export.md)).
+Models of other packages are on [a page of their own](further-packages.md).
+""",
+    models=ARCHITECTURES,
+    remarks={
+        "nystromformer": "In a trace, transformers makes a mask of ones that does not fit this model's shapes",
+        "switch_transformers": "In a trace, transformers makes no mask, and the model reads one",
+        "vilt": "The model draws at random which patches of the image it takes; embed the image outside of the program",
+    },
+)
 
 if __name__ == "__main__":
-    main()
+    main("benchmarks.architectures")

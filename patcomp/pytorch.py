@@ -274,6 +274,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
 for _name in (
     "torch._dynamo",
     "torch._export.non_strict_utils",
+    "torch._guards",
     "torch._subclasses.fake_tensor",
     "torch.export",
     "torch.export._draft_export",

@@ -43,3 +43,24 @@ def test_pools_of_open_sizes(native: Native) -> None:
         for outputs in (program.run(inputs), native.run(program.module, inputs)):
             for name, wanted in zip(program.output_names(), Pools()(image), strict=True):
                 torch.testing.assert_close(torch.as_tensor(outputs[name]), wanted)
+
+
+class MeansOfImages(nn.Module):
+    """Global pools of tensors whose channels are last in memory, as a mean that writes its strides for them."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        image = x.permute(0, 3, 1, 2)
+        volume = x[:, None].permute(0, 4, 1, 2, 3)
+        return F.adaptive_avg_pool2d(image, 1), F.adaptive_avg_pool3d(volume, 1)
+
+
+def test_global_pools_of_an_open_batch_with_channels_last(native: Native) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 5, 3)
+    exported = torch.export.export(MeansOfImages(), (x,), dynamic_shapes={"x": {0: Dim("batch", min=1)}})
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    for inputs in ({"x": x[:1]}, {"x": torch.randn(3, 4, 5, 3)}):
+        wanted = MeansOfImages()(inputs["x"])
+        for outputs in (program.run(inputs), native.run(program.module, inputs)):
+            for name, each in zip(program.output_names(), wanted, strict=True):
+                torch.testing.assert_close(torch.as_tensor(outputs[name]), each)

@@ -512,6 +512,56 @@ def test_a_failure_is_one_message(capfd: pytest.CaptureFixture[str], caplog: pyt
     assert (out, err) == ("", "")
 
 
+class InASet(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * len(set(x.sum(1).to(torch.int64).tolist()))
+
+
+class AsATensor(nn.Module):
+    """Reads its own size from a tensor, as the RT-DETR of ultralytics does for its own exporter."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.topk(torch._shape_as_tensor(x)[1].clamp(max=2))[0]
+
+
+class Picky(nn.Module):
+    def forward(self, x: Tensor, lengths: Any = None) -> Tensor:
+        if lengths is not None:
+            raise TypeError("takes no lengths")
+        return x + 1
+
+
+class Trying(nn.Module):
+    """Finds out by a failing call what its layer takes, as the x-vector of SpeechBrain does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Picky(), nn.ReLU()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            try:
+                x = layer(x, lengths=3)
+            except TypeError:
+                x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Trying(), "the model catches an exception that one of its modules raises"),
+        (InASet(), "the model looks up, in a set or dict, a number that only a run knows"),
+        (AsATensor(), "the model reads a number from a tensor whose values only a run knows"),
+    ],
+)
+def test_a_failure_is_said_without_the_text_of_pytorch(model: nn.Module, why: str) -> None:
+    with pytest.raises(ExportError) as raised:
+        exported(model, torch.ones(2, 3), draft=False)
+    assert why in str(raised.value)
+    assert "torch.cond" in str(raised.value) or "instead of try and except" in str(raised.value)
+
+
 class Wrong(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError(f"expected 4 columns, got {x.shape[1]}")

@@ -20,7 +20,8 @@ _SIZES = "see docs/dynamic-shapes.md"
 _GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
 
 _ON_VALUES = re.compile(
-    r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked", re.IGNORECASE
+    r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked|data is not allocated yet",
+    re.IGNORECASE,
 )
 _ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes")
 _ASKED = re.compile(
@@ -69,6 +70,13 @@ def _why(failure: BaseException) -> tuple[str, str]:
         return "the model decides in Python by a value that only a run knows", _CONTROL_FLOW
     if _ON_VALUES.search(text):
         return "the model reads a number from a tensor whose values only a run knows", _CONTROL_FLOW
+    if "unhashable type: non-nested Sym" in text:
+        return "the model looks up, in a set or dict, a number that only a run knows", _CONTROL_FLOW
+    if "Unexpected key _export_root" in text:
+        return (
+            "the model catches an exception that one of its modules raises, after which torch.export has lost its "
+            "place among the modules"
+        ), "decide before the call what the module takes, instead of try and except"
     return reason_of(failure), _GENERAL
 
 
