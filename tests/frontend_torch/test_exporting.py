@@ -562,6 +562,18 @@ def test_a_failure_is_said_without_the_text_of_pytorch(model: nn.Module, why: st
     assert "torch.cond" in str(raised.value) or "instead of try and except" in str(raised.value)
 
 
+class CausalFromFive(nn.Module):
+    """Attends to the past where there is more than a few, as Whisper's decoder does where there is more than one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=x.shape[2] > 4)
+
+
+def test_an_open_size_decides_an_argument() -> None:
+    with pytest.raises(ExportError, match="the argument is_causal of an operator a condition on an open size, and"):
+        exported(CausalFromFive(), torch.ones(1, 2, 8, 4), dynamic_shapes=({2: Dim("n", min=2)},))
+
+
 class Wrong(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError(f"expected 4 columns, got {x.shape[1]}")

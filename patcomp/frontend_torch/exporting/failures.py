@@ -27,6 +27,12 @@ _ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes")
 _ASKED = re.compile(
     r"Could not (?:guard on|extract specialized integer from) data-dependent expression (.+?)(?: \(|$)", re.MULTILINE
 )
+_GIVEN_A_SIZE = re.compile(r"argument '(\w+)'.{0,40} must be \w+, not Sym(Bool|Int|Float)")
+_KINDS = {
+    "Bool": "a condition on an open size",
+    "Int": "an open size",
+    "Float": "a number computed from an open size",
+}
 
 
 def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
@@ -72,6 +78,11 @@ def _why(failure: BaseException) -> tuple[str, str]:
         return "the model reads a number from a tensor whose values only a run knows", _CONTROL_FLOW
     if "unhashable type: non-nested Sym" in text:
         return "the model looks up, in a set or dict, a number that only a run knows", _CONTROL_FLOW
+    if given := _GIVEN_A_SIZE.search(text):
+        return (
+            f"the model gives the argument {given[1]} of an operator {_KINDS[given[2]]}, and the operator takes one only "
+            "that is the same in every run"
+        ), f"export with that dimension fixed, or decide by a number that is no size; {_SIZES}"
     if "Unexpected key _export_root" in text:
         return (
             "the model catches an exception that one of its modules raises, after which torch.export has lost its "
