@@ -16,6 +16,7 @@ from patcomp.ir import aten
 from patcomp.pytorch import OpOverload, base_name, schema_of_overload
 
 ASSERTIONS = {
+    "aten::_assert_async",
     "aten::_assert_async.msg",
     "aten::_assert_scalar",
     "aten::_assert_tensor_metadata",
