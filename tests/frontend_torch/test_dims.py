@@ -13,6 +13,7 @@ from torch.export import Dim
 
 from patcomp import ConversionWarning, EvaluationError, TorchConverter
 from tests.frontend_torch.dynamic import converted, exported, exported_function
+from tests.frontend_torch.models import Function
 from tests.helpers.ways import loaded
 
 
@@ -224,6 +225,32 @@ def test_guards(name: str) -> None:
             signature = TorchConverter().add_exported_program(program).to_coreai().signature()
         assert [str(guard).replace("half", "s0") for guard in signature.guards] == guards  # a file has no names
         assert len([each for each in caught if each.category is ConversionWarning]) == bool(guards)
+
+
+@pytest.mark.parametrize("kept", [lambda program: program, loaded], ids=["exported", "loaded"])
+def test_conditions_that_export_leaves_to_the_program_are_guards(kept: Callable[..., Any]) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] <= y.shape[0])
+        return x.sum() + y
+
+    sizes = (({0: Dim("n", min=2, max=9)}, {0: Dim("m", min=2, max=9)}),)
+    exported_program = torch.export.export(
+        Function(model),
+        (torch.ones(3), torch.ones(5)),
+        dynamic_shapes=sizes,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+    guards = converted(kept(exported_program)).signature().guards
+    assert [str(guard).replace("s0", "n").replace("s1", "m") for guard in guards] == ["n <= m"]
+
+
+def test_a_number_of_any_value_beside_sizes() -> None:
+    """It has no smallest value, unlike sizes."""
+    program = converted(
+        exported_function(lambda x, n: x * n.item(), torch.ones(4), torch.tensor(3), shapes=[{0: Dim.AUTO}, {}])
+    )
+    assert program.signature().guards == ()
+    assert program.run(torch.ones(2), torch.tensor(-5)).tolist() == [-5, -5]
 
 
 def test_a_guard_that_cannot_be_read_is_warned_of() -> None:

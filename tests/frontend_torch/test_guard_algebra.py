@@ -135,6 +135,7 @@ def test_a_guard_says_what_the_condition_says(relation: Any, terms: list[tuple[i
         (sympy.Ge(n - m, 2), "n - m >= 2"),
         (sympy.Eq(2 * n - 3 * m, 1), "2*n - 3*m == 1"),
         (sympy.Ne(n - 3, m), "n - 3 != m"),
+        (sympy.Lt(m + FloorDiv(-n, 2), 5), "m + (-1*n) // 2 < 5"),
         (sympy.And(sympy.Lt(n, 5), sympy.Gt(m, 1)), "m > 1 and n < 5"),
         (sympy.Or(sympy.Lt(n, 5), sympy.Gt(m, 1)), "m > 1 or n < 5"),
     ],
