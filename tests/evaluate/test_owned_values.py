@@ -172,6 +172,9 @@ BRANCHES: dict[str, tuple[Body, list[str], int]] = {
     "of a constant and from outside": (
         lambda x, y, f: c.if_(f, lambda: [c.exp(c.constant(NUMBERS))], lambda: [y]), ["if 1: 2x2xf32"], 1,
     ),
+    "from outside and of a constant": (
+        lambda x, y, f: c.if_(f, lambda: [x], lambda: [c.exp(c.constant(NUMBERS))]), ["if 0: 2x2xf32"], 1,
+    ),
     "of a constant and of an input": (
         lambda x, y, f: c.if_(f, lambda: [c.broadcasting_add(y, c.constant(NUMBERS))], lambda: [y]), [], 0,
     ),
@@ -263,21 +266,24 @@ def test_copies_of_states_that_blocks_read(name: str):
     assert torch.equal(evaluate(module, {"x": torch.ones(2, 2)}, state=states)["y0"], expected["y0"])
 
 
-@pytest.mark.parametrize(("inner", "count"), [("ops", 0), ("loop", 1), ("branch", 1), ("call", 1)])
+@pytest.mark.parametrize(
+    ("inner", "count"), [("ops", 0), ("loop", 1), ("branch", 1), ("call of loop", 1), ("call of ops", 0)]
+)
 def test_states_are_copied_for_called_graphs_with_blocks(inner: str, count: int):
     module, types = IRModule(), [tensor((2, 2), "f32")]
-    bodies: dict[str, Callable[[Value], Any]] = {
-        "ops": own,
-        "loop": lambda x: loop([own(x)], lambda a: [own(a)]),
-        "branch": lambda x: c.if_(c.constant(True), lambda: [own(x)], lambda: [own(own(x))]),
-        "call": lambda x: c.invoke("loop", [own(x)], types),
+    bodies: dict[str, Callable[[Value, Value], Any]] = {
+        "ops": c.broadcasting_add,
+        "loop": lambda x, y: loop([own(x)], lambda a: [c.broadcasting_add(own(a), y)]),
+        "branch": lambda x, y: c.if_(c.constant(True), lambda: [own(x)], lambda: [own(y)]),
+        "call of loop": lambda x, y: c.invoke("loop", [own(x), y], types),
+        "call of ops": lambda x, y: c.invoke("ops", [own(x), y], types),
     }
-    for name in ("loop", "call") if inner == "call" else (inner,):
-        program({"x": "2x2xf32"}, bodies[name], name=name, module=module)
+    for name in dict.fromkeys((inner.removeprefix("call of "), inner)):
+        program({"x": "2x2xf32", "y": "2x2xf32"}, bodies[name], name=name, module=module)
 
     def run(handle: Value, x: Value) -> list[Value]:
         content, token = c.read_handle(handle, c.create_token())
-        of_state, of_input = (c.invoke(inner, [value], types)[0] for value in (content, own(x)))
+        (of_state,), (of_input,) = (c.invoke(inner, [value, x], types) for value in (content, own(x)))
         return [c.broadcasting_add(of_state, of_input), c.write_handle(handle, own(x), token)]
 
     program({"x": "2x2xf32"}, run, states={"state": "2x2xf32"}, module=module)
@@ -317,6 +323,17 @@ def test_choices_between_values_from_outside(name: str):
     assert len(branches) == left
     assert all(len(op.results) == len(op.regions[0].block.last_op.operands) for op in branches)
     assert fired == ({"choice between values from outside": 1} if chosen else {})
+
+
+def test_tokens_are_left_to_the_branch():
+    def body(handle: Value, x: Value) -> list[Value]:
+        first, second = c.create_token(), c.create_token()
+        chosen, token = c.if_(c.constant(True), lambda: [x, first], lambda: [own(x), second])
+        return [chosen, c.write_handle(handle, x, token)]
+
+    module = program({"x": "2xf32"}, body, states={"state": "2xf32"})
+    choose_outside_values(module, Statistics())
+    assert [len(op.results) for op in ops(module, "coreai.if")] == [2]
 
 
 def test_sizes_that_are_not_known_are_left_to_the_branch():

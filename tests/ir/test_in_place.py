@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from patcomp.ir import Value
+from patcomp.ir import Value, tensor
 from patcomp.ir import coreai as c
-from patcomp.ir.in_place import read_unsafely
+from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from tests.evaluate.loop_programs import loop
 from tests.helpers.programs import program
 
@@ -45,6 +45,7 @@ READS: dict[str, tuple[Callable[[Value, Value], list[Value]], list[int]]] = {
     "in a block": (lambda a, b: [own(b), nested(a)], [1]),
     "after a block": (lambda a, b: [nested(own(b)), own(a)], [1]),
     "before a block": (lambda a, b: [own(a), nested(own(b))], []),
+    "after a call": (lambda a, b: [*c.invoke("f", [own(b)], [tensor((2, 2), "f32")]), own(a)], [1]),
     "updated": (lambda a, b: [updated(a, row(own(b))), own(own(b))], [2]),
     "updates": (lambda a, b: [updated(own(b), row(a)), c.broadcasting_mul(own(b), 2.0)], [1, 2]),
     "updates of another": (lambda a, b: [c.scatter_along_axis(own(b), zeros(), a, 0), own(b)], [1, 2]),
@@ -59,3 +60,29 @@ def test_reads_of_carried_values_that_may_be_too_late(name: str):
     module = program({"x": "2x2xf32", "y": "2x2xf32"}, lambda x, y: loop(3, [x, y], step))
     (outer,) = (op for op in module.op.walk() if op.name == "coreai.while")
     assert [argument.index for argument in read_unsafely(outer.regions[1].block)] == unsafe
+
+
+def test_tokens_are_no_memory():
+    def body(handle: Value, x: Value) -> list[Value]:
+        def step(a: Value, token: Value) -> list[Value]:
+            return [own(a), c.write_handle(handle, x, token)]
+
+        return loop(3, [x, c.create_token()], step)
+
+    module = program({"x": "2xf32"}, body, states={"state": "2xf32"})
+    (outer,) = (op for op in module.op.walk() if op.name == "coreai.while")
+    assert list(read_unsafely(outer.regions[1].block)) == []
+
+
+def test_a_condition_that_passes_on_other_values_is_left_alone():
+    def body(x: Value, y: Value) -> list[Value]:
+        goes_on = lambda i, *_: c.and_(c.broadcasting_greater(3, i), c.broadcasting_greater(4, i))  # noqa: E731
+        return c.while_([c.constant(0), x, y], goes_on, lambda i, a, b: [c.broadcasting_add(i, 1), own(a), own(b)])[1:]
+
+    module = program({"x": "2xf32", "y": "2xf32"}, body)
+    (outer,) = (op for op in module.op.walk() if op.name == "coreai.while")
+    assert is_unsafe_condition(outer)
+    terminator = outer.regions[0].block.last_op
+    flag, i, a, b = terminator.operands
+    terminator.operands = [flag, i, b, a]
+    assert not is_unsafe_condition(outer)
