@@ -307,6 +307,9 @@ CHOICES: dict[str, tuple[Body, int, int]] = {
     "two of three": (
         lambda x, y, f: c.if_(f, lambda: [x, own(x), y], lambda: [c.constant(NUMBERS), own(y), x]), 2, 1,
     ),
+    "computed before": (
+        lambda x, y, f: (lambda made: [c.exp(made), *c.if_(f, lambda: [made], lambda: [y])])(own(x)), 1, 0,
+    ),
     "of a branch inside": (
         lambda x, y, f: c.if_(f, lambda: c.if_(f, lambda: [x], lambda: [y]), lambda: [own(y)]), 1, 1,
     ),
