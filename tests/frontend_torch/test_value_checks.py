@@ -58,6 +58,12 @@ def number_of_selected(m: Of, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     return rows * 2
 
 
+def exact_number_of_selected(m: Of, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    """Export replaces the size by the number that was checked."""
+    torch._check(x.nonzero().shape[0] == 6)
+    return x * 2
+
+
 def size_of_a_slice(m: Of, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     k = n.item()
     torch._check_is_size(k)
@@ -82,6 +88,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], str
     "all of a tensor": (all_of_a_tensor, (X, torch.tensor([1, 2])), (X, torch.tensor([2, 2])), "sum(n) == 3"),
     "a buffer": (of_a_buffer, (X, ONE), (X + 1, ONE), "(x is below the limit)"),
     "what is selected": (number_of_selected, (X, ONE), (X * 0, ONE), "nonzero(x).shape[0] >= 2"),
+    "exactly so many": (exact_number_of_selected, (X, ONE), (X * 0, ONE), "nonzero(x).shape[0] >= 6"),
     "a slice": (size_of_a_slice, (X, ONE), (X, torch.tensor(4)), "n <= 3"),
     "a branch": (in_a_branch, (X, ONE), (X + 5, ONE), "cond hold: x is below 3"),
 }
@@ -160,6 +167,13 @@ TEXTS: dict[str, tuple[Callable[..., Any], tuple[Any, Any], tuple[Any, Any], lis
     "flags": (
         check(lambda x, n: (n > 3).item() | (n < 2).item()), (X, ONE), (X, ONE * 2), ["(n > 3) or (n < 2)"]
     ),
+    "both of numbers": (
+        check(lambda x, n: (n.item() > 0) & (n.item() < 3)), (X, ONE), (X, ONE * 3),
+        ["n >= 1", "n <= 2", "(n > 0) and (n < 3)"],
+    ),
+    "complex numbers": (
+        directly(lambda x, n: (x * 2j).abs().sum() > n), (X, ONE), (X * 0, ONE), ["sum(abs(mul(x))) > n"]
+    ),
     "a branch": (
         check(chosen), (X, ONE), (-X, ONE), ["(getitem(cond(gt, true_graph_0, false_graph_0), 0)) > 0"]
     ),
@@ -189,6 +203,14 @@ SELECTED: dict[str, tuple[Callable[..., Any], int | None, list[str]]] = {
     "as many as elements": (check(lambda x, n: x.nonzero().shape[0] <= 27), 9, []),
     "fewer than elements": (check(lambda x, n: x.nonzero().shape[0] <= 26), 9, ["nonzero(x).shape[0] <= 26"]),
     "of any number": (check(lambda x, n: x.nonzero().shape[0] <= 27), None, ["nonzero(x).shape[0] <= 27"]),
+    "exactly": (
+        check(lambda x, n: (x.nonzero() * 2).shape[0] == 6), 9,
+        [f"nonzero(x).shape[0] {relation} 6" for relation in (">=", "<=", "==")],
+    ),
+    "at least one": (check(lambda x, n: x.nonzero().shape[0] >= 1), 9, ["nonzero(x).shape[0] >= 1"]),
+    "at least one count": (
+        check(lambda x, n: x.int().flatten().bincount().shape[0] >= 1), 9, ["bincount(flatten(to(x))).shape[0] >= 1"]
+    ),
     "with a size": (
         check(lambda x, n: x.nonzero().shape[0] * 2 <= x.shape[0] * 3), 9,
         ["(2 * nonzero(x).shape[0]) <= (3 * x.shape[0])"],
@@ -235,6 +257,15 @@ def test_limits_of_numbers_as_older_exports_state_them(name: str):
             program.run(X, torch.tensor(number))
 
 
+@pytest.mark.parametrize(("limits", "texts"), [({}, []), ({"max": 4}, ["0 <= nonzero(x).shape[0] <= 4"])])
+def test_a_number_of_selected_elements_is_never_below_0(limits: dict[str, int], texts: list[str]):
+    exported = export(Of(lambda m, x, n: (rows := x.nonzero()) * rows.shape[0]), (X, ONE), strict=False)
+    size = next(node for node in exported.graph.nodes if "sym_size" in node.name)
+    with exported.graph.inserting_after(size):
+        exported.graph.call_function(ATEN.sym_constrain_range_for_size.default, (size,), limits)
+    assert list(converted(exported).signature().checks) == texts
+
+
 @pytest.mark.parametrize(("count", "words"), [(4, "n > 3; program.run"), (5, "n > 3 and 1 more; program.run")])
 def test_a_warning_lists_four_checks(count: int, words: str):
     (problem,) = warning(ValueChecks(tuple(f"n > {index}" for index in range(count)), lambda values: None))
@@ -265,8 +296,9 @@ def test_verification_checks_the_values_too():
     [
         lambda m, x, n: x.nonzero() * 2, lambda m, x, n: x[x > 0].sum(), lambda m, x, n: x * n.item(),
         lambda m, x, n: x.masked_select(x > 0), lambda m, x, n: x.int().flatten().bincount(minlength=4),
+        lambda m, x, n: x[(x > 0).any(1)],
     ],
-    ids=["nonzero", "mask", "item", "masked_select", "bincount"],
+    ids=["nonzero", "mask", "item", "masked_select", "bincount", "rows"],
 )  # fmt: skip
 def test_what_always_holds_is_no_check(function: Callable[..., Any]):
     program = converted(export(Of(function), (X, ONE), strict=False))

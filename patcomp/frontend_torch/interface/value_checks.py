@@ -116,13 +116,12 @@ def _is_of_values(condition: Any) -> bool:
         node = stack.pop()
         if not isinstance(node, Node):
             continue
-        if operator_name(node) in READS:
+        if operator_name(node) in READS or torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ()):
             return True
-        if not _is_size(node):
+        size: Any = known(node.meta.get("val")) if _is_size(node) else None
+        if not hasattr(size, "node"):  # also a size that export has found to be a number: by a check, or of the inputs
             stack += node.all_input_nodes
-            continue
-        size, (source,) = known(node.meta.get("val")), node.all_input_nodes
-        if source.meta.get("unbacked_bindings") or (hasattr(size, "node") and free_unbacked_symbols(size.node.expr)):
+        elif free_unbacked_symbols(size.node.expr):
             return True
     return False
 
