@@ -260,6 +260,19 @@ def test_a_guard_that_cannot_be_read_is_warned_of() -> None:
         assert converted(program).signature().guards != ()
 
 
+def test_a_guard_of_one_of_two_inputs_with_equal_paths_is_warned_of() -> None:
+    """A file names inputs by their paths, in which `x["y"]` and `x_y` are the same."""
+
+    class Model(nn.Module):
+        def forward(self, x: dict[str, torch.Tensor], x_y: torch.Tensor) -> torch.Tensor:
+            return x["y"].sum() if x_y.shape[0] % 2 == 0 else x_y.sum()
+
+    args, sizes = ({"y": torch.ones(3)}, torch.ones(4)), ({"y": {0: Dim.AUTO}}, {0: Dim.AUTO})
+    program = loaded(torch.export.export(Model(), args, dynamic_shapes=sizes))
+    with pytest.warns(ConversionWarning, match="patcomp cannot check this, and the program may be wrong"):
+        assert converted(program).signature().guards == ()
+
+
 def test_a_file_without_its_conditions_is_warned_of() -> None:
     """PyTorch 2.8 has no place for them."""
     program = loaded(exported_function(even, torch.ones(4), shapes=[{0: Dim.AUTO}]))
