@@ -278,14 +278,13 @@ class TorchConverter:
             if problems or not all(map(is_of_custom_op, unsupported)):
                 raise UnsupportedError(headline(unsupported), [*unsupported, *problems])
             names = names_for(signature, input_names, output_names, state_names)
-            current, dims, of_sizes = dims_of(
-                before,
-                signature,
-                names,
-                lambda changed: decomposer.expansions(changed)[1] == unsupported,
-                program,
-                asked,
-            )
+
+            def converts(changed: ExportedProgram) -> bool:
+                """Whether a copy of the program converts, under no further conditions."""
+                _, left_over, more = decomposer.expansions(changed)
+                return left_over == unsupported and set(more) <= set(asked)
+
+            current, dims, of_sizes = dims_of(before, signature, names, converts, program, asked)
             if current is not before:
                 expansions, *_ = decomposer.expansions(current)
             compressed = compressed_weights(current, signature)

@@ -208,10 +208,13 @@ def split_with_sizes(op: OpView, c: Coreai) -> list[Value]:
 
 @lowering("aten.constant_pad_nd", examples=[example("2x3xf32", [1, 2]), example("2x3xf32", [-1, 1, 0, 2], 0.5)])
 def constant_pad_nd(op: OpView, c: Coreai) -> Value:
-    "negative padding cuts"
+    "negative padding cuts, after all else is padded, so that nothing is empty in between"
     x = op["self"]
     value = c.constant(exact_fill(op.value, x.element_type), x.element_type)
     amounts = padding_of_axes(op.pad, x.rank)
+    padding = [_positive_part(c, amount) for amount in amounts]
+    if any(amount != 0 for amount in padding):
+        x = c.pad(x, padding, value, padding_mode="constant")
     for axis in reversed(range(x.rank)):
         first, last = (_negative_part(c, amount) for amount in amounts[2 * axis : 2 * axis + 2])
         if isinstance(first, Value) or isinstance(last, Value):
@@ -219,10 +222,7 @@ def constant_pad_nd(op: OpView, c: Coreai) -> Value:
             x = slice_axis(c, x, axis, first, c.broadcasting_sub(size, last))
         elif first or last:
             x = slice_axis(c, x, axis, first, cut_end(x.shape[axis], last))
-    padding = [_positive_part(c, amount) for amount in amounts]
-    if all(amount == 0 for amount in padding):
-        return x
-    return c.pad(x, padding, value, padding_mode="constant")
+    return x
 
 
 def padding_of_axes(padding: Sequence[Any], rank: int) -> list[Any]:

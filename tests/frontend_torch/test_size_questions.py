@@ -98,8 +98,8 @@ def by_layout(x: Tensor) -> Tensor:
     return (x.clone() if x.shape[0] > 5 else x) * 2
 
 
-def asking(rule: Any, rows: int = 4, high: int | None = None) -> AIProgram:
-    exported = export(Of(asks), (torch.ones(rows, 3),), dynamic_shapes=({0: Dim("n", min=1, max=high)},))
+def asking(rule: Any, rows: int = 4, high: int | None = None, op: Any = asks) -> AIProgram:
+    exported = export(Of(op), (torch.ones(rows, 3),), dynamic_shapes=({0: Dim("n", min=1, max=high)},))
     return TorchConverter(catalog=[RuleSet([rule])]).add_exported_program(exported).to_coreai()
 
 
@@ -131,3 +131,65 @@ def test_an_answer_that_does_not_matter_is_no_guard() -> None:
 def test_a_formula_for_one_size_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="PyTorch takes the op apart for one size of an open dimension only"):
         asking(by_number)
+
+
+@torch.library.custom_op("size_questions::parity", mutates_args=())
+def asks_parity(x: Tensor) -> Tensor:
+    return x * (2 if x.shape[0] % 2 == 0 else 3)
+
+
+@asks_parity.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@decomposition("size_questions.parity", examples=[example("4x3xf32")])
+def by_remainder(x: Tensor) -> Tensor:
+    "a formula for an even number of rows"
+    return x * 2 if x.shape[0] % 2 == 0 else x * 3
+
+
+@decomposition("size_questions.f", examples=[example("4x3xf32")])
+def by_a_large_size(x: Tensor) -> Tensor:
+    "one of two formulas, by a number of elements that no small example has"
+    return x * 2 if x.numel() <= 3000 else x * 3
+
+
+@decomposition("size_questions.f", examples=[example("4x3xf32")])
+def nearly(x: Tensor) -> Tensor:
+    "a formula that differs by a few units only"
+    return x * 2 if x.shape[0] <= 7 else x * 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("op", "rule", "guard", "right", "wrong"),
+    [(asks_parity, by_remainder, "n % 2 == 0", 6, 7), (asks, by_a_large_size, r"3\*n <= 3000", 1000, 1001)],
+)
+def test_any_condition_that_matters_is_a_guard(op: Any, rule: Any, guard: str, right: int, wrong: int) -> None:
+    with pytest.warns(ConversionWarning, match=f"exported for sizes where {guard}; program.run checks this"):
+        program = asking(rule, op=op)
+    assert torch.equal(program.run(torch.ones(right, 3)), torch.full((right, 3), 2.0))
+    with pytest.raises(EvaluationError, match=guard):
+        program.run(torch.ones(wrong, 3))
+
+
+def test_integers_must_be_equal() -> None:
+    x = torch.full((4, 3), 10**6)
+    exported = export(Of(asks), (x,), dynamic_shapes=({0: Dim("n", min=1)},))
+    with pytest.warns(ConversionWarning, match="exported for sizes where n <= 7"):
+        TorchConverter(catalog=[RuleSet([nearly])]).add_exported_program(exported).to_coreai()
+
+
+def test_a_program_for_smaller_sizes_asks_nothing_new() -> None:
+    "the lengths of slices are computed only if that needs no further condition"
+
+    def rows(x: Tensor) -> Any:
+        return asks(x.flatten()[:7].unsqueeze(1))
+
+    exported = export(Of(rows), (torch.ones(4, 3),), dynamic_shapes=({1: Dim("n", min=1)},))
+    with pytest.warns(ConversionWarning, match="program.run refuses this size"):
+        program = TorchConverter(catalog=[RuleSet([by_size])]).add_exported_program(exported).to_coreai()
+    x = torch.ones(4, 3)
+    assert torch.equal(program.run(x), torch.full((7, 1), 2.0))
+    with pytest.raises(EvaluationError, match="size 1 in dimension 1"):
+        program.run(torch.ones(4, 1))

@@ -171,9 +171,29 @@ def branch(g: Draw, block: Block, name: str) -> list[str]:
         inner = Block(block.like, (*block.names, a, b, a, b), block.counters, block.depth + 1)
         lines, inside = body(g, inner, f"{name}_{which[0]}")
         returned = inside.names[-1] if g.chance(0.9) else a
-        code += function(f"{name}_{which}", f"{a}, {b}", lines, copied(returned))
+        if which == "true":
+            first = function("", "", lines, copied(returned))[1:]
+        is_alike = which == "false" and g.chance(0.3)
+        code += (
+            [f"def {name}_false({a}, {b}):", *nearly_the_same(g, first, name)]
+            if is_alike
+            else function(f"{name}_{which}", f"{a}, {b}", lines, copied(returned))
+        )
     given = f"({g.choice(block.names)}, {copied(g.choice(block.names))})"
     return [*code, f"{name} = cond({decided(g, block)}, {name}_true, {name}_false, {given})"]
+
+
+def nearly_the_same(g: Draw, lines: list[str], name: str) -> list[str]:
+    """The lines of the first branch with other constants or other operands, for the second one."""
+    text = "\n".join(lines).replace(f"{name}_t", f"{name}_f")
+    if g.chance(0.6):
+        text = (
+            text.replace(f"{name}_a", f"{name}_c").replace(f"{name}_b", f"{name}_a").replace(f"{name}_c", f"{name}_b")
+        )
+    for old, new in (("* 0.5", "* 0.75"), ("* 0.25", "* 0.125"), ("+ 1", "+ 2"), ("0.0625", "0.5625")):
+        if g.chance(0.5):
+            text = text.replace(old, new)
+    return text.splitlines()
 
 
 def scan(g: Draw, block: Block, name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
     python -m tests.operators.ways                     # the examples of Core ATen and one sample of each operator
     python -m tests.operators.ways --only 'aten.*' --show
+    python -m tests.operators.ways --results FILE      # may be stopped, and goes on where it was
 
 An open batch may begin at 1 or at 2, or PyTorch decides (`Dim.AUTO`). All three ways convert or none does, and each
 gives eager's numbers at three sizes.
@@ -16,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -29,7 +31,7 @@ from tests.operators.dynamic import core_sample
 from tests.operators.samples import Program, Sample, name_of, operators, samples
 from tests.operators.sweep import TimeIsUp, mismatch, time_limit
 
-PASS, GUARDED, REFUSED, NOT_EXPORTED = "pass", "guarded", "refused", "not exported"
+PASS, GUARDED, REFUSED, NOT_EXPORTED, DISAGREE = "pass", "guarded", "refused", "not exported", "disagree"
 """A guarded program refuses batches that PyTorch takes, because its ops are taken apart for others."""
 
 
@@ -122,36 +124,51 @@ def disagreement(found: Mapping[str, tuple[str, str]]) -> str:
     return "; ".join(f"{way}: {kind} {message}".strip() for way, (kind, message) in found.items())
 
 
+def _rows(name: str, sample: Sample) -> Iterator[str]:
+    """The outcomes of a sample as lines: name, batch, way, kind and message, with bars between them."""
+    for batch in BATCHES:
+        try:
+            with time_limit(60):
+                rows = outcomes(sample, batch)
+                if message := disagreement(rows):
+                    rows["all ways"] = DISAGREE, f"{sample.text}: {message}"
+        except TimeIsUp as error:
+            rows = {"all ways": ("time is up", f"{sample.text}: {error}")}
+        for way, (kind, message) in rows.items():
+            yield "|".join((name, batch, way, kind, message.replace("\n", " ")))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="shell patterns of names")
     parser.add_argument("--limit", type=int, default=1, help="samples of each operator of OpInfo")
     parser.add_argument("--show", action="store_true", help="print refusals and guards, too")
+    parser.add_argument("--results", type=Path, help="a file of outcomes; what it has is not run again")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
     infos = {name_of(op): op for op in operators(torch.float32)}
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for name in (
-        n for n in (*sorted(EXAMPLES), *infos) if any(fnmatch.fnmatch(n, pattern) for pattern in options.only)
-    ):
+    rows = options.results.read_text().splitlines() if options.results and options.results.exists() else []
+    known = {row.split("|")[0] for row in rows}
+    names = (n for n in (*sorted(EXAMPLES), *infos) if any(fnmatch.fnmatch(n, pattern) for pattern in options.only))
+    for name in names:
+        if name in known:
+            continue
         given = [core_sample(name)] if name in EXAMPLES else samples(infos[name], torch.float32, 4)
-        for sample in list(filter(is_batched, given))[: options.limit]:
-            for batch in BATCHES:
-                try:
-                    with time_limit(60):
-                        found = outcomes(sample, batch)
-                except TimeIsUp as error:
-                    print(name, "|", batch, "|", sample.text, "|", error, flush=True)
-                    continue
-                counts.update((batch, way, kind) for way, (kind, _) in found.items())
-                refusals = {message for kind, message in found.values() if kind in (GUARDED, REFUSED)}
-                if message := disagreement(found) or (options.show and "; ".join(refusals)):
-                    print(name, "|", batch, "|", sample.text, "|", message.replace("\n", " "), flush=True)
+        found = [row for sample in list(filter(is_batched, given))[: options.limit] for row in _rows(name, sample)]
+        rows += found
+        if options.results:
+            with options.results.open("a") as file:
+                file.writelines(f"{row}\n" for row in found or [f"{name}|||no batch|"])
+        for row in found:
+            kind = row.split("|")[3]
+            if kind not in (PASS, GUARDED, REFUSED, NOT_EXPORTED) or (options.show and kind in (GUARDED, REFUSED)):
+                print(row, flush=True)
+    counts = Counter(tuple(row.split("|")[1:4]) for row in rows)
     table = Table("batch", "way", *(kinds := sorted({kind for *_, kind in counts})))
     for batch in BATCHES:
-        for way in WAYS:
+        for way in (*WAYS, "all ways"):
             table.add_row(batch, way, *(str(counts[batch, way, kind]) for kind in kinds))
     Console(width=120).print(table)
 

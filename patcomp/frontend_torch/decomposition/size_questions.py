@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -19,11 +19,12 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from patcomp.frontend_torch.fx.closeness import is_close
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.interface.guards import conditions_of
 from patcomp.frontend_torch.interface.slices import Case
 from patcomp.patterns import Rejected
-from patcomp.pytorch import OpOverload, int_oo, pytree
+from patcomp.pytorch import Mod, OpOverload, PythonMod, free_unbacked_symbols, int_oo, pytree
 
 _NEAR, _FAR = 4, (7, 15, 16, 17, 33)
 """Sizes to try: the first ones of a range, and numbers at which PyTorch's shape functions change their minds."""
@@ -31,6 +32,8 @@ _CASES, _TRIALS = 4096, 3
 """How many combinations of sizes are looked at, and how many are tried for each question."""
 _LARGE = 1 << 26
 """How many elements the inputs of a trial may have."""
+_INTEGERS = 5, 1
+"""How many different integers to try; they may be indices, and 0 is one wherever there is any."""
 
 
 class SizeQuestions:
@@ -55,14 +58,23 @@ class SizeQuestions:
             asked: the conditions.
 
         Raises:
-            Rejected: the graph is right for the sizes of the example only.
+            Rejected: the graph is right for the sizes of the example only, or for sizes that nobody can check.
         """
         for condition in asked:
-            if condition in self.conditions or all(
-                self._is_right(node, graph, case) for case in self._cases(condition)
-            ):
+            if condition in self.conditions:
                 continue
-            if isinstance(condition, sympy.Eq) and (condition.lhs.is_number or condition.rhs.is_number):
+            cases = list(self._cases(condition))
+            if cases and all(self._is_right(node, graph, case) for case in cases):
+                continue
+            if free_unbacked_symbols(condition):
+                raise Rejected(
+                    "PyTorch takes the op apart for some sizes only, which depend on values; register a lowering"
+                )
+            if (
+                isinstance(condition, sympy.Eq)
+                and len(condition.free_symbols) == 1
+                and not condition.has(Mod, PythonMod)
+            ):
                 raise Rejected(
                     "PyTorch takes the op apart for one size of an open dimension only; export with that dimension "
                     "fixed, or register a lowering"
@@ -70,12 +82,19 @@ class SizeQuestions:
             self.conditions[condition] = None
 
     def _cases(self, condition: Any) -> Iterator[Case]:
-        """A few sizes that the program takes and that do not fulfil a condition, the smallest ones first."""
+        """A few sizes that the program takes and that do not fulfil a condition, the smallest ones first.
+
+        Besides the usual sizes these are the limits that a condition such as `16*n <= 1024` names.
+        """
         if self._known is None:
             self._known = [known for known in conditions_of(self._program) if not isinstance(known, str)]
         related = [known for known in self._known if known.free_symbols & condition.free_symbols]
         symbols = sorted(set().union(*(each.free_symbols for each in (condition, *related))), key=str)
-        ranges = (self._sizes(symbol) for symbol in symbols)
+        numbers = {abs(int(number)) for number in condition.atoms(sympy.Integer)}
+        limits = {
+            number // other + near for number in numbers for other in {1, *numbers} if other for near in (-1, 0, 1)
+        }
+        ranges = (self._sizes(symbol, limits) for symbol in symbols)
         found = 0
         for sizes in sorted(itertools.islice(itertools.product(*ranges), _CASES), key=math.prod):
             case = dict(zip(symbols, sizes, strict=True))
@@ -85,26 +104,32 @@ class SizeQuestions:
             if found == _TRIALS:
                 return
 
-    def _sizes(self, symbol: sympy.Symbol) -> list[int]:
+    def _sizes(self, symbol: sympy.Symbol, more: Iterable[int] = ()) -> list[int]:
+        """Sizes to try for a symbol, within its range; `more` of them if they are."""
         limits = self._program.range_constraints.get(symbol)
         low = 1 if limits is None or not isinstance(limits.lower, sympy.Integer) else max(1, int(limits.lower))
         high = int_oo if limits is None else limits.upper
-        return [size for size in (*range(low, low + _NEAR), *_FAR) if low <= size and bool(size <= high)]
+        sizes = dict.fromkeys((*range(low, low + _NEAR), *_FAR, *sorted(more)))
+        return [size for size in sizes if low <= size and bool(size <= high)]
 
     def _is_right(self, node: Node, graph: GraphModule, case: Case) -> bool:
         """Whether a graph computes the same as its node at some sizes; False if that cannot be found out."""
         assert isinstance(node.target, OpOverload)
         sources = node.all_input_nodes
-        try:
-            values = [_at(source.meta.get("val"), self._whole(source, case)) for source in sources]
-            given = dict(zip(sources, values, strict=True))
-            args, kwargs = map_arg((node.args, node.kwargs), given.__getitem__)  # type: ignore[misc]
-            with torch.no_grad():
-                expected, result = node.target(*args, **kwargs), graph(*values)
-        except Exception:  # PyTorch's ops raise errors of any class, which say that the sizes are not for them
+        for integers in _INTEGERS:
+            try:
+                values = [_at(source.meta.get("val"), self._whole(source, case), integers) for source in sources]
+                given = dict(zip(sources, values, strict=True))
+                args, kwargs = map_arg((node.args, node.kwargs), given.__getitem__)  # type: ignore[misc]
+                with torch.no_grad():
+                    expected, result = node.target(*args, **kwargs), graph(*values)
+                break
+            except Exception:  # PyTorch's ops raise errors of any class, which say that numbers are not for them
+                continue
+        else:
             return False
         pairs = zip(pytree.tree_leaves(expected), pytree.tree_leaves(result), strict=False)
-        return all(_is_close(one, other) for one, other in pairs if other is not None)
+        return all(_agrees(one, other) for one, other in pairs if other is not None)
 
     def _whole(self, source: Node, case: Case) -> dict[sympy.Symbol, int]:
         """A size for every symbol of a node: where a condition does not name it, the second one of its range."""
@@ -114,8 +139,11 @@ class SizeQuestions:
         return {symbol: case.get(symbol) or self._sizes(symbol)[:2][-1] for symbol in free}
 
 
-def _at(recorded: Any, case: Case) -> Any:
+def _at(recorded: Any, case: Case, integers: int) -> Any:
     """Tensors and numbers like the recorded ones, at some sizes; always the same numbers.
+
+    Args:
+        integers: how many different integers there are, from 0 on.
 
     Raises:
         ValueError: a size is unknown, or the tensors are too large.
@@ -135,19 +163,11 @@ def _at(recorded: Any, case: Case) -> Any:
         if math.prod(shape) > _LARGE:
             raise ValueError("too large for a trial")
         numbers = torch.arange(math.prod(shape)).reshape(shape)
-        # integers may be indices, and 0 is one wherever there is any
-        return ((numbers * 0.7).sin() if leaf.dtype.is_floating_point or leaf.dtype.is_complex else numbers * 0).to(
-            leaf.dtype
-        )
+        is_real = leaf.dtype.is_floating_point or leaf.dtype.is_complex
+        return ((numbers * 0.7).sin() if is_real else numbers % integers).to(leaf.dtype)
 
     return pytree.tree_map(like, recorded)
 
 
-def _is_close(expected: Any, result: Any) -> bool:
-    if not isinstance(expected, torch.Tensor):
-        return bool(expected == result)
-    if expected.shape != result.shape or expected.dtype != result.dtype:
-        return False
-    tolerance = 1e-3 if expected.dtype in (torch.float32, torch.float64) else 2e-2
-    wide = torch.complex128 if expected.dtype.is_complex else torch.float64
-    return torch.allclose(expected.to(wide), result.to(wide), tolerance, tolerance, equal_nan=True)
+def _agrees(expected: Any, result: Any) -> bool:
+    return is_close(expected, result) if isinstance(expected, torch.Tensor) else bool(expected == result)

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from patcomp.frontend_torch.exporting.kept import copied
 from patcomp.frontend_torch.exporting.packed import FULL
 from patcomp.frontend_torch.exporting.refusals import RefusedError
+from patcomp.frontend_torch.fx.closeness import is_close
 from patcomp.pytorch import pytree
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
@@ -52,17 +53,8 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
             f"torch.export.draft_export gives a program that does not run the example: {error}"
         ) from error
     for one, other in zip(pytree.tree_leaves(expected), pytree.tree_leaves(results), strict=True):
-        if isinstance(one, Tensor) and not _is_close(one, other):
+        if isinstance(one, Tensor) and not is_close(one, other):
             raise RefusedError("the program of torch.export.draft_export has other results than the model")
-
-
-def _is_close(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point() and not one.is_complex():
-        return torch.equal(one, other)
-    largest = float(one.abs().nan_to_num(posinf=0.0).max()) if one.numel() else 0.0
-    return torch.allclose(one, other, rtol=1e-3, atol=1e-3 * largest, equal_nan=True)
 
 
 def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -> Any:

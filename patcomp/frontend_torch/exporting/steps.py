@@ -23,6 +23,7 @@ from patcomp.frontend_torch.exporting.failures import explained, what_is_wrong_w
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
+from patcomp.frontend_torch.fx.nodes import reads_known_number
 from patcomp.pytorch import draft_export, quiet
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
@@ -192,11 +193,7 @@ def _of_packed(packed: PackedSequences) -> Iterator[Problem]:
 def _drop_dead_reads(program: ExportedProgram) -> None:
     """Erase reads of numbers that export knows itself, with which PyTorch saves a program but cannot load it."""
     for node in reversed(program.graph.nodes):
-        is_read = node.op == "call_function" and str(node.target) in (
-            "aten.item.default",
-            "aten._local_scalar_dense.default",
-        )
-        if is_read and not node.users and node.meta.get("val") is None:
+        if reads_known_number(node) and not node.users:
             program.graph.erase_node(node)
     program.graph_module.recompile()
 

@@ -60,13 +60,16 @@ def copy_node(graph: Graph, node: Node, new: Callable[[Node], Any]) -> Node:
 
 
 def is_untyped(node: Node) -> bool:
-    """Whether an operator's node lacks `meta["val"]`; export records it, and graph passes may leave it out.
-
-    Export itself leaves the number out that is read from a tensor of constants, and keeps the read as a dead node.
-    """
+    """Whether an operator's node lacks `meta["val"]`; export records it, and graph passes may leave it out."""
     if not isinstance(node.target, OpOverload) or is_assertion(node):
         return False
-    return "val" not in node.meta or (node.meta["val"] is None and operator_name(node) in READS)
+    return "val" not in node.meta or reads_known_number(node)
+
+
+def reads_known_number(node: Node) -> bool:
+    """Whether a node reads a number from a tensor of constants. Export knows it, and keeps a dead node without it."""
+    is_read = isinstance(node.target, OpOverload) and operator_name(node) in READS
+    return is_read and node.meta.get("val") is None
 
 
 READS = ("aten._local_scalar_dense", "aten.item")

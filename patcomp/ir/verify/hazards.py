@@ -15,6 +15,7 @@ from patcomp.ir.casts import is_dropped
 from patcomp.ir.constants import constant_integers, constant_values, is_constant, is_hidden
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
+from patcomp.ir.merged_branches import are_merged
 from patcomp.ir.module import names_of
 from patcomp.ir.types import (
     BIT_WIDTHS,
@@ -151,6 +152,11 @@ def _if(op: CoreaiOp, verification: Verification) -> Iterator[str]:
         yield "without an else branch, saving aborts the process"
     elif not op.results:
         yield "without results it has no effect, and the toolchain cannot read its own text of it"
+    elif verification.finished and are_merged(op):
+        yield (
+            "the toolchain merges its branches, which are the same ops, and the runtime then takes the values of the "
+            "first in any case; yield a copy in one branch, the maximum of the value and itself"
+        )
 
 
 @_hazard("while")

@@ -18,6 +18,7 @@ from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
 from patcomp.ir.in_place import read_unsafely
+from patcomp.ir.merged_branches import count_ops, has_open_result, is_open
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, ops_inside
@@ -82,6 +83,22 @@ def _own_branch_results(branches: Operation, module: IRModule, statistics: Stati
             else:
                 first.operands[index] = _chosen(branches.operands[0], one, first, module)
             statistics.record("own branch result", True, 0.0)
+    _tell_branches_apart(branches, module, statistics)
+
+
+def _tell_branches_apart(branches: Operation, module: IRModule, statistics: Statistics) -> None:
+    """Insert a copy of a result at the end of one branch if the toolchain might merge both
+    (`patcomp.ir.merged_branches`).
+
+    The branch of more ops gets the copy: the other one may end in such an op itself, `relu(x)` beside `x`.
+    """
+    if not has_open_result(branches):
+        return
+    last = max(branches.regions, key=count_ops).block.last_op
+    assert last is not None
+    index = next(index for index, value in enumerate(last.operands) if is_open(value.type))
+    last.operands[index] = copied(last.operands[index], last, module)
+    statistics.record("own branch result", True, 0.0)
 
 
 def _own_captured_states(op: Operation, users: Sequence[Operation], module: IRModule, statistics: Statistics) -> None:
