@@ -161,6 +161,19 @@ def test_a_length_has_the_range_of_its_values() -> None:
     assert (limits.lower, limits.upper) == (4, 7)
 
 
+def test_each_length_has_a_symbol() -> None:
+    def model(x: Tensor) -> tuple[Tensor, ...]:
+        rows = x.flatten(0, 1)
+        return rows[:7] + 1, rows[:6].exp(), rows[:7].exp(), rows[2:] + 1
+
+    program = exported(model)
+    changed = with_dynamic_slices(program, [{symbol_of(program): 1}])
+    assert changed is not None
+    assert len(changed[1]) == 2
+    for size in (1, 2, 9):
+        assert shapes(*changed, size) == [list(result.shape) for result in model(torch.ones(size, 4, 4))]
+
+
 def test_numbers_of_axes_are_no_lengths() -> None:
     program = exported(lambda x: (x.flatten(0, 1)[:7].unsqueeze(0).unsqueeze(0).unflatten(3, (2, 2)).sum(4),))
     assert with_dynamic_slices(program, [{symbol_of(program): 1}]) is None, "unflatten is not followed"
