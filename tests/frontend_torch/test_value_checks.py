@@ -84,9 +84,9 @@ ONE = torch.tensor(1)
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...], str]] = {
     "a number": (number_in_range, (X, ONE), (X, torch.tensor(5)), "n <= 2"),
     "the other limit": (number_in_range, (X, ONE), (X, torch.tensor(-1)), "n >= 0"),
-    "a message": (with_a_message, (X, ONE), (X - 9, ONE), "(x is above -5)"),
-    "all of a tensor": (all_of_a_tensor, (X, torch.tensor([1, 2])), (X, torch.tensor([2, 2])), "sum(n) == 3"),
-    "a buffer": (of_a_buffer, (X, ONE), (X + 1, ONE), "(x is below the limit)"),
+    "a message": (with_a_message, (X, ONE), (X - 9, ONE), "all(x > -5) (x is above -5)"),
+    "all of a tensor": (all_of_a_tensor, (X, torch.tensor([1, 2])), (X, torch.tensor([2, 2])), "all(sum(n) == 3)"),
+    "a buffer": (of_a_buffer, (X, ONE), (X + 1, ONE), "all(x < limit) (x is below the limit)"),
     "what is selected": (number_of_selected, (X, ONE), (X * 0, ONE), "nonzero(x).shape[0] >= 2"),
     "exactly so many": (exact_number_of_selected, (X, ONE), (X * 0, ONE), "nonzero(x).shape[0] >= 6"),
     "a slice": (size_of_a_slice, (X, ONE), (X, torch.tensor(4)), "n <= 3"),
@@ -316,6 +316,19 @@ def test_checks_belong_to_fixed_shapes_and_compressed_programs_too():
     for each, rows, entrypoint in ((fixed, 4, "main"), (program, 2, "main_two")):
         with pytest.raises(EvaluationError, match="the model checks that n <= 2"):
             each.run(torch.ones(rows, 3), torch.tensor(3), entrypoint=entrypoint)
+
+
+def test_an_input_may_have_the_name_of_a_function_of_python():
+    class Model(nn.Module):
+        def forward(self, input: torch.Tensor, sum: torch.Tensor) -> torch.Tensor:
+            torch._check((input.sum() == sum).item())
+            return input * 2
+
+    program = TorchConverter().add_exported_program(export(Model(), (X, ONE * 6))).to_coreai()
+    assert program.signature().checks == ("sum(input) == sum",)
+    assert torch.equal(program.run(X, ONE * 6), X * 2)
+    with pytest.raises(EvaluationError, match="the model checks that"):
+        program.run(X, ONE)
 
 
 def test_sizes_of_inputs_stay_guards():

@@ -127,7 +127,7 @@ def _is_of_values(condition: Any) -> bool:
 
 
 def _is_size(node: Any) -> bool:
-    return isinstance(node, Node) and operator_name(node) == "aten.sym_size.int"
+    return operator_name(node) == "aten.sym_size.int"
 
 
 def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
