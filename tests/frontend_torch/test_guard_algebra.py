@@ -60,7 +60,8 @@ PROVED = [
 NOT_PROVED = [
     sympy.Ge(n, 3), sympy.Gt(n, 2), sympy.Le(n, 6), sympy.Lt(n, 7), sympy.Ne(n, 2), sympy.Ne(n, 7), sympy.Eq(n, 2),
     sympy.Eq(n, m), sympy.Ne(n, m), sympy.Lt(m, n), sympy.Ge(n * m, 1), sympy.Le(n * m, 20), sympy.Eq(Mod(n, 2), 0),
-    sympy.Ge(n / sympy.Integer(4), 1), sympy.Ge(FloorDiv(n, 2), 2), sympy.Le(FloorDiv(n, 2), 2), sympy.Le(Mod(n, 3), 1), sympy.Ge(Mod(n, 3), 1),
+    sympy.Ge(n / sympy.Integer(4), 1),
+    sympy.Ge(FloorDiv(n, 2), 2), sympy.Le(FloorDiv(n, 2), 2), sympy.Le(Mod(n, 3), 1), sympy.Ge(Mod(n, 3), 1),
     sympy.And(sympy.Ge(n, 2), sympy.Le(m, 2)), sympy.Or(sympy.Ge(n, 5), sympy.Le(m, 2)), sympy.false, n,
 ]  # fmt: skip
 

@@ -96,8 +96,8 @@ def _prepared(program: ExportedProgram) -> ExportedProgram:
 
     A dropout outside of training returns its argument itself, so the argument takes its place. PyTorch decomposes it to
     a copy, which would miss later writes. A tensor that is turned into another view of its memory stays what it is.
-    Nested graphs make the tensors that they are written with by ops. A check without a message gets an empty one: PyTorch
-    would drop it as dead code.
+    Nested graphs make the tensors that they are written with by ops. A check without a message gets an empty one, as
+    PyTorch would drop it as dead code.
     """
     check = torch.ops.aten._assert_async
     nodes = nodes_of(program.graph)
