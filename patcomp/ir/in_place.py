@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from patcomp.ir.dialect import CoreaiOp
-from patcomp.ir.types import TensorType, shape_of
+from patcomp.ir.types import TensorType
 from patcomp.ir.xdsl import Block, BlockArgument, Operation
 
 _BLOCKS = {"coreai.if", "coreai.while", "coreai.invoke"}
@@ -52,9 +52,7 @@ def is_unsafe_condition(loop: Operation) -> bool:
     if tuple(block.last_op.operands[1:]) != tuple(block.args):
         return False
     computed = [op for op in block.ops if op is not block.last_op and op.name != "coreai.constant"]
-    return len(computed) > 1 or any(
-        not _is_elementwise(op) or any(shape_of(operand.type) for operand in op.operands) for op in computed
-    )
+    return len(computed) > 1 or not all(map(_is_elementwise, computed))
 
 
 def _is_elementwise(op: Operation) -> bool:

@@ -13,6 +13,7 @@ from torch.export import Dim
 
 from patcomp import ConversionWarning, EvaluationError, TorchConverter
 from tests.frontend_torch.dynamic import converted, exported, exported_function
+from tests.frontend_torch.models import Function
 from tests.helpers.ways import loaded
 
 
@@ -226,11 +227,50 @@ def test_guards(name: str) -> None:
         assert len([each for each in caught if each.category is ConversionWarning]) == bool(guards)
 
 
+@pytest.mark.parametrize("kept", [lambda program: program, loaded], ids=["exported", "loaded"])
+def test_conditions_that_export_leaves_to_the_program_are_guards(kept: Callable[..., Any]) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] <= y.shape[0])
+        return x.sum() + y
+
+    sizes = (({0: Dim("n", min=2, max=9)}, {0: Dim("m", min=2, max=9)}),)
+    exported_program = torch.export.export(
+        Function(model),
+        (torch.ones(3), torch.ones(5)),
+        dynamic_shapes=sizes,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+    guards = converted(kept(exported_program)).signature().guards
+    assert [str(guard).replace("s0", "n").replace("s1", "m") for guard in guards] == ["n <= m"]
+
+
+def test_a_number_of_any_value_beside_sizes() -> None:
+    """It has no smallest value, unlike sizes."""
+    program = converted(
+        exported_function(lambda x, n: x * n.item(), torch.ones(4), torch.tensor(3), shapes=[{0: Dim.AUTO}, {}])
+    )
+    assert program.signature().guards == ()
+    assert program.run(torch.ones(2), torch.tensor(-5)).tolist() == [-5, -5]
+
+
 def test_a_guard_that_cannot_be_read_is_warned_of() -> None:
     program = loaded(exported_function(even, torch.ones(4), shapes=[{0: Dim.AUTO}]))
     program._guards_code.append("__import__('os').abort() == L['x'].size()[0]")
     with pytest.warns(ConversionWarning, match="patcomp cannot check this, and the program may be wrong"):
         assert converted(program).signature().guards != ()
+
+
+def test_a_guard_of_one_of_two_inputs_with_equal_paths_is_warned_of() -> None:
+    """A file names inputs by their paths, in which `x["y"]` and `x_y` are the same."""
+
+    class Model(nn.Module):
+        def forward(self, x: dict[str, torch.Tensor], x_y: torch.Tensor) -> torch.Tensor:
+            return x["y"].sum() if x_y.shape[0] % 2 == 0 else x_y.sum()
+
+    args, sizes = ({"y": torch.ones(3)}, torch.ones(4)), ({"y": {0: Dim.AUTO}}, {0: Dim.AUTO})
+    program = loaded(torch.export.export(Model(), args, dynamic_shapes=sizes))
+    with pytest.warns(ConversionWarning, match="patcomp cannot check this, and the program may be wrong"):
+        assert converted(program).signature().guards == ()
 
 
 def test_a_file_without_its_conditions_is_warned_of() -> None:

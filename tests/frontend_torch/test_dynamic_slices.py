@@ -151,6 +151,29 @@ def test_programs_that_stay_as_they_are(name: str) -> None:
     assert str(program) == before
 
 
+def test_a_length_has_the_range_of_its_values() -> None:
+    program = exported(lambda x: (x.flatten(0, 1)[:7] + 1,))
+    changed = with_dynamic_slices(program, [{symbol_of(program): 1}])
+    assert changed is not None
+    (length,) = changed[1]
+    (result,) = (node.meta["val"] for node in changed[0].graph.output_node().args[0])
+    limits = result.shape[0].node.shape_env.var_to_range[length]
+    assert (limits.lower, limits.upper) == (4, 7)
+
+
+def test_each_length_has_a_symbol() -> None:
+    def model(x: Tensor) -> tuple[Tensor, ...]:
+        rows = x.flatten(0, 1)
+        return rows[:7] + 1, rows[:6].exp(), rows[:7].exp(), rows[2:] + 1
+
+    program = exported(model)
+    changed = with_dynamic_slices(program, [{symbol_of(program): 1}])
+    assert changed is not None
+    assert len(changed[1]) == 2
+    for size in (1, 2, 9):
+        assert shapes(*changed, size) == [list(result.shape) for result in model(torch.ones(size, 4, 4))]
+
+
 def test_numbers_of_axes_are_no_lengths() -> None:
     program = exported(lambda x: (x.flatten(0, 1)[:7].unsqueeze(0).unsqueeze(0).unflatten(3, (2, 2)).sum(4),))
     assert with_dynamic_slices(program, [{symbol_of(program): 1}]) is None, "unflatten is not followed"
@@ -198,6 +221,22 @@ SMALL: dict[str, tuple[Callable[..., Any], int, tuple[bool, list[Any], list[Any]
         1,
         (False, [((1,), False)], []),
     ),
+    "a slice of the second dimension": (lambda x: (x.flatten(0, 1).t()[:, :7] + 1,), 1, (True, [], [((1,), False)])),
+    "a slice that only 0 makes shorter": (
+        lambda x: (*a_short_slice(x), x.flatten(0, 1)[:4] + torch.ones(4, 4)),
+        0,
+        (True, [((0,), False)], [((1,), False)]),
+    ),
+    "a slice that starts at a size": (
+        lambda x: (torch.arange(9.0)[x.shape[0] - 2 :] * 2,),
+        1,
+        (False, [((1,), False)], []),
+    ),
+    "an op with options that fails at 0": (
+        lambda x: (torch.linalg.vector_norm(x, torch.inf, 0, dtype=torch.float64),),
+        0,
+        (False, [((0,), True)], []),
+    ),
     "elementwise": (lambda x: (x + x * 2,), 0, (False, [], [])),
     "a slice of one": (lambda x: (x[:1] + x.new_ones(x.shape[0], 4, 4),), 0, (False, [((0,), False)], [])),
 }
@@ -214,6 +253,22 @@ def test_a_copy_that_does_not_help_is_not_used() -> None:
     assert small(a_short_slice, holds=lambda case: 1 not in case.values()) == (False, [], [])
     both = small(lambda x: (*a_short_slice(x), x.squeeze()), 1)
     assert both == (False, [((1,), False)], [])
+
+
+def test_sizes_that_guards_exclude_change_no_slice() -> None:
+    """The second slice is shorter where k is 1, which the guards exclude; its length must be known."""
+    dims = {0: Dim("n", min=1, max=9), 2: Dim("k", min=1, max=9)}
+    program = torch.export.export(
+        Function(lambda x: (x.flatten(0, 1)[:7] + 1, x.flatten(1)[:, :6] + torch.ones(6))),
+        (torch.randn(5, 4, 6),),
+        dynamic_shapes=((dims,),),
+    )
+    (value,) = (node.meta["val"] for node in program.graph.find_nodes(op="placeholder"))
+    n, k = (value.shape[axis].node.expr for axis in (0, 2))
+    ranges = {n: (1, 9), k: (1, 9)}
+    changed, *found = with_small_sizes(program, ranges, lambda case: case[k] > 1, lambda changed: True)
+    assert changed is not program
+    assert [[wrong.sizes for wrong in each] for each in found] == [[], [((n, 1),)]]
 
 
 def test_failures_name_the_small_sizes_only() -> None:

@@ -12,7 +12,7 @@ import sympy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._sympy.functions import Max, Min, ModularIndexing, OpaqueUnaryFn_sqrt
+from torch.utils._sympy.functions import Max, Min, ModularIndexing, OpaqueUnaryFn_sqrt, ToFloat
 
 from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.interface.guards import (
@@ -51,7 +51,7 @@ PROVED = [
     sympy.Ge(n, 2), sympy.Gt(n, 1), sympy.Le(n, 7), sympy.Lt(n, 8), sympy.Ne(n, 1), sympy.Ne(n, 8), sympy.Ge(n * m, 0),
     sympy.Lt(m, n + 2), sympy.Ge(n - m, -1), sympy.Eq(2 * n, n + n, evaluate=False),
     sympy.Ge(3 * n - 2, 4), sympy.Le(-n, -2), sympy.Ge(n * n, 4), sympy.Ge(FloorDiv(n, 2), 1),
-    sympy.Le(FloorDiv(n, 2), 3),
+    sympy.Le(FloorDiv(n, 2), 3), sympy.Gt(n / sympy.Integer(1000), 0),
     sympy.Ge(Mod(n, 3), 0), sympy.Le(Mod(n, 3), 2), sympy.Lt(Mod(n, 3), 3), sympy.Ge(-Mod(n, 4), -3),
     sympy.Ge(FloorDiv(n + 1, 2) + m, 1), sympy.Le(-FloorDiv(n, 3), 0), sympy.Ne(n, FloorDiv(m, 2)),
     sympy.And(sympy.Ge(n, 2), sympy.Le(m, 3)), sympy.Or(sympy.Ge(n, 5), sympy.Le(m, 3)), sympy.true,
@@ -60,6 +60,7 @@ PROVED = [
 NOT_PROVED = [
     sympy.Ge(n, 3), sympy.Gt(n, 2), sympy.Le(n, 6), sympy.Lt(n, 7), sympy.Ne(n, 2), sympy.Ne(n, 7), sympy.Eq(n, 2),
     sympy.Eq(n, m), sympy.Ne(n, m), sympy.Lt(m, n), sympy.Ge(n * m, 1), sympy.Le(n * m, 20), sympy.Eq(Mod(n, 2), 0),
+    sympy.Ge(n / sympy.Integer(4), 1),
     sympy.Ge(FloorDiv(n, 2), 2), sympy.Le(FloorDiv(n, 2), 2), sympy.Le(Mod(n, 3), 1), sympy.Ge(Mod(n, 3), 1),
     sympy.And(sympy.Ge(n, 2), sympy.Le(m, 2)), sympy.Or(sympy.Ge(n, 5), sympy.Le(m, 2)), sympy.false, n,
 ]  # fmt: skip
@@ -128,6 +129,7 @@ def test_a_guard_says_what_the_condition_says(relation: Any, terms: list[tuple[i
         (sympy.Gt(Min(n, m), 5), "min(m, n) > 5"),
         (sympy.Ge(sympy.Abs(m - n), 5), "abs(m - n) >= 5"),
         (sympy.Eq(OpaqueUnaryFn_sqrt(n), 2), "sqrt(n) == 2"),
+        (sympy.Gt(ToFloat(n), 2.5), "float(n) > 2.5"),
         (sympy.Eq(m * n**2, 8), "m*n ** 2 == 8"),
         (sympy.Eq(ModularIndexing(n, 2, 3), 1), "(n // 2) % 3 == 1"),
         (sympy.Not(sympy.And(n > 2, m > 2), evaluate=False), "not(m > 2 and n > 2)"),
@@ -135,6 +137,7 @@ def test_a_guard_says_what_the_condition_says(relation: Any, terms: list[tuple[i
         (sympy.Ge(n - m, 2), "n - m >= 2"),
         (sympy.Eq(2 * n - 3 * m, 1), "2*n - 3*m == 1"),
         (sympy.Ne(n - 3, m), "n - 3 != m"),
+        (sympy.Lt(m + FloorDiv(-n, 2), 5), "m + (-1*n) // 2 < 5"),
         (sympy.And(sympy.Lt(n, 5), sympy.Gt(m, 1)), "m > 1 and n < 5"),
         (sympy.Or(sympy.Lt(n, 5), sympy.Gt(m, 1)), "m > 1 or n < 5"),
     ],

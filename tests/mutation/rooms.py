@@ -76,7 +76,8 @@ ROOMS = {
             *(f"patcomp/rewrites/runtime/{name}.py" for name in ("loops", "conditions", "branches")),
         ),
         (
-            "tests/evaluate/test_loops.py", f"{_TORCH}/test_control_flow.py", f"{_TORCH}/test_open_control_flow.py",
+            "tests/evaluate/test_loops.py", "tests/evaluate/test_owned_values.py", "tests/ir/test_in_place.py",
+            f"{_TORCH}/test_control_flow.py", f"{_TORCH}/test_open_control_flow.py",
             f"{_TORCH}/test_recover_control.py",
         ),
     ),

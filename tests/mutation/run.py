@@ -102,14 +102,16 @@ def outcome(folder: Path, found: Baseline, file: str, mutant: Mutant) -> str:
     tests = found.tests(file, mutant)
     if not tests:
         return "no test"
-    path, original = folder / file, ROOT / file
-    path.write_text(mutant.apply(original.read_text()))
+    path = folder / file
+    original, status = path.read_bytes(), path.stat()
+    path.write_text(mutant.apply(original.decode()))
     limit = 10 + 5 * sum(map(found.seconds.__getitem__, tests))
     try:
         chosen = _Chosen(tests, found.names)
         code = _in_child(folder, lambda: pytest.main(_arguments(tests), plugins=[chosen]), limit)
     finally:
-        shutil.copy2(original, path)  # with its time, so that its compiled form is used again
+        path.write_bytes(original)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # so that its compiled form is used again
         shutil.rmtree(folder / ".hypothesis", ignore_errors=True)
     return "survived" if code == 0 else "killed"
 

@@ -96,10 +96,15 @@ def _prepared(program: ExportedProgram) -> ExportedProgram:
 
     A dropout outside of training returns its argument itself, so the argument takes its place. PyTorch decomposes it to
     a copy, which would miss later writes. A tensor that is turned into another view of its memory stays what it is.
-    Nested graphs make the tensors that they are written with by ops.
+    Nested graphs make the tensors that they are written with by ops. A check without a message gets an empty one, as
+    PyTorch would drop it as dead code.
     """
-    views = any(is_dropout_off(node) or view_in_place(node) is not None for node in nodes_of(program.graph))
-    if not views and not has_literals(program.graph_module):
+    check = torch.ops.aten._assert_async
+    nodes = nodes_of(program.graph)
+    changes = any(
+        is_dropout_off(node) or view_in_place(node) is not None or node.target is check.default for node in nodes
+    )
+    if not changes and not has_literals(program.graph_module):
         return program
     module = copy.deepcopy(program.graph_module)
     for given, copied in zip(program.graph.nodes, module.graph.nodes, strict=True):
@@ -114,6 +119,8 @@ def _prepared(program: ExportedProgram) -> ExportedProgram:
             argument = node.all_input_nodes[0]
             node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (argument,), {}
             node.replace_all_uses_with(argument, delete_user_cb=lambda user: user is not results)
+        elif node.target is check.default:
+            node.target, node.args = check.msg, (*node.args, "")
     changed = copy.copy(program)
     replace_graph_module(changed, module)
     return changed

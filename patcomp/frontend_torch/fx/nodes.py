@@ -17,6 +17,7 @@ from patcomp.ir.evaluate.draws import draws
 from patcomp.pytorch import OpOverload, schema_of_overload
 
 ASSERTIONS = {
+    "aten::_assert_async",
     "aten::_assert_async.msg",
     "aten::_assert_scalar",
     "aten::_assert_tensor_metadata",

@@ -93,7 +93,7 @@ def conditions_of(program: ExportedProgram) -> Iterator[Any]:
             else:
                 yield read.node.expr if isinstance(read, SYMBOLIC) else sympy.sympify(read)
     for node in program.graph.nodes:  # `torch._check` leaves conditions that are no guards
-        if node.op == "call_function" and operator_name(node) == "aten._assert_scalar":
+        if operator_name(node) == "aten._assert_scalar":
             given = node.args[0]
             size: Any = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
             if isinstance(known(size), SYMBOLIC):

@@ -171,8 +171,6 @@ _FOLLOWED = {"getitem"} | {
 def _result(node: Node) -> Any:
     """The result that PyTorch's shape functions compute for a node; fails if it holds only for some sizes."""
     given = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
-    if node.target is operator.getitem:
-        return operator.getitem(*given[0])  # type: ignore[misc]
     value = next(leaf for leaf in pytree.tree_leaves(given) if _symbols(leaf))
     mode = value.fake_mode
     environment = mode.shape_env

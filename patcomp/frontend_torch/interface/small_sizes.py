@@ -20,7 +20,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.emit.dims import Range
-from patcomp.frontend_torch.fx.nodes import graphs_of, is_assertion, is_size
+from patcomp.frontend_torch.fx.nodes import graphs_of, is_size
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
@@ -75,11 +75,11 @@ def _failures(
     program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
 ) -> list[WrongShape]:
     """The small sizes in the ranges at which recorded shapes are wrong, each with the first node that is wrong."""
-    small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
-    cases = [case for case in _cases(ranges) if holds(case)]
     found: list[WrongShape] = []
-    if not small or not cases:
+    cases = [case for case in _cases(ranges) if holds(case)]
+    if not cases:
         return found
+    small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
     nodes = [node for node in _nodes(program) if _depends_on(node, small.union(lengths))]
     for case in cases:
         sizes = tuple((symbol, size) for symbol, size in case.items() if size < _USUAL)
@@ -116,7 +116,7 @@ def _cases(ranges: Mapping[sympy.Symbol, Range]) -> Iterator[Case]:
 
 def _nodes(program: ExportedProgram) -> Iterator[Node]:
     for node in (node for graph in graphs_of(program) for node in graph.nodes):
-        if isinstance(node.target, OpOverload) and not is_assertion(node) and not is_size(node):
+        if isinstance(node.target, OpOverload):
             yield node
 
 

@@ -83,7 +83,7 @@ def _texts(node: Node, called: Mapping[str, str], ranges: Mapping[Any, Any]) -> 
         yield f"the checks inside of {node.name} hold"
     if not is_assertion(node):
         return
-    target, arguments = _checked(node)
+    target, arguments = operator_name(node), node.args
     is_of_values = (
         target == "aten._assert_scalar" and _is_of_values(arguments[0]) and not _is_trivial(arguments[0], ranges)
     )
@@ -95,13 +95,6 @@ def _texts(node: Node, called: Mapping[str, str], ranges: Mapping[Any, Any]) -> 
         limits = f"{'' if low is None else f'{low} <= '}{size}{'' if high is None else f' <= {high}'}"
         if limits != size and not (high is None and low == 0 and _is_size(arguments[0])):
             yield limits
-
-
-def _checked(node: Node) -> tuple[str, tuple[Any, ...]]:
-    """The op that checks, and its arguments; PyTorch wraps it to keep the order of effects."""
-    if node.target is torch.ops.higher_order.with_effects:
-        return str(node.args[1]).removesuffix(".default"), tuple(node.args[2:])
-    return operator_name(node), tuple(node.args)
 
 
 def _limits(target: str, keywords: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -123,19 +116,18 @@ def _is_of_values(condition: Any) -> bool:
         node = stack.pop()
         if not isinstance(node, Node):
             continue
-        if operator_name(node) in READS:
+        if operator_name(node) in READS or torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ()):
             return True
-        if not _is_size(node):
+        size: Any = known(node.meta.get("val")) if _is_size(node) else None
+        if not hasattr(size, "node"):  # also a size that export has found to be a number: by a check, or of the inputs
             stack += node.all_input_nodes
-            continue
-        size, (source,) = known(node.meta.get("val")), node.all_input_nodes
-        if source.meta.get("unbacked_bindings") or (hasattr(size, "node") and free_unbacked_symbols(size.node.expr)):
+        elif free_unbacked_symbols(size.node.expr):
             return True
     return False
 
 
 def _is_size(node: Any) -> bool:
-    return isinstance(node, Node) and operator_name(node) == "aten.sym_size.int"
+    return operator_name(node) == "aten.sym_size.int"
 
 
 def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
@@ -153,7 +145,7 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     assert isinstance(selected, Node)
     if condition.target is operator.ge:
         least = given_arguments(selected).get("minlength", 0) if operator_name(selected) == "aten.bincount" else 0
-        return limit == 0 or limit == least
+        return limit <= least
     sources = [source.meta["val"] for source in selected.all_input_nodes]
     return operator_name(selected) in _SELECTIONS and any(
         limit >= math.prod(_most(size, ranges) for size in source.shape)
@@ -182,7 +174,8 @@ def _with_message(text: str, arguments: tuple[Any, ...]) -> str:
 
 _INFIX = {
     "ge": ">=", "le": "<=", "gt": ">", "lt": "<", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*",
-    "floordiv": "//", "mod": "%", "and_": "and", "or_": "or", "logical_and": "and", "logical_or": "or",
+    "floordiv": "//", "mod": "%", "and_": "and", "or_": "or", "__and__": "and", "__or__": "or", "logical_and": "and",
+    "logical_or": "or",
 }  # fmt: skip
 _DEPTH = 4
 
@@ -268,9 +261,9 @@ class _Checks(Interpreter):
             except RuntimeError as error:
                 raise _BrokenError(f"{text}: {str(error).splitlines()[0]}") from None
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        if not _holds(_checked(n)[0], args[2:] if n.target is torch.ops.higher_order.with_effects else args, kwargs):
+        if not _holds(operator_name(n), args, kwargs):
             raise _BrokenError(text)
-        return (None, None)  # what PyTorch's wrapper of checks gives, which only other checks read
+        return None
 
     def _given(self, node: Node) -> Any:
         value, recorded = self.given.get(node.name), node.meta.get("val")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
+from patcomp.ir.constants import is_constant
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import is_static
@@ -62,8 +63,7 @@ def _is_static(value: SSAValue) -> bool:
 
 def _is_outside(value: SSAValue, branches: Operation) -> bool:
     """Whether a value is there before some branches, or is a constant."""
-    owner = value.owner
-    return not branches.is_ancestor(owner) or (isinstance(owner, Operation) and owner.name == "coreai.constant")
+    return not branches.is_ancestor(value.owner) or is_constant(value)
 
 
 def _taken_out(value: SSAValue, branches: Operation) -> SSAValue:
