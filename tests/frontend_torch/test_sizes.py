@@ -11,7 +11,9 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from patcomp import TorchConverter
 from patcomp.emit.native import Native
+from patcomp.patterns import RuleSet, decomposition, example
 from tests.frontend_torch.models import assert_same, converted, run_on
 
 AXES = {0: Dim("n", min=1, max=64), 1: Dim("m", min=1, max=64)}
@@ -106,3 +108,31 @@ def test_kinds_of_dimensions(name: str, native: Native) -> None:
         x, y = torch.randn(rows, 3), torch.randn(rows + 1, 3)
         assert_same(program.run(x, y), Rows()(x, y))
         assert_same(run_on(native, program, (x, y)), Rows()(x, y))
+
+
+@torch.library.custom_op("sizes::chosen", mutates_args=())
+def chosen(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+@chosen.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(3)
+
+
+@decomposition("sizes.chosen", examples=[example("4xf32")])
+def by_mask(x: torch.Tensor) -> torch.Tensor:
+    "as many elements as are positive"
+    return torch.masked_select(x, x > 0)
+
+
+class Chosen(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return chosen(x).clone() @ torch.ones(3, 2)  # type: ignore[no-any-return]
+
+
+def test_a_size_that_export_knows_and_a_decomposition_does_not() -> None:
+    x = torch.tensor([1.0, -1.0, 2.0, 3.0])
+    exported = torch.export.export(Chosen(), (x,))
+    program = TorchConverter(catalog=[RuleSet([by_mask])]).add_exported_program(exported).to_coreai()
+    assert_same(program.run(x), Chosen()(x))

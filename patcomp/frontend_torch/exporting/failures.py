@@ -80,8 +80,8 @@ def _why(failure: BaseException) -> tuple[str, str]:
         return "the model looks up, in a set or dict, a number that only a run knows", _CONTROL_FLOW
     if given := _GIVEN_A_SIZE.search(text):
         return (
-            f"the model gives the argument {given[1]} of an operator {_KINDS[given[2]]}, and the operator takes one only "
-            "that is the same in every run"
+            f"the model gives the argument {given[1]} of an operator {_KINDS[given[2]]}, and the operator takes one "
+            "only that is the same in every run"
         ), f"export with that dimension fixed, or decide by a number that is no size; {_SIZES}"
     if "Unexpected key _export_root" in text:
         return (

@@ -45,7 +45,7 @@ from patcomp.ir.extents import MAY_BE_EMPTY, mark_masks, mark_sizes
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
-from patcomp.ir.types import TensorType, tensor
+from patcomp.ir.types import TensorType, is_static, shape_of, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, DenseResourceAttr, UnitAttr, set_name
 from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
@@ -246,12 +246,24 @@ class _Importer:
         given = [self._argument(source, None) for source in node.all_input_nodes]
         self.expanded = node
         try:
-            self.values[node] = made = self._graph(inside, given)
+            made = self._graph(inside, given)
         finally:
             self.expanded = None
-        for value, recorded in zip(made if isinstance(made, list) else [made], recorded_results(node), strict=True):
-            if isinstance(value, Value):  # inside, a size that depends on data has another symbol
-                self.sizes.record(value, recorded)
+        pairs = zip(made if isinstance(made, list) else [made], recorded_results(node), strict=True)
+        self.builder.location = origin_location(self._origin(node))
+        results = [self._recorded(value, recorded) for value, recorded in pairs]
+        self.values[node] = results if isinstance(made, list) else results[0]
+
+    def _recorded(self, value: Any, recorded: Any) -> Any:
+        """A result of an expansion with the sizes that export recorded: inside, one that depends on data has another
+        symbol, even if export found out its number."""
+        if not isinstance(value, Value):
+            return value
+        type_ = _type_of(recorded)
+        if is_static(type_) and None in value.shape and value.element_type == type_.element_type:
+            value = aten.build("aten.view", type_, self=value, size=list(shape_of(type_)))
+        self.sizes.record(value, recorded)
+        return value
 
     def _nested(self, inside: GraphModule, given: Sequence[Any]) -> list[Any]:
         with self.sizes.block():
