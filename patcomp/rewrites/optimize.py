@@ -58,10 +58,10 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         step("dead ops", dead)
         step("common subexpressions", equal)  # so that a mask that each layer computes is folded and stored once
         folded = step("constant folding", fold)
-        while step("known branches", partial(_take_known_branches, graph, module, statistics)):
-            folded = step("constant folding", fold) or folded  # of ops that use the result of a branch
-        while step("loops of one step", partial(_inline_single_steps, graph, module, statistics)):
-            folded = step("constant folding", fold) or folded  # of what the counter is
+        branches = partial(_take_known_branches, graph, module, statistics)
+        loops = partial(_inline_single_steps, graph, module, statistics)
+        while any([step("known branches", branches), step("loops of one step", loops)]):
+            folded = step("constant folding", fold) or folded  # of ops that use results of a branch, or a counter
         if folded:
             step("common subexpressions", equal)  # so that equal bounds of slices are the same value for the rules
         statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
@@ -73,9 +73,9 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         ("repeated accesses of states", drop_repeated_accesses),
         ("carried conditions", carry_conditions),
         ("choices between values from outside", choose_outside_values),
+        ("empty tensors", allow_empty),
         ("values computed before loops", compute_before_loops),
         ("own values of loops", own_values),
-        ("empty tensors", allow_empty),
         ("constant expressions", expand_constant_expressions),
     ):
         step(name, partial(work, module, statistics))

@@ -20,7 +20,7 @@ one part of a state after the other, each of these contents is written and read 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
@@ -133,7 +133,7 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
     for index, result in marked.items():
         first = contents_read[index]
         contents = _contents(output.operands[result], first)
-        in_parts = not (None in shape_of(first.type) and any(map(_asks_for_sizes, (first, *contents))))
+        in_parts = not (None in shape_of(first.type) and _is_viewed_twice((first, *contents)))
         for new in contents if in_parts else contents[-1:]:
             tokens[index] = _write(Value(block.args[index]), new, tokens[index], output, read_again=in_parts)
         output.operands[result] = tokens[index].ssa
@@ -179,9 +179,21 @@ def _write(handle: Value, content: SSAValue, token: Value, output: Operation, *,
         return last
 
 
+def _is_viewed_twice(contents: Sequence[SSAValue]) -> bool:
+    """Whether contents have views of one kind, or sizes are taken of a view. The runtime dies or fails at the same view
+    of a second reading, if the state has an open size."""
+    kinds = [kind for content in contents for kind in set(_views(content))]
+    return len(set(kinds)) < len(kinds) or any(map(_asks_for_sizes, contents))
+
+
+def _views(content: SSAValue) -> Iterator[tuple[str, ...]]:
+    for use in content.uses:
+        if use.operation.name in _VIEWS and use.index == 0:
+            yield use.operation.name, *(str(result.type) for result in use.operation.results)
+
+
 def _asks_for_sizes(content: SSAValue) -> bool:
-    """Whether sizes are taken of a view of a content. The runtime dies or fails at the same view of a second reading,
-    if the state has an open size."""
+    """Whether sizes are taken of a view of a content."""
     waiting, views = [content], {content}
     while waiting:
         view = waiting.pop()

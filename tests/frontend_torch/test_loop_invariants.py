@@ -71,3 +71,20 @@ def test_only_what_changes_is_computed_in_each_step() -> None:
     inside = {op.name for loop in program.module.op.walk() if loop.name == "coreai.while" for op in loop.walk()}
     assert "coreai.sin" in inside
     assert not inside & {"coreai.exp", "coreai.cos"}
+
+
+def test_a_loop_beside_a_result_that_may_be_empty(native: Native) -> None:
+    """What a program with such results reads of sizes in a loop, it reads of copies of what the loop carries."""
+
+    def function(m: Captures, x: Tensor, y: Tensor) -> Any:
+        def step(i: Tensor, a: Tensor, b: Tensor) -> Any:
+            return i + 1, b * 0.5 + y * 0.25, a.clone()
+
+        a, b = while_loop(lambda i, a, b: i < 3, step, (torch.tensor(0), y, y.sin()))[1:]
+        return torch.minimum(a, b), (x > 0.5).nonzero()
+
+    model, y = Captures(function), torch.linspace(-1, 1, 8).reshape(2, 4)
+    shapes = (({1: Dim("n", min=2, max=8)},) * 2,)
+    exported = export(model, (y.cos(), y), dynamic_shapes=shapes)
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert_agrees(model, program, (y.cos(), y), native)

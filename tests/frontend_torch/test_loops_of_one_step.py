@@ -54,6 +54,19 @@ def _indices(count: int) -> tuple[Tensor, ...]:
     return torch.arange(12).view(4, 3), torch.ones(count, 3, dtype=torch.int64), torch.full((count, 3), 7)
 
 
+def deciding(count: int) -> Callable[..., Tensor]:
+    """A branch by the counter, in a loop and in a loop in that: after one step it is known."""
+
+    def decided(step: Tensor, y: Tensor) -> Tensor:
+        return torch.cond(step % 2 == 0, lambda y: y.sin(), lambda y: y.cos(), (y,))
+
+    def body(step: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        inner = while_loop(lambda i, z: i < 3, lambda i, z: (i + 1, decided(step, z)), (_zero(), decided(step, y)))
+        return step + 1, inner[1]
+
+    return lambda x: while_loop(lambda step, y: step < count, body, (_zero(), x))[1]
+
+
 CASES: dict[str, Callable[[int], tuple[Callable[..., Any], tuple[Tensor, ...]]]] = {
     "while": lambda count: (times(count), (torch.randn(3),)),
     "while with more in its condition": lambda count: (times(2 * count, lambda step: 2 * step), (torch.randn(3),)),
@@ -61,6 +74,11 @@ CASES: dict[str, Callable[[int], tuple[Callable[..., Any], tuple[Tensor, ...]]]]
     "map": lambda count: (mapped, (torch.randn(count, 3),)),
     "scatter of products": lambda count: (products, _indices(count)),
 }
+
+
+def test_branches_by_the_counter_of_one_step_are_known(native: Native) -> None:
+    program = convert(deciding(1), torch.randn(3), native=native)
+    assert "coreai.if" not in program.text()
 
 
 @pytest.mark.parametrize("case", CASES)
