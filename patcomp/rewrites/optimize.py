@@ -74,6 +74,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         ("carried conditions", carry_conditions),
         ("choices between values from outside", choose_outside_values),
         ("empty tensors", allow_empty),
+        ("empty tensors", allow_empty),
         ("values computed before loops", compute_before_loops),
         ("own values of loops", own_values),
         ("constant expressions", expand_constant_expressions),

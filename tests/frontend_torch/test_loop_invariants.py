@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops import while_loop
 from torch.export import Dim, export
-from torch.nn.functional import layer_norm
+from torch.nn.functional import layer_norm, pad
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
@@ -80,7 +80,8 @@ def test_a_loop_beside_a_result_that_may_be_empty(native: Native) -> None:
         def step(i: Tensor, a: Tensor, b: Tensor) -> Any:
             return i + 1, b * 0.5 + y * 0.25, a.clone()
 
-        a, b = while_loop(lambda i, a, b: i < 3, step, (torch.tensor(0), y, y.sin()))[1:]
+        y = torch.maximum(pad(y, [1, -1]), y)  # slices may be empty, for all that is known of them
+        a, b = while_loop(lambda i, a, b: i < 3, step, (zero(), y.clone(), y.sin()))[1:]
         return torch.minimum(a, b), (x > 0.5).nonzero()
 
     model, y = Captures(function), torch.linspace(-1, 1, 8).reshape(2, 4)
