@@ -24,7 +24,21 @@ def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
     part: Value = made[_PARTS[index]]
     if part.type == result:
         return part
-    return aten.expand(result, part, size=list(result.shape))  # complex(x, y) broadcasts
+    sizes = [_broadcast_size(aten, axis, part, made[_PARTS[1 - index]], result) for axis in range(-result.rank, 0)]
+    return aten.expand(result, part, size=sizes)
+
+
+def _broadcast_size(aten: Aten, axis: int, part: Value, other: Value, result: ValueType) -> Any:
+    """The size that complex(x, y) gives to an axis of a part, counted from the end: that of the other part, or its own.
+
+    An open size of its own stays; export makes sure that two open sizes are equal.
+    """
+    size = result.shape[axis]
+    if size is not None:
+        return size
+    if part.rank >= -axis and part.shape[axis] is None:
+        return -1
+    return aten.build("aten.sym_size.int", ValueType(tensor((), "si64")), self=other, dim=axis + other.rank)
 
 
 def _second_column(torch: Any, x: Any, y: Any) -> Any:

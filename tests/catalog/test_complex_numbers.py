@@ -90,6 +90,9 @@ OF_OPEN_SIZES: dict[str, tuple[Callable[..., Any], Callable[[int], torch.Tensor]
     "matrices": (lambda z: z @ z.mT, rows_of_complex),
     "einsum": (lambda z: torch.einsum("ni,mi->nm", z, z), rows_of_complex),
     "transform": (lambda z: torch.fft.fft(z, dim=1), rows_of_complex),
+    "transform of real numbers": (lambda x: torch.fft.fft2(x[:, None] * x[:, :, None]), rows),
+    "transform to real numbers": (lambda x: torch.fft.irfft(x, n=5), rows),
+    "a real number for all": (lambda x: torch.complex(x.amax(), x), rows),
 }
 
 

@@ -193,3 +193,10 @@ def test_a_program_for_smaller_sizes_asks_nothing_new() -> None:
     assert torch.equal(program.run(x), torch.full((7, 1), 2.0))
     with pytest.raises(EvaluationError, match="size 1 in dimension 1"):
         program.run(torch.ones(4, 1))
+
+
+def test_an_op_that_needs_known_sizes_says_so_without_symbols() -> None:
+    exported = export(Of(torch.linalg.qr), (torch.randn(5, 5),), dynamic_shapes=({0: Dim("n", min=2)},))
+    with pytest.raises(UnsupportedError, match="takes this op apart for known sizes only; export with") as raised:
+        TorchConverter().add_exported_program(exported)
+    assert "Min(" not in str(raised.value)
