@@ -178,8 +178,6 @@ def _arange(op: RangedOp) -> Range:
     start, end, step = op["start"], op["end"], op["step"]
     count = op.results[0].shape[0]
     last = (LONGEST if count is None else max(1, count)) - 1
-    if not last:
-        return start
     bounds = start | (start + step * number(last))
     if op.of_floats or step.low <= 0 or end.size:
         return bounds

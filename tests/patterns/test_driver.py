@@ -172,6 +172,21 @@ def test_regions_are_rewritten_but_matches_do_not_cross_them():
     ]
 
 
+def test_what_a_rule_builds_inside_regions_is_rewritten_at_once():
+    @op_rule("recover", "aten.exp")
+    def branches(op, c):
+        x = op["self"]
+        product = aten_namespace.build
+        inside = lambda: [product("mul", [x, product("sigmoid", [x], {}, [MATRIX])], {}, [MATRIX])]  # noqa: E731
+        return coreai.if_(coreai.constant(True, "i1"), inside, inside)[0]
+
+    g = Graph()
+    g.use(g.exp(g.inputs[0]))
+    statistics = run(g.block, RuleSet([branches, silu]), target=TABLE)
+    assert statistics.fired == {"branches": 1, "silu": 2}
+    assert statistics.sweeps == 2
+
+
 def _boolean():
     from patcomp.ir.constants import to_numpy
 
