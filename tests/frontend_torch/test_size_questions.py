@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.functional import linear
 
 from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, UnsupportedError
+from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.patterns import RuleSet, decomposition, example
+from tests.frontend_torch.models import Function
 from tests.helpers.ways import BATCHES, WAYS
 
 
@@ -193,3 +196,105 @@ def test_a_program_for_smaller_sizes_asks_nothing_new() -> None:
     assert torch.equal(program.run(x), torch.full((7, 1), 2.0))
     with pytest.raises(EvaluationError, match="size 1 in dimension 1"):
         program.run(torch.ones(4, 1))
+
+
+# ---- which sizes are tried -------------------------------------------------------------------------
+
+
+@torch.library.custom_op("size_questions::of_two", mutates_args=())
+def of_two(x: Tensor, y: Tensor, n: int) -> Tensor:
+    return x * y.sum() + n
+
+
+@of_two.register_fake
+def _(x: Tensor, y: Tensor, n: int) -> Tensor:
+    return torch.empty_like(x)
+
+
+N, M = sympy.symbols("n m", integer=True, positive=True)
+
+
+class Trials:
+    """Questions about the op `of_two`, which gets tensors of n and m elements, and the number n.
+
+    Attributes:
+        inputs: what it was tried with.
+    """
+
+    def __init__(self, n: Dim, m: Dim, element: torch.dtype = torch.float32, error: float = 0, largest: int = 4):
+        inputs = torch.ones(1000, dtype=element), torch.ones(900, dtype=element)
+        exported = export(Function(lambda x, y: of_two(x, y, x.shape[0])), inputs, dynamic_shapes=(({0: n}, {0: m}),))
+        (self.node,) = (node for node in exported.graph.nodes if "of_two" in str(node.target))
+        self.questions, self.inputs = SizeQuestions(exported), list[tuple[Any, ...]]()
+        sizes = (source.meta["val"].shape[0] for source in self.node.all_input_nodes[:2])
+        self.symbols = dict(zip((N, M), (size.node.expr for size in sizes), strict=True))
+        self.error, self.largest = error, largest
+
+    def __call__(self, *values: Any) -> Tensor:
+        self.inputs.append(values)
+        if values[0].max() > self.largest:
+            raise IndexError("there is no such row")
+        return of_two(*values) + self.error
+
+    def of(self, condition: sympy.Basic) -> list[tuple[int, ...]]:
+        """Ask about a condition on n and m, and return the sizes that are tried then."""
+        self.inputs.clear()
+        self.questions.settle(self.node, self, [condition.xreplace(self.symbols)])
+        return [(len(x), len(y), n) for x, y, n in self.inputs]
+
+
+@pytest.mark.parametrize(
+    ("condition", "n", "expected"),
+    [
+        (N <= 7, Dim("n", min=1), [8, 9, 15]),
+        (N <= 7, Dim("n", min=1, max=1000), [8, 9, 15]),
+        (N <= 999, Dim("n", min=1, max=1000), [1000]),
+        (N >= 1000, Dim("n", min=990), [990, 991, 992]),
+        (N <= 1010, Dim("n", min=990), [1011, 1023, 1024]),
+        (sympy.Ne(N + 1, 1000), Dim("n", min=1), [999]),
+        (sympy.Ne(N, 2**20), Dim("n", min=1), [2**20]),
+        (N >= 1, Dim("n", min=1), []),
+    ],
+)
+def test_the_smallest_sizes_against_a_condition_are_tried(condition: Any, n: Dim, expected: list[int]) -> None:
+    assert Trials(n, Dim("m", min=3)).of(condition) == [(size, 4, size) for size in expected]
+
+
+@pytest.mark.parametrize("size", [7, 15, 16, 17, 33])
+def test_usual_sizes_are_tried_of_each_dimension(size: int) -> None:
+    assert Trials(Dim("n", min=1), Dim("m", min=4)).of(sympy.Ne(N, M + size - 4))[0] == (size, 4, size)
+
+
+def test_of_several_sizes_no_powers_are_tried() -> None:
+    assert Trials(Dim("n", min=1), Dim("m", min=4)).of(sympy.Ne(N, M + 60)) == []
+
+
+def test_what_is_right_is_no_condition_and_what_is_wrong_is_one_once() -> None:
+    right, wrong = (Trials(Dim("n", min=1), Dim("m", min=1), error=error) for error in (0, 0.5))
+    assert len(right.of(N <= 7)) == 3
+    assert list(right.questions.conditions) == []
+    assert len(wrong.of(N <= 7)) == 1
+    assert list(wrong.questions.conditions) == [(N <= 7).xreplace(wrong.symbols)]
+    assert wrong.of(N <= 7) == []
+
+
+def test_what_is_too_large_to_be_tried_is_a_condition() -> None:
+    trials = Trials(Dim("n", min=1), Dim("m", min=1))
+    assert trials.of(N <= 2**26) == []
+    assert len(trials.questions.conditions) == 1
+
+
+def test_integers_that_are_tried_may_be_indices() -> None:
+    trials = Trials(Dim("n", min=8), Dim("m", min=1), torch.int64)
+    trials.of(N >= 9)
+    assert trials.inputs[0][0].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_where_other_integers_are_errors_there_are_zeros() -> None:
+    trials = Trials(Dim("n", min=8), Dim("m", min=1), torch.int64, largest=3)
+    trials.of(N >= 9)
+    assert [int(x.max()) for x, _, _ in trials.inputs] == [4, 0]
+    assert list(trials.questions.conditions) == []
+    never = Trials(Dim("n", min=8), Dim("m", min=1), torch.int64, largest=-1)
+    never.of(N >= 9)
+    assert len(never.questions.conditions) == 1
