@@ -79,6 +79,7 @@ ROOMS = {
         ),
         (
             "tests/evaluate/test_loops.py", "tests/evaluate/test_owned_values.py", "tests/ir/test_in_place.py",
+            "tests/ir/test_loop_rewrites.py",
             f"{_TORCH}/test_control_flow.py", f"{_TORCH}/test_open_control_flow.py",
             f"{_TORCH}/test_recover_control.py", f"{_TORCH}/test_loops_of_one_step.py",
             f"{_TORCH}/test_loop_invariants.py", f"{_TORCH}/test_merged_branches.py",
