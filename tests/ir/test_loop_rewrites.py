@@ -59,6 +59,16 @@ def counted(
     return c.while_([start, x, x if y is None else y], goes_on, body)  # type: ignore[no-any-return]
 
 
+def limited(x: Value, elements: int) -> list[Value]:
+    """A loop up to the largest of some numbers, which it carries."""
+
+    def goes_on(i: Value, table: Value, _: Value) -> Value:
+        return c.broadcasting_greater(c.reshape(c.reduce_max(table, [0]), []), i)  # type: ignore[no-any-return]
+
+    table = c.constant(np.ones(elements, np.int32), "si32")
+    return c.while_([c.constant(0), table, x], goes_on, lambda i, t, a: [c.broadcasting_add(i, 1), t, c.sin(a)])  # type: ignore[no-any-return]
+
+
 SINGLE: dict[str, tuple[Callable[[Value, Value], list[Value]], int]] = {
     "one step": (lambda x, n: counted(x), 1),
     "one long step": (lambda x, n: counted(x, start=3, limit=9, step=6), 1),
@@ -69,6 +79,8 @@ SINGLE: dict[str, tuple[Callable[[Value, Value], list[Value]], int]] = {
     "a step of the data": (lambda x, n: counted(x, step=n), 0),
     "as many counters as are looked at": (lambda x, n: counted(x, elements=16), 1),
     "too many counters": (lambda x, n: counted(x, elements=17), 0),
+    "a limit out of few numbers": (lambda x, n: limited(x, 16)[2:], 1),
+    "a limit out of many numbers": (lambda x, n: limited(x, 17)[2:], 0),
     "two loops": (lambda x, n: counted(counted(x)[1]), 2),
     "in a loop": (lambda x, n: loop(3, [x], lambda a: [counted(a)[1]]), 1),
     "in a loop of one step": (lambda x, n: loop(1, [x], lambda a: [counted(a)[2]]), 2),

@@ -213,6 +213,19 @@ def test_a_rule_that_grows_the_module_for_ever_is_stopped():
         run(g.block, RuleSet([grow]), max_rewrites=200)
 
 
+def test_as_many_rewrites_as_the_limit_are_too_many():
+    opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
+
+    def exponentials() -> Block:
+        g = Graph()
+        g.use(*(g.exp(g.inputs[0]) for _ in range(3)))
+        return g.block
+
+    assert run(exponentials(), RuleSet([opened]), max_rewrites=4).rewrites == 3
+    with pytest.raises(StageError, match="3 rewrites are too many"):
+        run(exponentials(), RuleSet([opened]), max_rewrites=3)
+
+
 def test_the_search_fuel_is_reported():
     def ambiguous(a, c, x, y):
         return Rewrite((x * y) * (y * x), to=c.made(x))

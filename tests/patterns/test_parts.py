@@ -112,7 +112,8 @@ TEXTS: list[tuple[Any, str]] = [
     (items[::2], "items[::2]"), (items[0], "items[0]"), (p.is_in(1, 2), "p.is_in(1, 2)"), (x.rank, "x.rank"),
     (lift([p, 1]), "[p, 1]"), (lift((p,)), "(p,)"), (lift((p, 1)), "(p, 1)"), (call(sorted, items), "sorted(items)"),
     (Tag("form"), 'tag("form")'), (Assumption("finite", ""), 'assume=["finite"]'), (lift("a"), '"a"'), (lift(2), "2"),
-    (2 - p, "2 - p"), (p < q, "p < q"),
+    (2 - p, "2 - p"), (p < q, "p < q"), ((-p) ** 2, "(-p) ** 2"), (-(p**2), "-p ** 2"), (p * -q, "p * -q"),
+    (-p * q, "-p * q"), (~-p, "~-p"), (2 ** (p * q), "2 ** (p * q)"),
 ]  # fmt: skip
 
 
