@@ -217,13 +217,33 @@ N, M = sympy.symbols("n m", integer=True, positive=True)
 class Trials:
     """Questions about the op `of_two`, which gets tensors of n and m elements, and the number n.
 
+    Args:
+        n, m: the open sizes.
+        element: the type of the elements.
+        error: how much the trials add to the right result.
+        largest: the largest number that they take.
+        check: what the program checks of its inputs before.
+
     Attributes:
-        inputs: what it was tried with.
+        inputs: what was tried.
     """
 
-    def __init__(self, n: Dim, m: Dim, element: torch.dtype = torch.float32, error: float = 0, largest: int = 4):
+    def __init__(
+        self,
+        n: Any,
+        m: Any,
+        element: torch.dtype = torch.float32,
+        *,
+        error: float = 0,
+        largest: int = 4,
+        check: Callable[[Tensor, Tensor], None] = lambda x, y: None,
+    ):
+        def function(x: Tensor, y: Tensor) -> Tensor:
+            check(x, y)
+            return of_two(x, y, x.shape[0])  # type: ignore[no-any-return]
+
         inputs = torch.ones(1000, dtype=element), torch.ones(900, dtype=element)
-        exported = export(Function(lambda x, y: of_two(x, y, x.shape[0])), inputs, dynamic_shapes=(({0: n}, {0: m}),))
+        exported = export(Function(function), inputs, dynamic_shapes=(({0: n}, {0: m}),))
         (self.node,) = (node for node in exported.graph.nodes if "of_two" in str(node.target))
         self.questions, self.inputs = SizeQuestions(exported), list[tuple[Any, ...]]()
         sizes = (source.meta["val"].shape[0] for source in self.node.all_input_nodes[:2])
@@ -267,6 +287,21 @@ def test_usual_sizes_are_tried_of_each_dimension(size: int) -> None:
 
 def test_of_several_sizes_no_powers_are_tried() -> None:
     assert Trials(Dim("n", min=1), Dim("m", min=4)).of(sympy.Ne(N, M + 60)) == []
+
+
+def test_only_sizes_that_the_program_takes_are_tried() -> None:
+    def even(x: Tensor, y: Tensor) -> None:
+        torch._check(x.shape[0] % 2 == 0)
+
+    def different(x: Tensor, y: Tensor) -> None:
+        even(x, y)
+        torch._check(x.shape[0] != 2 * y.shape[0])
+
+    trials = Trials(Dim.DYNAMIC, Dim.DYNAMIC, check=even)
+    assert trials.of(N <= 7) == [(8, 3, 8), (16, 3, 16), (32, 3, 32)]
+    assert [m for _, m, _ in trials.of(M <= 7)] == [8, 9, 15]
+    trials = Trials(Dim.DYNAMIC, Dim.DYNAMIC, check=different)
+    assert trials.of(N <= 7) == [(8, 2, 8), (8, 3, 8), (16, 2, 16)]
 
 
 def test_what_is_right_is_no_condition_and_what_is_wrong_is_one_once() -> None:
