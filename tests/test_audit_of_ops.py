@@ -248,6 +248,15 @@ def test_a_call_runs_elsewhere_if_an_op_of_its_graph_does(depth: int, regions: i
     assert Regions.of(module.graph("main"), module, []).count == 1
 
 
+def test_regions_of_a_program_with_a_state() -> None:
+    def body(handle: Value, x: Value) -> list[Value]:
+        written = coreai.write_handle(handle, sin(x), coreai.create_token())
+        return [cos(x), written]
+
+    module = program({"x": "2x8xf16"}, body, states={"s": "2x8xf16"})
+    assert Regions.of(module.graph("main"), module, []).count == 1
+
+
 WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "coreai.conv2d": lambda x: F.conv2d(x[0], torch.ones(4, 3, 1, 1), stride=5),
     "coreai.conv3d": lambda x: F.conv3d(x, torch.ones(4, 2, 1, 1, 1), stride=5),

@@ -15,7 +15,7 @@ from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
 from patcomp.ir.value import Value
 from patcomp.narrowing.analysis import Facts, Ranges
 from patcomp.narrowing.check import check_narrowing
-from patcomp.narrowing.index_uses import bound_by_use
+from patcomp.narrowing.index_uses import POSITIONS, bound_by_use
 from patcomp.narrowing.ranges import TRANSFER, UNKNOWN, Range
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
@@ -395,6 +395,20 @@ def test_bounds_by_use(name: str) -> None:
     made: list[Value] = []
     program({"i": "4xsi64", "t": "12x2xf32"}, lambda i, t: use(made.append(product(i, 7)) or made[0], t))
     assert bound_by_use(made[0].ssa) == expected
+
+
+@pytest.mark.parametrize("element", ["si64", "ui64"])
+def test_casts_to_64_bits_keep_lost_bits(element: str) -> None:
+    def body(n: Value) -> Value:
+        return op("_to_copy", (), element, self=product(n, 1_000_003), dtype=element_type(element))
+
+    (warning,) = check_narrowing(program({"n": "si64"}, body), Widths()).diagnostics
+    assert "mul" in str(warning)
+
+
+def test_indices_and_sizes_are_arguments_of_pytorch() -> None:
+    schemas = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("aten::")]
+    assert {argument.name for schema in schemas for argument in schema.arguments} >= POSITIONS
 
 
 POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {

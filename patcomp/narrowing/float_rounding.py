@@ -38,7 +38,7 @@ def rounded_beyond_result(
     op: AtenOp, given: Mapping[str, Any], range_of: Callable[[Value], Range]
 ) -> tuple[bool, bool]:
     """Whether an op on float64 may differ in float32 by more than its rounding; and whether its results are rounded."""
-    operands = [range_of(value) for value in map(Value, op.operands) if value.dtype == "f64"]
+    operands = [range_of(value) for value in map(Value, op.operands)]
     operands += [number(value) for value in given.values() if isinstance(value, float)]
     rounded = any(operand.rounded for operand in operands)
     if op.name == "aten._to_copy":

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from patcomp.ir.value import Value
 from patcomp.narrowing.op_groups import SELECTIONS, VIEWS
 from patcomp.narrowing.ranges import (
     BOOL,
@@ -178,8 +177,6 @@ def _arange(op: RangedOp) -> Range:
     start, end, step = op["start"], op["end"], op["step"]
     count = op.results[0].shape[0]
     last = (LONGEST if count is None else max(1, count)) - 1
-    if not last:
-        return start
     bounds = start | (start + step * number(last))
     if op.of_floats or step.low <= 0 or end.size:
         return bounds
@@ -287,7 +284,7 @@ def _prod(op: RangedOp) -> Range:
 
 @transfer("mm", "bmm", "matmul", "_int_mm")
 def _matrix_product(op: RangedOp) -> Range:
-    left, right = [value for value in op.given.values() if isinstance(value, Value)][:2]
+    left, right = op.given.values()
     inner = left.shape[-1]
     return _sums(op.range(left) * op.range(right), LONGEST if inner is None else max(1, inner))
 

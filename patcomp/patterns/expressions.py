@@ -44,7 +44,7 @@ _OPERATORS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = {
     "/": (7, operator.truediv),
     "//": (7, operator.floordiv),
     "%": (7, operator.mod),
-    "**": (8, operator.pow),
+    "**": (9, operator.pow),
 }
 """How tightly each operator binds, and its function."""
 
@@ -80,7 +80,7 @@ class Operators:
 class Expression(Operators):
     """Base of all expressions. Operators build larger ones; nothing is evaluated when a rule is declared."""
 
-    precedence = 9
+    precedence = 10
     is_shape = False
     """Whether the value is a shape. None in a shape is a dynamic dimension."""
     is_local = False
@@ -141,7 +141,7 @@ class Expression(Operators):
     __rmod__ = binary("%", reflected=True)
 
     def __neg__(self) -> Expression:
-        return Unary("-", operator.neg, 8, self)
+        return Unary("-", operator.neg, self)
 
     def __abs__(self) -> Expression:
         return FunctionCall("abs", abs, self)
@@ -153,7 +153,7 @@ class Expression(Operators):
         return Either(self, other)
 
     def __invert__(self) -> Expression:
-        return Unary("~", operator.not_, 8, self)
+        return Unary("~", operator.not_, self)
 
     def __getitem__(self, index: Any) -> Expression:
         return Item(self, index)
@@ -282,8 +282,10 @@ def _comparable(side: Any) -> Any:
 class Unary(_Compound):
     """`-a` or `~a`."""
 
-    def __init__(self, symbol: str, function: Callable[[Any], Any], precedence: int, part: Any):
-        self.symbol, self.function, self.precedence = symbol, function, precedence
+    precedence = 8
+
+    def __init__(self, symbol: str, function: Callable[[Any], Any], part: Any):
+        self.symbol, self.function = symbol, function
         self.parts = (lift(part),)
 
     def evaluate(self, match: Bindings) -> Any:

@@ -155,8 +155,8 @@ def _problems(
                     yield what, op, mended_by, advice
     for graph in module.entry_graphs:
         block = graph.regions[0].block
-        ends = [*block.args, *(block.last_op.operands if block.last_op is not None else ())]
-        for value in ends:
+        assert block.last_op is not None
+        for value in (*block.args, *block.last_op.operands):
             if (size := _row_bytes(value, wants.min_width)) % wants.row_bytes:
                 yield f"an input or output with rows of {size} bytes, not of {wants.row_bytes}", graph, (), True
 

@@ -181,9 +181,6 @@ def test_a_view_of_other_elements_is_refused() -> None:
 # ---- what is new, and what may not be ------------------------------------------------------------
 
 NEW: dict[str, Callable[[Tensor], Any]] = {
-    "__and__": lambda t: (t > 0) & True,
-    "__or__": lambda t: (t > 0) | False,
-    "__xor__": lambda t: (t > 0) ^ False,
     "absolute": torch.absolute,
     "adaptive_avg_pool1d": lambda t: F.adaptive_avg_pool1d(t, 4),
     "adaptive_avg_pool2d": lambda t: F.adaptive_avg_pool2d(t, (3, 4)),
@@ -216,15 +213,14 @@ NEW: dict[str, Callable[[Tensor], Any]] = {
     "log_sigmoid": F.logsigmoid,
     "log_softmax": lambda t: t.log_softmax(-1),
     "matmul": lambda t: t @ torch.ones(4, 4),
-    "max": lambda t: t.max(-1)[0],
+    "max": lambda t: torch.max(t, t.max(-1, keepdim=True)[0]),
     "max_pool1d": lambda t: F.max_pool1d(t, 1),
     "max_pool2d": lambda t: F.max_pool2d(t, 1),
     "max_pool3d": lambda t: F.max_pool3d(t[None], 1),
-    "min": lambda t: t.min(-1)[0],
+    "min": lambda t: torch.min(t, t.min(-1, keepdim=True)[0]),
     "multiply": lambda t: torch.multiply(t, 1),
     "negative": torch.negative,
     "not_equal": lambda t: torch.not_equal(t, 0),
-    "one_hot": lambda t: F.one_hot(t.long().abs(), 20),
     "outer": lambda t: torch.outer(t[0, 0], t[0, 0]),
     "prelu": lambda t: F.prelu(t, torch.ones(1)),
     "relu6": F.relu6,
@@ -232,6 +228,7 @@ NEW: dict[str, Callable[[Tensor], Any]] = {
     "scaled_dot_product_attention": lambda t: F.scaled_dot_product_attention(t, t, t),
     "selu": F.selu,
     "softmax": lambda t: t.softmax(-1),
+    "resize": lambda t: torch.ops.aten.resize.default(t, [6, 4]),
     "square": torch.square,
     "std": lambda t: t.std(-1),
     "subtract": lambda t: torch.subtract(t, 0),
@@ -252,17 +249,24 @@ NEW: dict[str, Callable[[Tensor], Any]] = {
     "to": lambda t: t.to(torch.float64),
     "type_as": lambda t: t.type_as(torch.ones(1).double()),
 }
+NEW_OF_INTEGERS: dict[str, Callable[[Tensor], Any]] = {
+    "__and__": lambda t: t & 1,
+    "__or__": lambda t: t | 1,
+    "__xor__": lambda t: t ^ 1,
+    "one_hot": lambda t: F.one_hot(t, 30),
+}
 
 
-def test_a_new_tensor_keeps_what_it_was() -> None:
+@pytest.mark.parametrize(("functions", "given"), [(NEW, X), (NEW_OF_INTEGERS, torch.arange(24))])
+def test_a_new_tensor_keeps_what_it_was(functions: dict[str, Callable[[Tensor], Any]], given: Tensor) -> None:
     def model(x: Tensor) -> Any:
-        y = x * 2
-        made = [new(y) for new in NEW.values()]
+        y = x + x % 2
+        made = [new(y) for new in functions.values()]
         y.add_(1)
         return [y, *(each * 1 for each in made)]
 
-    found = assert_followed(model, X)
-    assert NEW.keys() <= {base_name(node.target) for node in found.graph.nodes if isinstance(node.target, OpOverload)}
+    nodes = assert_followed(model, given).graph.nodes
+    assert functions.keys() <= {base_name(node.target) for node in nodes if isinstance(node.target, OpOverload)}
 
 
 UNCERTAIN: dict[str, Callable[[Tensor], Any]] = {
@@ -273,7 +277,10 @@ UNCERTAIN: dict[str, Callable[[Tensor], Any]] = {
     "type_as": lambda t: t.type_as(t + 1),
     "_unsafe_view": lambda t: torch.ops.aten._unsafe_view.default(t, [6, 4]),
     "_reshape_copy": lambda t: torch.ops.aten._reshape_copy.default(t, [6, 4]),
+    "copy": lambda t: torch.ops.aten.copy.default(t, t),
+    "dequantize": lambda t: torch.ops.aten.dequantize.self(t),
     "lift": lambda t: torch.ops.aten.lift.default(t),
+    "set": lambda t: torch.ops.aten.set.source_Tensor(t, t),
     "unsafe_split": lambda t: torch.ops.aten.unsafe_split.Tensor(t, 2, 2)[0],
     "unsafe_split_with_sizes": lambda t: torch.ops.aten.unsafe_split_with_sizes.default(t, [1, 3], 2)[1],
 }
@@ -395,6 +402,16 @@ def test_what_a_write_gives(name: str) -> None:
         return before, y, returned * 1
 
     assert_followed(model, X)
+
+
+@pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"])
+def test_a_dropout_in_training_is_refused(name: str) -> None:
+    def model(x: Tensor) -> Any:
+        y = x * 2
+        getattr(torch, f"{name}_")(y, 0.5, True)
+        return y
+
+    assert_refused(model, X, match="not known which value the op writes")
 
 
 def test_a_write_that_would_change_the_shape_or_is_not_known_is_refused() -> None:

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn.functional import linear
 
 from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, UnsupportedError
+from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.patterns import RuleSet, decomposition, example
+from tests.frontend_torch.models import Function
 from tests.helpers.ways import BATCHES, WAYS
 
 
@@ -200,3 +203,140 @@ def test_an_op_that_needs_known_sizes_says_so_without_symbols() -> None:
     with pytest.raises(UnsupportedError, match="takes this op apart for known sizes only; export with") as raised:
         TorchConverter().add_exported_program(exported)
     assert "Min(" not in str(raised.value)
+
+
+# ---- which sizes are tried -------------------------------------------------------------------------
+
+
+@torch.library.custom_op("size_questions::of_two", mutates_args=())
+def of_two(x: Tensor, y: Tensor, n: int) -> Tensor:
+    return x * y.sum() + n
+
+
+@of_two.register_fake
+def _(x: Tensor, y: Tensor, n: int) -> Tensor:
+    return torch.empty_like(x)
+
+
+N, M = sympy.symbols("n m", integer=True, positive=True)
+
+
+class Trials:
+    """Questions about the op `of_two`, which gets tensors of n and m elements, and the number n.
+
+    Args:
+        n, m: the open sizes.
+        element: the type of the elements.
+        error: how much the trials add to the right result.
+        largest: the largest number that they take.
+        check: what the program checks of its inputs before.
+
+    Attributes:
+        inputs: what was tried.
+    """
+
+    def __init__(
+        self,
+        n: Any,
+        m: Any,
+        element: torch.dtype = torch.float32,
+        *,
+        error: float = 0,
+        largest: int = 4,
+        check: Callable[[Tensor, Tensor], None] = lambda x, y: None,
+    ):
+        def function(x: Tensor, y: Tensor) -> Tensor:
+            check(x, y)
+            return of_two(x, y, x.shape[0])  # type: ignore[no-any-return]
+
+        inputs = torch.ones(1000, dtype=element), torch.ones(900, dtype=element)
+        exported = export(Function(function), inputs, dynamic_shapes=(({0: n}, {0: m}),))
+        (self.node,) = (node for node in exported.graph.nodes if "of_two" in str(node.target))
+        self.questions, self.inputs = SizeQuestions(exported), list[tuple[Any, ...]]()
+        sizes = (source.meta["val"].shape[0] for source in self.node.all_input_nodes[:2])
+        self.symbols = dict(zip((N, M), (size.node.expr for size in sizes), strict=True))
+        self.error, self.largest = error, largest
+
+    def __call__(self, *values: Any) -> Tensor:
+        self.inputs.append(values)
+        if values[0].max() > self.largest:
+            raise IndexError("there is no such row")
+        return of_two(*values) + self.error
+
+    def of(self, condition: sympy.Basic) -> list[tuple[int, ...]]:
+        """Ask about a condition on n and m, and return the sizes that are tried then."""
+        self.inputs.clear()
+        self.questions.settle(self.node, self, [condition.xreplace(self.symbols)])
+        return [(len(x), len(y), n) for x, y, n in self.inputs]
+
+
+@pytest.mark.parametrize(
+    ("condition", "n", "expected"),
+    [
+        (N <= 7, Dim("n", min=1), [8, 9, 15]),
+        (N <= 7, Dim("n", min=1, max=1000), [8, 9, 15]),
+        (N <= 999, Dim("n", min=1, max=1000), [1000]),
+        (N >= 1000, Dim("n", min=990), [990, 991, 992]),
+        (N <= 1010, Dim("n", min=990), [1011, 1023, 1024]),
+        (sympy.Ne(N + 1, 1000), Dim("n", min=1), [999]),
+        (sympy.Ne(N, 2**20), Dim("n", min=1), [2**20]),
+        (N >= 1, Dim("n", min=1), []),
+    ],
+)
+def test_the_smallest_sizes_against_a_condition_are_tried(condition: Any, n: Dim, expected: list[int]) -> None:
+    assert Trials(n, Dim("m", min=3)).of(condition) == [(size, 4, size) for size in expected]
+
+
+@pytest.mark.parametrize("size", [7, 15, 16, 17, 33])
+def test_usual_sizes_are_tried_of_each_dimension(size: int) -> None:
+    assert Trials(Dim("n", min=1), Dim("m", min=4)).of(sympy.Ne(N, M + size - 4))[0] == (size, 4, size)
+
+
+def test_of_several_sizes_no_powers_are_tried() -> None:
+    assert Trials(Dim("n", min=1), Dim("m", min=4)).of(sympy.Ne(N, M + 60)) == []
+
+
+def test_only_sizes_that_the_program_takes_are_tried() -> None:
+    def even(x: Tensor, y: Tensor) -> None:
+        torch._check(x.shape[0] % 2 == 0)
+
+    def different(x: Tensor, y: Tensor) -> None:
+        even(x, y)
+        torch._check(x.shape[0] != 2 * y.shape[0])
+
+    trials = Trials(Dim.DYNAMIC, Dim.DYNAMIC, check=even)
+    assert trials.of(N <= 7) == [(8, 3, 8), (16, 3, 16), (32, 3, 32)]
+    assert [m for _, m, _ in trials.of(M <= 7)] == [8, 9, 15]
+    trials = Trials(Dim.DYNAMIC, Dim.DYNAMIC, check=different)
+    assert trials.of(N <= 7) == [(8, 2, 8), (8, 3, 8), (16, 2, 16)]
+
+
+def test_what_is_right_is_no_condition_and_what_is_wrong_is_one_once() -> None:
+    right, wrong = (Trials(Dim("n", min=1), Dim("m", min=1), error=error) for error in (0, 0.5))
+    assert len(right.of(N <= 7)) == 3
+    assert list(right.questions.conditions) == []
+    assert len(wrong.of(N <= 7)) == 1
+    assert list(wrong.questions.conditions) == [(N <= 7).xreplace(wrong.symbols)]
+    assert wrong.of(N <= 7) == []
+
+
+def test_what_is_too_large_to_be_tried_is_a_condition() -> None:
+    trials = Trials(Dim("n", min=1), Dim("m", min=1))
+    assert trials.of(N <= 2**26) == []
+    assert len(trials.questions.conditions) == 1
+
+
+def test_integers_that_are_tried_may_be_indices() -> None:
+    trials = Trials(Dim("n", min=8), Dim("m", min=1), torch.int64)
+    trials.of(N >= 9)
+    assert trials.inputs[0][0].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_where_other_integers_are_errors_there_are_zeros() -> None:
+    trials = Trials(Dim("n", min=8), Dim("m", min=1), torch.int64, largest=3)
+    trials.of(N >= 9)
+    assert [int(x.max()) for x, _, _ in trials.inputs] == [4, 0]
+    assert list(trials.questions.conditions) == []
+    never = Trials(Dim("n", min=8), Dim("m", min=1), torch.int64, largest=-1)
+    never.of(N >= 9)
+    assert len(never.questions.conditions) == 1

@@ -14,6 +14,8 @@ class Room:
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """The names of tests of these files that take too long to be repeated."""
 
     def paths(self) -> list[str]:
         """The files, relative to the repository."""
@@ -72,13 +74,20 @@ ROOMS = {
     ),
     "loops": Room(
         (
-            "patcomp/ir/in_place.py",
-            *(f"patcomp/rewrites/runtime/{name}.py" for name in ("loops", "conditions", "branches")),
+            "patcomp/ir/in_place.py", "patcomp/ir/merged_branches.py", "patcomp/rewrites/single_steps.py",
+            *(f"patcomp/rewrites/runtime/{name}.py" for name in ("loops", "conditions", "branches", "invariants")),
         ),
         (
             "tests/evaluate/test_loops.py", "tests/evaluate/test_owned_values.py", "tests/ir/test_in_place.py",
+            "tests/ir/test_loop_rewrites.py",
             f"{_TORCH}/test_control_flow.py", f"{_TORCH}/test_open_control_flow.py",
-            f"{_TORCH}/test_recover_control.py",
+            f"{_TORCH}/test_recover_control.py", f"{_TORCH}/test_loops_of_one_step.py",
+            f"{_TORCH}/test_loop_invariants.py", f"{_TORCH}/test_merged_branches.py",
         ),
+    ),
+    "size_questions": Room(
+        ("patcomp/frontend_torch/decomposition/size_questions.py",),
+        (f"{_TORCH}/test_size_questions.py",),
+        left_out=("test_every_batch_converts_in_three_ways",),
     ),
 }  # fmt: skip

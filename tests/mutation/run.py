@@ -160,9 +160,9 @@ class _Chosen:
 class _Measured:
     """Measures the tests, and which functions they enter."""
 
-    def __init__(self, files: list[str], runtime: bool):
-        self.baseline, self._files = Baseline(), {str(Path.cwd() / file): file for file in files}
-        self._now, self._runtime = self.baseline.collected, runtime
+    def __init__(self, room: Room, runtime: bool):
+        self.baseline, self._files = Baseline(), {str(Path.cwd() / file): file for file in room.paths()}
+        self._now, self._room, self._runtime = self.baseline.collected, room, runtime
 
     def trace(self, frame: Any, event: str, argument: Any) -> None:
         file = self._files.get(frame.f_code.co_filename)
@@ -171,6 +171,7 @@ class _Measured:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         self.baseline.names.update(item.nodeid for item in items)
+        items[:] = [item for item in items if getattr(item, "originalname", "") not in self._room.left_out]
         if not self._runtime:
             items[:] = [item for item in items if "native" not in getattr(item, "fixturenames", ())]
 
@@ -188,7 +189,7 @@ class _Measured:
 
 
 def _measure(room: Room, stored: Path, runtime: bool) -> int:
-    measured = _Measured(room.paths(), runtime)
+    measured = _Measured(room, runtime)
     sys.settrace(measured.trace)
     threading.settrace(measured.trace)
     pytest.main(["-q", "-p", "no:cacheprovider", *room.test_files()], plugins=[measured])

@@ -172,6 +172,21 @@ def test_regions_are_rewritten_but_matches_do_not_cross_them():
     ]
 
 
+def test_what_a_rule_builds_inside_regions_is_rewritten_at_once():
+    @op_rule("recover", "aten.exp")
+    def branches(op, c):
+        x = op["self"]
+        product = aten_namespace.build
+        inside = lambda: [product("mul", [x, product("sigmoid", [x], {}, [MATRIX])], {}, [MATRIX])]  # noqa: E731
+        return coreai.if_(coreai.constant(True, "i1"), inside, inside)[0]
+
+    g = Graph()
+    g.use(g.exp(g.inputs[0]))
+    statistics = run(g.block, RuleSet([branches, silu]), target=TABLE)
+    assert statistics.fired == {"branches": 1, "silu": 2}
+    assert statistics.sweeps == 2
+
+
 def _boolean():
     from patcomp.ir.constants import to_numpy
 
@@ -196,6 +211,19 @@ def test_a_rule_that_grows_the_module_for_ever_is_stopped():
     g.use(g.neg(g.inputs[0]))
     with pytest.raises(StageError, match=r"200 rewrites are too many; .* grow \(100\)"):
         run(g.block, RuleSet([grow]), max_rewrites=200)
+
+
+def test_as_many_rewrites_as_the_limit_are_too_many():
+    opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
+
+    def exponentials() -> Block:
+        g = Graph()
+        g.use(*(g.exp(g.inputs[0]) for _ in range(3)))
+        return g.block
+
+    assert run(exponentials(), RuleSet([opened]), max_rewrites=4).rewrites == 3
+    with pytest.raises(StageError, match="3 rewrites are too many"):
+        run(exponentials(), RuleSet([opened]), max_rewrites=3)
 
 
 def test_the_search_fuel_is_reported():

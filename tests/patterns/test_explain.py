@@ -54,6 +54,14 @@ def test_why_not_names_the_place_and_the_reason():
     )
 
 
+def test_ops_without_names_are_counted():
+    g = Graph()
+    ops = [value.ssa.owner for value in (g.exp(g.inputs[0]), g.exp(g.inputs[1]), g.neg(g.inputs[0]))]
+    for op in ops:
+        op.results[0].name_hint = None
+    assert explain(ops).splitlines()[0] == "3 ops: 2 aten.exp, aten.neg"
+
+
 def test_why_not_where_it_applies_and_where_nothing_starts():
     assert why_not(rms_norm, _graph().block).startswith("rms_norm: it matches at %normed = aten.mul.Tensor (%normed_")
     assert why_not(rms_norm, Graph().block) == "rms_norm: there is no aten.mul.Tensor to start from"

@@ -195,6 +195,17 @@ def noted(x, result_types):
     return x
 
 
+def test_texts_of_arguments():
+    texts = []
+
+    def probe(a, c, x, eps: Const):
+        texts.append(str(a.gelu(x + eps, approximate="tanh")))
+        return Rewrite(a.relu(x + eps), to=c.made(x))
+
+    declare(probe)
+    assert texts == ["aten.gelu(aten.add.Tensor(x, eps, 1), approximate='tanh')"]
+
+
 def test_conditions_keep_their_text():
     texts = []
 

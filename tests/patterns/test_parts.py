@@ -11,8 +11,9 @@ import pytest
 from patcomp.errors import RuleError
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.types import tensor
+from patcomp.ir.types import TOKEN, tensor
 from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Block
 from patcomp.patterns import (
     ANY,
     Attr,
@@ -27,6 +28,7 @@ from patcomp.patterns import (
     rule,
     run,
 )
+from patcomp.patterns.apply import mismatch
 from patcomp.patterns.aspects import SPECIAL, VARIED, FurtherResults, check_unspecified, is_left_open
 from patcomp.patterns.budget import Budget
 from patcomp.patterns.driver import EndlessRewritesError
@@ -35,6 +37,7 @@ from patcomp.patterns.expressions import Assumption, Expression, Tag, Undefined,
 from patcomp.patterns.fragment import fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import Capture
+from patcomp.patterns.match import Matcher
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare, match
 
 # ---- expressions ---------------------------------------------------------------------------------
@@ -55,13 +58,14 @@ class Bound:
         return self.values.get(node.name)
 
 
-p, q, items, none, missing = map(Attr, ("p", "q", "items", "none", "missing"))
+p, q, items, none, missing, holes = map(Attr, ("p", "q", "items", "none", "missing", "holes"))
 x, scalar, gone = Capture("x"), Capture("scalar"), Capture("gone")
 BOUND = Bound(
     p=7,
     q=-2,
     items=[3, 1, 2],
     none=None,
+    holes=[None, 3],
     x=Value(Graph([tensor((2, None, 4), "f16")]).block.args[0]),
     scalar=Value(Graph([tensor((), "si64")]).block.args[0]),
 )
@@ -79,6 +83,7 @@ VALUES: list[tuple[Any, Any]] = [
     (Assumption("other", ""), False), (check("odd", lambda bound: bound.attribute_of(p) % 2 == 1), True),
     ((missing == 1) | (p == 7), True), ((p == 7) | (missing == 1), True),
     ((p == 1) & (missing == 1), False), (lift(5), 5), (lift("a"), "a"), (x.is_static, False), (scalar.is_static, True),
+    (holes[:1] == [None], True), (holes[:1][0] == None, True),  # noqa: E711
 ]  # fmt: skip
 UNDEFINED: list[Any] = [
     missing + 1, none + 1, -none, none < 1, p // 0, p % 0, items[3], items[none], none[0], x.shape[1], x.shape[1] == 3,
@@ -107,7 +112,8 @@ TEXTS: list[tuple[Any, str]] = [
     (items[::2], "items[::2]"), (items[0], "items[0]"), (p.is_in(1, 2), "p.is_in(1, 2)"), (x.rank, "x.rank"),
     (lift([p, 1]), "[p, 1]"), (lift((p,)), "(p,)"), (lift((p, 1)), "(p, 1)"), (call(sorted, items), "sorted(items)"),
     (Tag("form"), 'tag("form")'), (Assumption("finite", ""), 'assume=["finite"]'), (lift("a"), '"a"'), (lift(2), "2"),
-    (2 - p, "2 - p"), (p < q, "p < q"),
+    (2 - p, "2 - p"), (p < q, "p < q"), ((-p) ** 2, "(-p) ** 2"), (-(p**2), "-p ** 2"), (p * -q, "p * -q"),
+    (-p * q, "-p * q"), (~-p, "~-p"), (2 ** (p * q), "2 ** (p * q)"),
 ]  # fmt: skip
 
 
@@ -284,13 +290,13 @@ def test_constants_of_patterns_and_the_index() -> None:
     """A capture of any constant is no literal, and a literal no capture."""
     constant = declare(lambda a, c, x, k: Rewrite(x * k, to=c.made(x)), name="any")
     any_constant = rule(target=TABLE, name="constant")(_times_constant)
-    two = declare(lambda a, c, x: Rewrite(x * 2.0, to=c.made(x)), name="two")
+    two = declare(lambda a, c, x: Rewrite(a.exp(x) * 2.0, to=c.made(x)), name="two")
     index = Index(RuleSet([constant, any_constant, two]))
     for number, expected in ((2.0, {"any", "constant", "two"}), (3.0, {"any", "constant"}), (None, {"any"})):
         g = Graph()
         with Builder(g.block):
             other = g.inputs[1] if number is None else coreai.constant(np.array(number, np.float32), "f32")
-        product = g.mul(g.inputs[0], other)
+        product = g.mul(g.exp(g.inputs[0]), other)
         sweep = index.sweep()
         for op in g.block.ops:
             found = sweep.visit(op)
@@ -316,6 +322,46 @@ def test_the_alternatives_at_the_root_are_all_found() -> None:
 
 
 # ---- matches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("values", "matches"), [([2.0] * 8, True), ([2.0] * 7 + [3.0], False), ([[]], False)])
+def test_a_constant_of_several_numbers_has_no_value(values: Any, matches: bool) -> None:
+    scaled = rule(target=TABLE, name="scaled")(_times_two)
+    g = Graph()
+    with Builder(g.block):
+        factors = coreai.constant(np.array(values, np.float32), "f32")
+    found = match(scaled, g.mul(g.inputs[0], factors))
+    assert (found is not None) == matches
+
+
+def _times_two(a: Any, c: Any, x: Capture, k: Const) -> Rewrite:
+    return Rewrite(x * k, to=c.made(x), where=[k.value == 2])
+
+
+def test_a_reason_names_the_op_that_is_no_constant() -> None:
+    times = rule(target=TABLE, name="times")(_times_constant)
+    g = Graph()
+    product = g.mul(g.exp(g.inputs[0], hint="e"), g.inputs[1])
+    matcher = Matcher(times.graph, product.ssa.owner, trace=True)
+    assert matcher.run() is None
+    assert matcher.failure is not None
+    assert matcher.failure.reason in (
+        "k is aten.exp (%e), not an inline constant",
+        "k is an argument (%y), not an inline constant",
+    )
+
+
+def test_why_a_value_cannot_replace_another() -> None:
+    wanted = tensor((2, None), "f32")
+    given = [TOKEN, tensor((2, 3), "f16"), tensor((2,), "f32"), tensor((3, 3), "f32"), tensor((2, 3), "f32")]
+    reasons = [mismatch(Value(argument), wanted) for argument in Block(arg_types=given).args]
+    assert reasons[0] == f"{TOKEN} for {wanted}"
+    assert [reason.rpartition(", ")[2] for reason in reasons[1:]] == [
+        "of another element type",
+        "of another rank",
+        "of another shape",
+        "",
+    ]
 
 
 def test_what_a_match_has_of_alternatives_that_were_not_taken() -> None:

@@ -45,8 +45,7 @@ _NEW = frozenset(
 
 _UNDECLARED = frozenset(
     {
-        "_reshape_copy", "_unsafe_view", "copy", "dequantize", "lift", "lift_fresh", "resize", "set", "unsafe_split",
-        "unsafe_split_with_sizes",
+        "_reshape_copy", "_unsafe_view", "copy", "dequantize", "lift", "set", "unsafe_split", "unsafe_split_with_sizes",
     }
 )  # fmt: skip
 """The ATen operators with their own kernel whose schema does not say that they may return a view."""
@@ -121,7 +120,7 @@ def _narrow(view: Node, given: Mapping[str, Any], index: int | None, base: Node,
     start, length = (
         value.meta["val"] if isinstance(value, Node) else value for value in (given["start"], given["length"])
     )
-    if isinstance(start, torch.Tensor) or not statically_known_true(start >= 0):
+    if not statically_known_true(start >= 0):
         return None
     end = start + length
     if not isinstance(end, int):
