@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_integers
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType, shape_of
@@ -180,16 +182,30 @@ def _write(handle: Value, content: SSAValue, token: Value, output: Operation, *,
 
 
 def _is_viewed_twice(contents: Sequence[SSAValue]) -> bool:
-    """Whether contents have views of one kind, or sizes are taken of a view. The runtime dies or fails at the same view
-    of a second reading, if the state has an open size."""
-    kinds = [kind for content in contents for kind in set(_views(content))]
-    return len(set(kinds)) < len(kinds) or any(map(_asks_for_sizes, contents))
+    """Whether contents have the same view, or sizes are taken of a view.
+
+    The runtime dies or fails at the same view of a second reading, if the state has an open size.
+    """
+    views = [view for content in contents for view in set(_views(content))]
+    return len(set(views)) < len(views) or any(map(_asks_for_sizes, contents))
 
 
-def _views(content: SSAValue) -> Iterator[tuple[str, ...]]:
+def _views(content: SSAValue) -> Iterator[tuple[Any, ...]]:
+    """The views of a content that something reads: their op, types, and the numbers or values that say which one it is.
+
+    A part that is only updated and put back, as a layer of a cache is, makes no trouble.
+    """
     for use in content.uses:
-        if use.operation.name in _VIEWS and use.index == 0:
-            yield use.operation.name, *(str(result.type) for result in use.operation.results)
+        op = use.operation
+        readers = [(reader.operation.name, reader.index) for result in op.results for reader in result.uses]
+        if op.name in _VIEWS and use.index == 0 and set(readers) != {("coreai.slice_update", 0)}:
+            numbers = (constant_integers(operand) for operand in op.operands[1:])
+            given = zip(op.operands[1:], numbers, strict=True)
+            yield (
+                op.name,
+                *(str(result.type) for result in op.results),
+                *(operand if number is None else tuple(number) for operand, number in given),
+            )
 
 
 def _asks_for_sizes(content: SSAValue) -> bool:

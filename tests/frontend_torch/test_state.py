@@ -670,7 +670,24 @@ def negated(x: torch.Tensor) -> Any:
     return flat[2:5, 1:] * 2, before
 
 
+def viewed_twice(view: Any, write: Any = torch.Tensor.neg_) -> Any:
+    """A function that reads a view of its input before and after a write."""
+
+    def function(x: torch.Tensor) -> Any:
+        before = view(x) * 3
+        write(x)
+        return view(x) * 1, before
+
+    return function
+
+
+def second_row_replaced(x: torch.Tensor) -> None:
+    x[:, 1] = x[:, 1:4][:, 1]
+
+
 @pytest.mark.parametrize("function", [
+    viewed_twice(lambda x: x[:, 2:4]), viewed_twice(lambda x: x.unsqueeze(1)),
+    viewed_twice(lambda x: x[:, 1:4], second_row_replaced),
     lambda x: written_at_places(x)[1:], lambda x: written_at_places(x) * 2, lambda x: written_at_places(x)[:, :],
     half_zeroed, lambda x: half_zeroed(x.transpose(0, 1)), lambda x: half_zeroed(x) + 1, negated,
 ])  # fmt: skip

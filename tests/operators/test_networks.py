@@ -69,7 +69,7 @@ def test_recurrent_cell(cell: Callable[..., nn.Module], bias: bool, native: Nati
 def test_dropout_between_layers_is_refused() -> None:
     model = nn.LSTM(3, 4, 2, dropout=0.5).train()
     exported = torch.export.export(model, (torch.randn(4, 2, 3),), strict=False)
-    with pytest.raises(UnsupportedError, match="dropout between recurrent layers is random"):
+    with pytest.raises(UnsupportedError, match="unsupported op, which draws random numbers"):
         TorchConverter().add_exported_program(exported).to_coreai()
 
 

@@ -18,7 +18,7 @@ from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
 from patcomp.ir.in_place import read_unsafely
-from patcomp.ir.merged_branches import count_ops, has_open_result, is_open
+from patcomp.ir.merged_branches import are_merged, count_ops, has_open_result, is_open
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, ops_inside
@@ -96,8 +96,10 @@ def _tell_branches_apart(branches: Operation, module: IRModule, statistics: Stat
         return
     last = max(branches.regions, key=count_ops).block.last_op
     assert last is not None
-    index = next(index for index, value in enumerate(last.operands) if is_open(value.type))
-    last.operands[index] = copied(last.operands[index], last, module)
+    index, value = next((index, value) for index, value in enumerate(last.operands) if is_open(value.type))
+    if _is_copy(value, last) and not are_merged(branches):
+        return  # the program was optimized before
+    last.operands[index] = copied(value, last, module)
     statistics.record("own branch result", True, 0.0)
 
 
@@ -148,8 +150,16 @@ def _is_own(value: SSAValue, holder: Operation) -> bool:
 
 _VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")
 _VIEW_OPS = {f"coreai.{name}" for name in _VIEWS}
+_COPIES = {"coreai.decomposable.broadcasting_maximum", "coreai.decomposable.broadcasting_or"}
 _SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
 """Ops whose results may share memory with other values."""
+
+
+def _is_copy(value: SSAValue, holder: Operation) -> bool:
+    """Whether a value is a copy that was made in the holder's block."""
+    if not isinstance(value, OpResult) or not _is_made(value, holder):
+        return False
+    return value.op.name in _COPIES and value.op.operands[0] is value.op.operands[1]
 
 
 def _is_folded(value: SSAValue) -> bool:
