@@ -26,6 +26,7 @@ from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
+from patcomp.ir.traits import Repetition, View
 from patcomp.ir.types import HandleType, shape_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
@@ -34,6 +35,7 @@ from patcomp.ir.xdsl import (
     Operation,
     SSAValue,
     StringAttr,
+    Use,
     ops_inside,
     replace_uses,
     set_name,
@@ -42,10 +44,6 @@ from patcomp.patterns.statistics import RuleStatistics, Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
 """The argument attribute that names the result which holds a mutated argument's new value."""
-
-_VIEWS = {
-    "coreai.reshape", "coreai.slice", "coreai.split", "coreai.transpose", "coreai.expand_dims", "coreai.shrink_dims",
-}  # fmt: skip
 
 
 def mark_mutated(graph: Operation, arguments: Collection[int]) -> None:
@@ -188,8 +186,14 @@ def _is_viewed_twice(contents: Sequence[SSAValue]) -> bool:
 
 def _views(content: SSAValue) -> Iterator[tuple[str, ...]]:
     for use in content.uses:
-        if use.operation.name in _VIEWS and use.index == 0:
+        if _is_view(use):
             yield use.operation.name, *(str(result.type) for result in use.operation.results)
+
+
+def _is_view(use: Use) -> bool:
+    """Whether a value is read by a view that has no element twice."""
+    op = use.operation
+    return use.index == 0 and op.has_trait(View) and not op.has_trait(Repetition)
 
 
 def _asks_for_sizes(content: SSAValue) -> bool:
@@ -200,7 +204,7 @@ def _asks_for_sizes(content: SSAValue) -> bool:
         for use in view.uses:
             if use.operation.name == "coreai.get_shape" and view is not content:
                 return True
-            if use.operation.name in _VIEWS and use.index == 0:
+            if _is_view(use):
                 made = [result for result in use.operation.results if result not in views]
                 views.update(made)
                 waiting += made
