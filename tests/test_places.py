@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -101,15 +102,64 @@ assert patcomp.ir.IRModule.parse(text).text() == text
 torch.testing.assert_close(program.run(x), Model()(x))
 """
 
+ACTIVATION = {
+    "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
+       infer="like_first", trait=Activation),
+""",
+    "patcomp/ir/evaluate/elementwise.py": """
+
+@implements("coreai.softsign")
+def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + x.abs())
+""",
+}
+
+REWRITES = """
+from patcomp.ir import coreai as c
+from patcomp.rewrites.folding import fold_constants
+from patcomp.rewrites.optimize import optimize
+from patcomp.rewrites.target.transposes import carry_transposes
+from patterns_catalog import default_rules
+from tests.helpers.programs import program
+
+def left(module):
+    return [op.name for op in module.graph("main").regions[0].block.ops if op.name != "coreai.constant"][:-1]
+
+rules = default_rules().stage("optimize")
+product = "coreai.decomposable.broadcasting_batch_matmul"
+
+turned = program({"x": "2x3x4xf32"}, lambda x: c.transpose(c.softsign(c.transpose(x, [0, 2, 1])), [0, 2, 1]))
+assert carry_transposes(turned) and left(turned) == ["coreai.softsign"], left(turned)
+
+layer = program({"x": "2x3x4xf32", "w": "4x5xf32"}, lambda x, w: c.reshape(
+    c.softsign(c.broadcasting_batch_matmul(c.reshape(x, [6, 4]), w)), [2, 3, 5]))
+optimize(layer, rules)
+assert left(layer) == [product, "coreai.softsign"], left(layer)
+
+known = program({}, lambda: c.softsign(c.constant([1.0, -3.0])))
+assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
+"""
+
+
+def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
+    """Run a script with a copy of the packages in which texts are added to files."""
+    for package in ("patcomp", "patterns_catalog"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, text in additions.items():
+        source = (folder / path).read_text()
+        before, end_of_table, after = source.partition(")\nCOREAIX_ROWS")  # elsewhere, the end of the file
+        (folder / path).write_text(before + text + end_of_table + after)
+    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PATCOMP_STRICT": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
 
 def test_places_to_touch(tmp_path: Path) -> None:
-    for package in ("patcomp", "patterns_catalog"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert [len(places) for places in (LOWERING, COMPOSITE, OP, OPTIMIZATION)] == [1, 1, 2, 1]
-    for path, text in (LOWERING | COMPOSITE | OP | OPTIMIZATION).items():
-        source = (tmp_path / path).read_text()
-        before, end_of_table, after = source.partition(")\nCOREAIX_ROWS")  # elsewhere, the end of the file
-        (tmp_path / path).write_text(before + text + end_of_table + after)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PATCOMP_STRICT": "1"}
-    done = subprocess.run([sys.executable, "-c", MODEL], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION, MODEL)
+
+
+def test_rewrites_know_a_new_op_by_its_traits(tmp_path: Path) -> None:
+    """Transposes are carried over it, the reshapes around a product pass it, and it is folded."""
+    assert len(ACTIVATION) == 2
+    _run(tmp_path, ACTIVATION, REWRITES)

@@ -11,6 +11,7 @@ from typing import Any
 from patcomp.compression.schemes import Layout
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.module import IRModule, callee, graph_name
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import element_name, shape_of, static_shape
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
@@ -20,7 +21,6 @@ KINDS = ("matmul", "conv", "gather", "gather_mm")
 
 _PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 _CONVOLUTIONS = ("coreai.conv2d", "coreai.conv3d", "coreai.conv_transpose2d", "coreai.conv_transpose3d")
-_UNITS = ("coreai.reshape", "coreai.expand_dims")
 _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
 
@@ -133,7 +133,7 @@ def _axes_before(op: Operation) -> dict[int, int] | None:
     if op.name == "coreai.transpose":
         order = constant_integers(op.operands[1])
         return None if order is None else dict(enumerate(order))
-    if op.name not in _UNITS:
+    if not op.has_trait(Reshape):
         return None
     before, after = (shape_of(value.type) for value in (op.operands[0], op.results[0]))
     axes: dict[int, int] = {}

@@ -30,12 +30,11 @@ from patcomp.ir.xdsl import (
     Dialect,
     IntegerType,
     IsolatedFromAbove,
-    IsTerminator,
     Operation,
+    OpTrait,
     OwnOperation,
     Parser,
     Printer,
-    Pure,
     Region,
     SSAValue,
     SymbolOpInterface,
@@ -111,9 +110,7 @@ def _make(row: Row) -> type[CoreaiOp]:
     for declared in row.properties:
         definition = opt_prop_def if declared.optional else prop_def
         fields[f"{declared.name}_property"] = definition(AnyAttr(), prop_name=declared.name)
-    traits: list[Any] = [Pure()] if row.pure else []
-    if row.terminator:
-        traits.append(IsTerminator())
+    traits: list[Any] = [trait() for trait in row.traits]
     if row.name == "graph":
         traits += [IsolatedFromAbove(), SymbolOpInterface()]
     fields["traits"] = traits_def(*traits)
@@ -127,6 +124,12 @@ def _make(row: Row) -> type[CoreaiOp]:
 
 OPS: dict[str, type[CoreaiOp]] = {row.op_name: _make(row) for row in (*ROWS, *COREAIX_ROWS)}
 """Every op class of the two dialects by its full name, `"coreai.add"`."""
+
+
+def ops_with(trait: type[OpTrait]) -> tuple[str, ...]:
+    """The names of the ops that have a trait, in the order of the table."""
+    return tuple(name for name, op_class in OPS.items() if op_class.has_trait(trait))
+
 
 COREAI = Dialect(
     "coreai",

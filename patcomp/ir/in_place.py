@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.traits import Elementwise
 from patcomp.ir.types import TensorType
 from patcomp.ir.xdsl import Block, BlockArgument, Operation
 
@@ -37,7 +38,7 @@ def read_unsafely(body: Block) -> Iterator[BlockArgument]:
             continue
         (reader, *others) = readers
         is_update = isinstance(reader, CoreaiOp) and bool(reader.ROW.updates) and [use.index for use in uses] == [0]
-        if others or reader not in at_first or not (_is_elementwise(reader) or is_update):
+        if others or reader not in at_first or not (reader.has_trait(Elementwise) or is_update):
             yield carried
 
 
@@ -52,8 +53,4 @@ def is_unsafe_condition(loop: Operation) -> bool:
     if tuple(block.last_op.operands[1:]) != tuple(block.args):
         return False
     computed = [op for op in block.ops if op is not block.last_op and op.name != "coreai.constant"]
-    return len(computed) > 1 or not all(map(_is_elementwise, computed))
-
-
-def _is_elementwise(op: Operation) -> bool:
-    return isinstance(op, CoreaiOp) and op.ROW.is_elementwise
+    return len(computed) > 1 or not all(op.has_trait(Elementwise) for op in computed)

@@ -16,6 +16,9 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from patcomp.ir.traits import Broadcasting, Elementwise, Reduction
+from patcomp.ir.xdsl import IsTerminator, OpTrait, Pure
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -83,6 +86,8 @@ class Row:
     """Name of the authoring function if it differs from the op's own name."""
     updates: str = ""
     """The operand of which the result is a copy with some elements replaced."""
+    trait: type[OpTrait] | None = None
+    """What the op does with elements, of `patcomp.ir.traits`, where no other fact implies it."""
 
     @cached_property
     def has_variadic(self) -> bool:
@@ -90,11 +95,18 @@ class Row:
         return any(slot.variadic for slot in self.operands)
 
     @cached_property
-    def is_elementwise(self) -> bool:
-        """Whether each element of the result depends on one element of each operand, which broadcast as in numpy."""
-        return self.infer in ("same_shape", "broadcast", "cast") or (
-            self.infer == "like_first" and len(self.operands) == 1
-        )
+    def traits(self) -> list[type[OpTrait]]:
+        """The traits that follow from the row's facts."""
+        of_one = self.infer == "like_first" and len(self.operands) == 1
+        facts = {
+            Pure: self.pure,
+            IsTerminator: self.terminator,
+            Elementwise: self.infer == "same_shape",
+            Broadcasting: self.infer in ("broadcast", "cast") or of_one,
+            Reduction: self.infer == "reduce" and not self.regions,
+        }
+        named = [] if self.trait is None else [self.trait]
+        return named + [trait for trait, holds in facts.items() if holds]
 
     @cached_property
     def result_element(self) -> int | str:

@@ -9,7 +9,10 @@ import numpy as np
 
 from patcomp.ir.constants import constant_values
 from patcomp.ir.types import Shape, element_name, shape_of, static_shape
-from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType, replace_uses, set_name
+from patcomp.ir.xdsl import Attribute, Operation, OpTrait, SSAValue, TensorType, maker_of, replace_uses, set_name
+
+Kind = str | type[OpTrait]
+"""The name of an op, or a trait."""
 
 
 class ValueType:
@@ -94,6 +97,28 @@ class Value:
     def constant(self) -> np.ndarray | None:
         """The values, when the value is an inline constant; None otherwise."""
         return constant_values(self.ssa)
+
+    @property
+    def maker(self) -> Operation | None:
+        """The op that computes the value; None for an argument of a block."""
+        return maker_of(self.ssa)
+
+    def made_by(self, *kinds: Kind) -> Operation | None:
+        """The op that computes the value, if it has one of these names or traits; otherwise None."""
+        op = maker_of(self.ssa)
+        if op is None or not any(op.name == kind if isinstance(kind, str) else op.has_trait(kind) for kind in kinds):
+            return None
+        return op
+
+    @property
+    def users(self) -> list[Operation]:
+        """The ops that read the value, each once."""
+        return list(dict.fromkeys(use.operation for use in self.ssa.uses))
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether one op reads the value, as one operand."""
+        return self.ssa.has_one_use()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Value) and self.ssa is other.ssa

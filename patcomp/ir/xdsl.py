@@ -86,6 +86,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import (
     IsolatedFromAbove,
     IsTerminator,
+    OpTrait,
     Pure,
     SymbolOpInterface,
 )
@@ -113,6 +114,11 @@ def replace_uses(value: SSAValue, by: SSAValue) -> None:
     if by._name is None:
         by._name = value._name
     value.replace_all_uses_with(by)
+
+
+def maker_of(value: SSAValue) -> Operation | None:
+    """The op that computes a value; None for an argument of a block."""
+    return value.op if isinstance(value, OpResult) else None
 
 
 def set_type(value: SSAValue, type_: Attribute) -> None:

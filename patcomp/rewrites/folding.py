@@ -13,6 +13,7 @@ from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, is_constant, 
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
+from patcomp.ir.traits import Repetition
 from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_inside, replace_uses
@@ -30,8 +31,6 @@ NOT_FOLDED = {
 
 _REPEATED_LIMIT = 2**24
 """The elements of a folded result that repeats one element: it is stored once, but the evaluator makes all."""
-
-_REPEATS = ("coreai.broadcast_to", "coreai.broadcast_in_dims", "coreai.tile")
 
 
 def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) -> int:
@@ -86,7 +85,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         for operand in op.operands
     ):
         return False
-    most = _REPEATED_LIMIT if op.name in _REPEATS and _elements(op.operands[0]) == 1 else limit
+    most = _REPEATED_LIMIT if op.has_trait(Repetition) and _elements(op.operands[0]) == 1 else limit
     return all(_elements(result) <= most for result in op.results)
 
 

@@ -28,6 +28,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
+from patcomp.ir.traits import Repetition, View
 from patcomp.ir.types import HandleType, shape_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
@@ -36,6 +37,7 @@ from patcomp.ir.xdsl import (
     Operation,
     SSAValue,
     StringAttr,
+    Use,
     ops_inside,
     replace_uses,
     set_name,
@@ -44,10 +46,6 @@ from patcomp.patterns.statistics import RuleStatistics, Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
 """The argument attribute that names the result which holds a mutated argument's new value."""
-
-_VIEWS = {
-    "coreai.reshape", "coreai.slice", "coreai.split", "coreai.transpose", "coreai.expand_dims", "coreai.shrink_dims",
-}  # fmt: skip
 
 
 def mark_mutated(graph: Operation, arguments: Collection[int]) -> None:
@@ -198,7 +196,7 @@ def _views(content: SSAValue) -> Iterator[tuple[Any, ...]]:
     for use in content.uses:
         op = use.operation
         readers = [(reader.operation.name, reader.index) for result in op.results for reader in result.uses]
-        if op.name in _VIEWS and use.index == 0 and set(readers) != {("coreai.slice_update", 0)}:
+        if _is_view(use) and set(readers) != {("coreai.slice_update", 0)}:
             numbers = (constant_integers(operand) for operand in op.operands[1:])
             given = zip(op.operands[1:], numbers, strict=True)
             yield (
@@ -206,6 +204,12 @@ def _views(content: SSAValue) -> Iterator[tuple[Any, ...]]:
                 *(str(result.type) for result in op.results),
                 *(operand if number is None else tuple(number) for operand, number in given),
             )
+
+
+def _is_view(use: Use) -> bool:
+    """Whether a value is read by a view that has no element twice."""
+    op = use.operation
+    return use.index == 0 and op.has_trait(View) and not op.has_trait(Repetition)
 
 
 def _asks_for_sizes(content: SSAValue) -> bool:
@@ -216,7 +220,7 @@ def _asks_for_sizes(content: SSAValue) -> bool:
         for use in view.uses:
             if use.operation.name == "coreai.get_shape" and view is not content:
                 return True
-            if use.operation.name in _VIEWS and use.index == 0:
+            if _is_view(use):
                 made = [result for result in use.operation.results if result not in views]
                 views.update(made)
                 waiting += made

@@ -14,8 +14,10 @@ import numpy as np
 
 from patcomp.authoring import CoreaiSource, CoreaiTarget
 from patcomp.ir.casts import holds
+from patcomp.ir.dialect import OPS, ops_with
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.namespaces import coreai_namespace
+from patcomp.ir.traits import Activation
 from patcomp.ir.types import Shape
 from patcomp.patterns import Attr, Capture, Const, Rewrite, Rule, any_of, call, rule
 
@@ -172,7 +174,8 @@ def _op_of_reshape(op: str) -> Rule:
     return reshape_last
 
 
-op_of_reshape = [_op_of_reshape(op) for op in ("relu", "sigmoid", "silu", "tanh")]
+_activations = [OPS[name].ROW for name in ops_with(Activation)]
+op_of_reshape = [_op_of_reshape(row.builder) for row in _activations if not row.properties]
 
 
 @algebra(example={"x": "2x3xf32", "s": [3, 2], "approximate": "tanh"})

@@ -8,17 +8,11 @@ from typing import NamedTuple
 
 from patcomp.authoring import Coreai
 from patcomp.ir.constants import constant_integers
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, OpResult
+from patcomp.ir.xdsl import Operation
 from patterns_catalog.sizes import END, Size
-
-RESHAPES = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
-
-
-def producer(value: Value, *names: str) -> Operation | None:
-    """The op that computes a value, if it has one of these names; otherwise None."""
-    return value.ssa.op if isinstance(value.ssa, OpResult) and value.ssa.op.name in names else None
 
 
 class Bounds(NamedTuple):
@@ -50,12 +44,12 @@ def _entries(vector: Value) -> list[Size] | None:
     """The elements of a vector of indices: numbers, and values of one element."""
     if (numbers := constant_integers(vector.ssa)) is not None:
         return list(numbers)
-    if (joined := producer(vector, "coreai.concat")) is not None:
+    if (joined := vector.made_by("coreai.concat")) is not None:
         parts = [_entries(Value(part)) for part in joined.operands[1:]]
         return None if None in parts else [entry for part in parts for entry in part or ()]
     if vector.shape != (1,):
         return None
-    while (before := producer(vector, *RESHAPES)) is not None:
+    while (before := vector.made_by(Reshape)) is not None:
         vector = Value(before.operands[0])
     return [vector]
 
@@ -117,7 +111,7 @@ def taken_from(c: Coreai, part: Value, x: Value) -> list[Bounds] | None:
     """The bounds in `x` of a part that a chain of slices and splits takes of `x`; None for other values."""
     if part == x:
         return [ALL] * x.rank
-    cut = producer(part, "coreai.slice", "coreai.split")
+    cut = part.made_by("coreai.slice", "coreai.split")
     if (
         cut is None
         or (inner := bounds_of(cut) if cut.name == "coreai.slice" else _bounds_of_section(cut, part)) is None

@@ -15,12 +15,12 @@ from patcomp.authoring import Coreai, CoreaiSource
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, is_constant
 from patcomp.ir.namespaces import coreai_namespace
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import integer_range
 from patcomp.ir.value import Value
 from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import DenseResourceAttr
 from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
-from patterns_catalog.optimize.bounds import RESHAPES, producer
 
 _MUL, _SUB, _CAST = "coreai.decomposable.broadcasting_mul", "coreai.decomposable.broadcasting_sub", "coreai.cast"
 _FLOATS = ("f16", "f32")
@@ -38,20 +38,20 @@ def _is_weight(data: Value, floats: Value) -> bool:
 
 def _weight(floats: Value) -> Value | None:
     """The integers of a weight that is cast to floats."""
-    cast = producer(floats, _CAST)
+    cast = floats.made_by(_CAST)
     data = None if cast is None else Value(cast.operands[0])
     return data if data is not None and _is_weight(data, floats) else None
 
 
 def _is_of_weights(x: Value) -> bool:
-    while (maker := producer(x, *RESHAPES, "coreai.transpose", _CAST)) is not None:
+    while (maker := x.made_by(Reshape, "coreai.transpose", _CAST)) is not None:
         x = Value(maker.operands[0])
     return is_constant(x.ssa.owner)
 
 
 def _zero_point(x: Value, element: str, shape: Sequence[int]) -> np.ndarray | None:
     """The numbers of a constant as zero points for scales of a shape; None if it is another value, or they are not."""
-    if (cast := producer(x, _CAST)) is not None:
+    if (cast := x.made_by(_CAST)) is not None:
         x = Value(cast.operands[0])
     values = constant_values(x.ssa, Builder.current().blobs)
     if values is None or not np.isfinite(values).all():
@@ -88,7 +88,7 @@ def _scaled(a: CoreaiSource) -> Any:
 def scaled_weight(op: OpView, c: Coreai) -> Value | None:
     "(cast(weight) - zero point) * scale -> blockwise_shift_scale, for weights of at most 8 bits"
     for floats, scale in ((op.input, op.other), (op.other, op.input)):
-        minus = producer(floats, _SUB)
+        minus = floats.made_by(_SUB)
         data = _weight(floats if minus is None else Value(minus.operands[0]))
         if data is None or op.result.shape != data.shape or not scale.is_static or not _is_of_weights(scale):
             continue

@@ -13,22 +13,16 @@ from typing import Any
 
 from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget
 from patcomp.ir.namespaces import coreai_namespace
+from patcomp.ir.traits import Activation
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, Capture, OpView, Rewrite, call, example, fragment, op_rule
 from patterns_catalog.optimize.algebra import algebra
-from patterns_catalog.optimize.bounds import producer
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
-_BY_ROWS = frozenset({
-    _PRODUCT, "coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul",
-    "coreai.gelu", "coreai.relu", "coreai.sigmoid", "coreai.silu", "coreai.tanh",
-})  # fmt: skip
-"""The ops behind which a reshape of rows can come, by this rule and those of `algebra.py`."""
-
 _OF_TWO = frozenset({"coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul"})
-"""Those of them for which it depends on the other operand."""
+"""The ops behind which a reshape of rows can come, by the rules of `algebra.py`, if the other operand lets it."""
 
 
 # ---- linear layers -------------------------------------------------------------------------------
@@ -104,7 +98,7 @@ def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
     result.
     """
     rows, matrix = op.x, op.y
-    view = producer(rows, "coreai.reshape")
+    view = rows.made_by("coreai.reshape")
     if view is None or matrix.rank != 2 or not matrix.is_static or 0 in matrix.shape or rows.rank < 2:
         return None
     x = Value(view.operands[0])
@@ -133,22 +127,19 @@ def _reshaped_again(op: Operation, across_any: bool) -> Operation | None:
         uses = list(op.results[0].uses)
         if len({use.operation for use in uses}) != 1:
             return None
-        user = uses[0].operation
+        user, index = uses[0].operation, uses[0].index
         if user.name == "coreai.reshape":
             return user
-        if user.name not in _BY_ROWS or (user.name == _PRODUCT and uses[0].index != 0):
-            return None
-        if (
-            not across_any
-            and user.name in _OF_TWO
-            and len(uses) == 1
-            and not _lets_reshapes_pass(Value(user.operands[1 - uses[0].index]))
-        ):
+        if user.name in _OF_TWO:
+            passes = across_any or len(uses) == 2 or _lets_reshapes_pass(Value(user.operands[1 - index]))
+        else:
+            passes = user.has_trait(Activation) or (user.name == _PRODUCT and index == 0)
+        if not passes:
             return None
         op = user
 
 
 def _lets_reshapes_pass(other: Value) -> bool:
     """Whether a reshape of one operand can come behind an addition or multiplication by another, by `algebra.py`."""
-    view = producer(other, "coreai.reshape")
-    return other.rank < 2 or (view is not None and len(list(other.ssa.uses)) == 1)
+    view = other.made_by("coreai.reshape")
+    return other.rank < 2 or (view is not None and other.is_read_once)

@@ -14,19 +14,20 @@ from typing import Any
 from patcomp.authoring import Coreai, CoreaiSource
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.dialect import create_op
+from patcomp.ir.dialect import create_op, ops_with
 from patcomp.ir.namespaces import coreai_namespace
+from patcomp.ir.traits import Activation
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
-from patterns_catalog.optimize.bounds import producer
 
-_OF_TWO = ("broadcasting_add", "broadcasting_sub", "broadcasting_mul", "broadcasting_divide")
-_OF_ONE = ("relu", "silu", "sigmoid", "tanh", "exp")
-_ELEMENTWISE = tuple(
-    f"coreai.{name}" for name in (*(f"decomposable.{name}" for name in _OF_TWO), *_OF_ONE, "gelu", "cast")
+_NAMED = (
+    *(f"coreai.decomposable.broadcasting_{name}" for name in ("add", "sub", "mul", "divide")),
+    "coreai.exp",
+    "coreai.cast",
 )
+"""The ops across which transposes cancel, besides activations."""
 
 _DEPTH = 6
 """The most ops between two transposes."""
@@ -34,8 +35,8 @@ _DEPTH = 6
 
 @partial(fragment, source=coreai_namespace)
 def _transpose_of_elementwise(a: CoreaiSource) -> Any:
-    of_two, of_one = (a.op(name, ANY, ANY) for name in _OF_TWO), (a.op(name, ANY) for name in _OF_ONE)
-    return a.transpose(any_of(*of_two, *of_one, a.gelu(ANY, ANY), a.cast(ANY, ANY)), ANY), []
+    specs = filter(None, map(coreai_namespace.spec, (*_NAMED, *ops_with(Activation))))
+    return a.transpose(any_of(*(a.op(spec.name, *[ANY] * len(spec.arguments)) for spec in specs)), ANY), []
 
 
 @op_rule("optimize", "coreai.transpose", size=2, pattern=_transpose_of_elementwise, examples=[
@@ -64,15 +65,15 @@ def _saved(value: Value, order: Sequence[int], depth: int) -> int:
         return 0
     before = _transpose(value)
     if before is not None:
-        return int(_is_read_once(value)) - int(not _cancel(before, order))
+        return int(value.is_read_once) - int(not _cancel(before, order))
     moved = _saved_by_moving(value, order, depth)
     return -1 if moved is None else max(-1, moved)
 
 
 def _saved_by_moving(value: Value, order: Sequence[int], depth: int) -> int | None:
     """The same, if the op that computes the value is moved; None if it cannot be."""
-    maker = producer(value, *_ELEMENTWISE)
-    if maker is None or not depth or not _is_read_once(value):
+    maker = value.made_by(*_NAMED, Activation)
+    if maker is None or not depth or not value.is_read_once:
         return None
     operands = [Value(operand) for operand in maker.operands]
     if any(operand.rank != len(order) and not _is_line(operand) for operand in operands):
@@ -97,7 +98,7 @@ def _moved(c: Coreai, value: Value, order: Sequence[int], depth: int, covered: l
     saved = _saved_by_moving(value, order, depth)
     if saved is None or saved < -1:
         return c.transpose(value, list(order))
-    maker = producer(value, *_ELEMENTWISE)
+    maker = value.made_by(*_NAMED, Activation)
     assert maker is not None
     covered.append(maker)
     operands = [_moved(c, Value(operand), order, depth - 1, covered).ssa for operand in maker.operands]
@@ -112,12 +113,8 @@ def _is_line(value: Value) -> bool:
 
 def _transpose(value: Value) -> Operation | None:
     """The transpose that computes a value, if its order is known."""
-    maker = producer(value, "coreai.transpose")
+    maker = value.made_by("coreai.transpose")
     return maker if maker is not None and constant_integers(maker.operands[1]) is not None else None
-
-
-def _is_read_once(value: Value) -> bool:
-    return len(list(value.ssa.uses)) == 1
 
 
 def _order(transpose: Operation) -> Sequence[int]:

@@ -19,18 +19,18 @@ import numpy as np
 
 from patcomp.authoring import Coreai, CoreaiSource
 from patcomp.ir.constants import constant_integers
+from patcomp.ir.dialect import ops_with
 from patcomp.ir.namespaces import coreai_namespace
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
 from patterns_catalog.optimize.bounds import (
     ALL,
-    RESHAPES,
     bounds_of,
     columns,
     combined,
-    producer,
     reshaped,
     taken_from,
 )
@@ -82,7 +82,7 @@ def merge_updates(op: OpView, c: Coreai) -> Value | None:
     outer = bounds_of(op.operation)
     if outer is not None and all(bounds == ALL for bounds in outer) and update.type == x.type:
         return update
-    inside = producer(update, "coreai.slice_update")
+    inside = update.made_by("coreai.slice_update")
     if inside is None or outer is None or (inner := bounds_of(inside)) is None:
         return None
     base, value = Value(inside.operands[0]), Value(inside.operands[4])
@@ -96,7 +96,7 @@ def merge_updates(op: OpView, c: Coreai) -> Value | None:
 ])  # fmt: skip
 def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
     "update(update(x, v, a), w, a) -> update(x, w, a)"
-    before, outer = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
+    before, outer = op.input.made_by("coreai.slice_update"), bounds_of(op.operation)
     if before is None or outer is None or bounds_of(before) != outer:
         return None
     return c.slice_update(Value(before.operands[0]), op.start_indices, op.end_indices, op.strides, op.update)
@@ -108,7 +108,7 @@ def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
 def slice_of_update(op: OpView, c: Coreai) -> Value | None:
     "update(x, v, a)[a] -> v"
     op.ignore(*_BOUNDS, because="they equal those of the update")
-    before, taken = producer(op.input, "coreai.slice_update"), bounds_of(op.operation)
+    before, taken = op.input.made_by("coreai.slice_update"), bounds_of(op.operation)
     if before is None or taken is None or bounds_of(before) != taken:
         return None
     value = Value(before.operands[4])
@@ -122,7 +122,7 @@ def slice_of_update(op: OpView, c: Coreai) -> Value | None:
 def slice_of_concat(op: OpView, c: Coreai) -> Value | None:
     "concat([x, y, ...])[part] -> y, if the part is all of y"
     op.ignore("start_indices", "end_indices", "strides", because="bounds_of reads them")
-    joined, bounds = producer(op.input, "coreai.concat"), bounds_of(op.operation)
+    joined, bounds = op.input.made_by("coreai.concat"), bounds_of(op.operation)
     if joined is None or bounds is None:
         return None
     along = constant_integers(joined.operands[0])
@@ -149,9 +149,9 @@ def merge_slices(op: OpView, c: Coreai) -> Value | None:
     "x[a][b] -> x[a[b]], also through a reshape between them that only adds or drops dimensions of size 1"
     op.ignore(*_BOUNDS, because="bounds_of reads them")
     part, inner, shape = op.input, bounds_of(op.operation), op.result.shape
-    view = producer(part, *RESHAPES)
+    view = part.made_by(Reshape)
     source = part if view is None else Value(view.operands[0])
-    before = producer(source, "coreai.slice")
+    before = source.made_by("coreai.slice")
     if before is None or inner is None or (outer := bounds_of(before)) is None:
         return None
     if view is not None:
@@ -166,20 +166,20 @@ def merge_slices(op: OpView, c: Coreai) -> Value | None:
     return cut if view is None else _viewed(c, view, cut, op.result.shape)
 
 
-@op_rule("optimize", *RESHAPES, size=2, pattern=_reshape_of_update, examples=[
+@op_rule("optimize", *ops_with(Reshape), size=2, pattern=_reshape_of_update, examples=[
     example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
 ])  # fmt: skip
 def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
     "reshape(update(y, v, b)) -> update(x, reshape(v), b) where y is a reshape of x"
     op.ignore(*op.arguments[1:], because="the result type has the shape")
-    update = producer(op.input, "coreai.slice_update")
+    update = op.input.made_by("coreai.slice_update")
     if update is None or (bounds := bounds_of(update)) is None:
         return None
     y, value = Value(update.operands[0]), Value(update.operands[4])
     if _is_nested(value):
         return None
     x, back = y, op.operation
-    while _certain(back) and (view := producer(x, *RESHAPES)) is not None:
+    while _certain(back) and (view := x.made_by(Reshape)) is not None:
         x, back = Value(view.operands[0]), view
         if x.type == op.result and _certain(back):
             if (moved := reshaped(bounds, value.shape, y.shape, x.shape)) is None:
@@ -192,9 +192,9 @@ def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
 def _is_nested(value: Value) -> bool:
     """Whether a new value is itself an update. Other rules merge it with the outer update first, while both still write
     to the same view."""
-    while (view := producer(value, *RESHAPES, "coreai.transpose")) is not None:
+    while (view := value.made_by(Reshape, "coreai.transpose")) is not None:
         value = Value(view.operands[0])
-    return producer(value, "coreai.slice_update") is not None
+    return value.made_by("coreai.slice_update") is not None
 
 
 def _certain(view: Operation) -> bool:
@@ -217,12 +217,12 @@ def _viewed(c: Coreai, view: Operation, x: Value, shape: Shape) -> Value | None:
 ])  # fmt: skip
 def transpose_of_update(op: OpView, c: Coreai) -> Value | None:
     "transpose(update(y, v, b)) -> update(x, transpose(v), b) where y is transpose(x)"
-    permutation, update = constant_integers(op.permutation.ssa), producer(op.input, "coreai.slice_update")
+    permutation, update = constant_integers(op.permutation.ssa), op.input.made_by("coreai.slice_update")
     if update is None or permutation is None or (bounds := bounds_of(update)) is None:
         return None
     if _is_nested(Value(update.operands[4])):
         return None
-    transposed = producer(Value(update.operands[0]), "coreai.transpose")
+    transposed = Value(update.operands[0]).made_by("coreai.transpose")
     if transposed is None or constant_integers(transposed.operands[1]) != tuple(np.argsort(permutation).tolist()):
         return None
     moved = [bounds[axis] for axis in permutation]

@@ -19,18 +19,13 @@ from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.dialect import create_op
+from patcomp.ir.traits import Broadcasting, Reshape
 from patcomp.ir.types import Shape, is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, Rejected, example, op_rule
 from patterns_catalog.composites.experts import gather_mm
 from patterns_catalog.sizes import END
-
-_VIEWS = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
-_ELEMENTWISE = frozenset({
-    *(f"coreai.decomposable.broadcasting_{name}" for name in ("add", "sub", "mul", "divide", "minimum", "maximum")),
-    *(f"coreai.{name}" for name in ("cast", "exp", "gelu", "relu", "sigmoid", "silu", "tanh")),
-})  # fmt: skip
 
 
 def _experts(torch: Any, x: Any, scores: Any, *, chosen: int, bias: bool = False) -> Any:
@@ -80,8 +75,8 @@ def experts_together(op: OpView, c: Coreai) -> Value:
 
 def _viewed(value: Value) -> Value | None:
     """What a value is another view of."""
-    owner = value.ssa.owner
-    return Value(owner.operands[0]) if isinstance(owner, Operation) and owner.name in _VIEWS else None
+    view = value.made_by(Reshape)
+    return None if view is None else Value(view.operands[0])
 
 
 @dataclass(frozen=True)
@@ -123,11 +118,11 @@ class _Layer:
         return self._known[key]
 
     def _apart(self, value: Value, part: _Part | None) -> Value:
-        maker = value.ssa.owner
-        if not isinstance(maker, Operation) or not self._has_rows(value.shape):
+        maker = value.maker
+        if maker is None or not self._has_rows(value.shape):
             raise Rejected(f"a value of shape {value.shape} has no row for each choice")
         self.covered.append(maker)
-        if maker.name in _VIEWS:
+        if maker.has_trait(Reshape):
             return self._view(Value(maker.operands[0]), value, part)
         if gather_mm.made(maker):
             return self._product(maker, part)
@@ -137,7 +132,7 @@ class _Layer:
             if part is not None:
                 raise Rejected("a part is cut once more")
             return self.apart(Value(maker.operands[0]), _part(maker, value))
-        if maker.name in _ELEMENTWISE:
+        if maker.has_trait(Broadcasting):
             return self._elementwise(maker, value, part)
         raise Rejected(f"{maker.name} computes no rows that are known")
 
@@ -155,8 +150,7 @@ class _Layer:
             raise Rejected("its rows are not those of tokens and their choices")
         (features,) = before.shape[2:] or (1,)
         choices = self.chosen
-        repeated = before.ssa.owner
-        if isinstance(repeated, Operation) and repeated.name == "coreai.broadcast_in_dims":
+        if (repeated := before.made_by("coreai.broadcast_in_dims")) is not None:
             once = Value(repeated.operands[0])
             if once.shape == (self.tokens, 1, features):
                 self.covered.append(repeated)
@@ -166,14 +160,11 @@ class _Layer:
 
     def _choices(self, value: Value) -> Value:
         """The experts that tokens chose, [tokens, choices], of their list."""
-        before: Value | None = value
-        while before is not None and before.shape != (self.tokens, self.chosen):
-            if not isinstance(before.ssa.owner, Operation) or before.ssa.owner.name not in _VIEWS:
-                before = None
-            else:
-                self.covered.append(before.ssa.owner)
-                before = Value(before.ssa.owner.operands[0])
-        if before is None or not is_integer(before.element_type):
+        before, shape = value, (self.tokens, self.chosen)
+        while before.shape != shape and (view := before.made_by(Reshape)) is not None:
+            self.covered.append(view)
+            before = Value(view.operands[0])
+        if before.shape != shape or not is_integer(before.element_type):
             raise Rejected("experts are chosen by other indices than those of tokens")
         return before
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.extents import Extent, Unknown, extent
+from patcomp.ir.traits import Reshape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 
@@ -127,7 +128,7 @@ def _extent(value: Value) -> Extent | None:
     if not isinstance(op, Operation):
         return None
     name, operands = op.name.rpartition("_")[2] if "broadcasting" in op.name else op.name, op.operands
-    if name in ("coreai.cast", "coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims"):
+    if name == "coreai.cast" or op.has_trait(Reshape):
         return _extent(Value(operands[0]))
     if name == "coreai.slice":
         start = constant_integers(operands[1])

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from patcomp.authoring import Coreai
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.rope import powers, rope
 
@@ -92,7 +92,7 @@ def _table(table: Value, function: str) -> _Table | None:
         if number.size != 1:
             return None
         factor, value = float(number.flat[0]), _before_rounding(other)
-    if value.dtype != "f32" or _op(value) != function:
+    if value.dtype != "f32" or not value.made_by(function):
         return None
     angles = _operands(value)[0]
     product = _product(angles)
@@ -103,28 +103,21 @@ def _table(table: Value, function: str) -> _Table | None:
     if not columns or positions.shape[-1] != 1 or positions.rank > angles.rank:
         return None
     cast = _before_views(positions)
-    numbers = _operands(cast)[0] if _op(cast) == "coreai.cast" else cast
+    numbers = _operands(cast)[0] if cast.made_by("coreai.cast") else cast
     return _Table(numbers, frequencies.reshape(-1), factor) if numbers.dtype in _INTEGERS else None
 
 
 _INTEGERS = ("si32", "ui32", "si16", "ui16", "si8", "ui8")
 
-_VIEWS = frozenset({"coreai.expand_dims", "coreai.shrink_dims", "coreai.reshape"})
-
-
-def _op(value: Value) -> str:
-    """The name of the op that computes a value."""
-    return value.ssa.owner.name if isinstance(value.ssa.owner, Operation) else ""
-
 
 def _operands(value: Value) -> list[Value]:
-    assert isinstance(value.ssa.owner, Operation)
-    return [Value(operand) for operand in value.ssa.owner.operands]
+    assert value.maker is not None
+    return [Value(operand) for operand in value.maker.operands]
 
 
 def _product(value: Value) -> tuple[Value, np.ndarray] | None:
     """The value and the constant whose product a value is."""
-    if _op(value) != "coreai.decomposable.broadcasting_mul":
+    if not value.made_by("coreai.decomposable.broadcasting_mul"):
         return None
     left, right = _operands(value)
     for one, other in ((left, right), (right, left)):
@@ -137,13 +130,13 @@ def _before_rounding(value: Value) -> Value:
     """A table before it was rounded to another float type, or given or rid of dimensions of size 1."""
     while True:
         value = _before_views(value)
-        if _op(value) != "coreai.cast" or not is_float(_operands(value)[0].element_type):
+        if not value.made_by("coreai.cast") or not is_float(_operands(value)[0].element_type):
             return value
         value = _operands(value)[0]
 
 
 def _before_views(value: Value) -> Value:
-    while _op(value) in _VIEWS and _is_same_without_ones(value):
+    while value.made_by(Reshape) and _is_same_without_ones(value):
         value = _operands(value)[0]
     return value
 
@@ -151,7 +144,7 @@ def _before_views(value: Value) -> Value:
 def _is_same_without_ones(view: Value) -> bool:
     """Whether a view only adds or drops dimensions of size 1, and so keeps the order of the others."""
     before = _operands(view)[0]
-    if _op(view) != "coreai.reshape":
+    if not view.made_by("coreai.reshape"):
         return True
     sizes = [[size for size in each.shape if size != 1] for each in (before, view)]
     return sizes[0] == sizes[1] and sizes[0].count(None) < 2
@@ -162,7 +155,7 @@ def _positions(op: OpView, c: Coreai, given: Value, table: tuple[int | None, ...
     op.expect(len(table) < 3 or table[-3] == 1, "each head has a table of its own")
     wanted = (table[0] if len(table) == 4 else 1, table[-2])
     positions = given
-    while positions.shape != wanted and _op(positions) in _VIEWS and _is_same_without_ones(positions):
+    while positions.shape != wanted and positions.made_by(Reshape) and _is_same_without_ones(positions):
         positions = _operands(positions)[0]
     if positions.shape == wanted:
         return positions

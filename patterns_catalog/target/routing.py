@@ -32,20 +32,20 @@ def _routed(torch: Any, x: Any, count: int) -> Any:
 def softmax_of_chosen(op: OpView, c: Coreai) -> Value:
     "v = softmax(x) at i, v / sum(v) -> softmax(x at i), if the i are chosen by the order of the softmax"
     chosen, last = op.input, op.input.rank - 1
-    total = _made_by(op.other, "coreai.reduce_sum")
+    total = op.other.made_by("coreai.reduce_sum")
     if total is None or total.operands[0] is not chosen.ssa or _axes(total.operands[1], chosen.rank) != [last]:
         op.reject("it is not divided by the sum of its rows")
-    op.expect(_users(chosen) == {total, op.operation}, "the values have other users")
-    gather = _made_by(chosen, "coreai.gather_along_axis")
+    op.expect(set(chosen.users) == {total, op.operation}, "the values have other users")
+    gather = chosen.made_by("coreai.gather_along_axis")
     if gather is None:
         op.reject("its rows are not chosen from others")
     probabilities, positions, axis = map(Value, gather.operands)
-    softmax = _made_by(probabilities, "coreai.softmax")
+    softmax = probabilities.made_by("coreai.softmax")
     if softmax is None:
         op.reject("its rows are not chosen from a softmax")
     over_last = all(_axes(operand, chosen.rank) == [last] for operand in (axis.ssa, softmax.operands[1]))
     op.expect(over_last, "the softmax or the choice is along another axis")
-    others = _users(probabilities) - {gather}
+    others = set(probabilities.users) - {gather}
     op.expect(bool(others) and all(_reads_order(user) for user in others), "the softmax has other users")
     op.cover(total, gather)
     return c.softmax(c.gather_along_axis(Value(softmax.operands[0]), positions, last), last)
@@ -60,19 +60,9 @@ def order_of_softmax(op: OpView, c: Coreai) -> Value:
 
     Numbers that the softmax rounds to equal ones are told apart, and so are those of rows that have a NaN.
     """
-    users, axes = _users(Value(op.operation.results[0])), _axes(op.axis.ssa, op.input.rank)
+    users, axes = Value(op.operation.results[0]).users, _axes(op.axis.ssa, op.input.rank)
     op.expect(bool(users) and all(_reads_order(user, axes) for user in users), "not only its order is read")
     return op.input  # type: ignore[no-any-return]
-
-
-def _made_by(value: Value, name: str) -> Operation | None:
-    """The op of a name that computes a value; None if another does."""
-    op = value.ssa.owner
-    return op if isinstance(op, Operation) and op.name == name else None
-
-
-def _users(value: Value) -> set[Operation]:
-    return {use.operation for use in value.ssa.uses}
 
 
 def _axes(constant: Any, rank: int) -> list[int] | None:
@@ -85,21 +75,21 @@ def _reads_order(op: Operation, axes: list[int] | None = None) -> bool:
     if op.name == "coreai.argsort":
         return axes is None or _axes(op.operands[1], Value(op.operands[0]).rank) == axes
     if op.name == f"{_BROADCASTING}not_equal":  # where it is NaN
-        wheres = {each for each in _users(Value(op.results[0])) if each.name == f"{_BROADCASTING}where"}
+        wheres = {each for each in Value(op.results[0]).users if each.name == f"{_BROADCASTING}where"}
         return op.operands[0] is op.operands[1] and bool(wheres) and _is_sorted(op, but=wheres)
     if op.name != f"{_BROADCASTING}where":
         return False
-    missing, infinity = _made_by(Value(op.operands[0]), f"{_BROADCASTING}not_equal"), Value(op.operands[1]).constant
+    missing, infinity = Value(op.operands[0]).made_by(f"{_BROADCASTING}not_equal"), Value(op.operands[1]).constant
     return (
         missing is not None and missing.operands[0] is op.operands[2]
         and infinity is not None and bool(np.isposinf(infinity).all())
-        and all(_reads_order(user, axes) for user in _users(Value(op.results[0])))
+        and all(_reads_order(user, axes) for user in Value(op.results[0]).users)
     )  # fmt: skip
 
 
 def _is_sorted(op: Operation, but: set[Operation]) -> bool:
     """Whether the result of an op is only sorted after casts and gathers, but for some users."""
-    for user in _users(Value(op.results[0])) - but:
+    for user in set(Value(op.results[0]).users) - but:
         moved = user.name in ("coreai.cast", "coreai.gather_along_axis") and user.operands[0] is op.results[0]
         if user.name != "coreai.argsort" and not (moved and _is_sorted(user, but=set())):
             return False

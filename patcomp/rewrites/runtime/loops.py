@@ -20,6 +20,7 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.in_place import read_unsafely
 from patcomp.ir.merged_branches import are_merged, count_ops, has_open_result, is_open
 from patcomp.ir.module import IRModule, callee
+from patcomp.ir.traits import View
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, ops_inside
 from patcomp.patterns.statistics import Statistics
@@ -128,7 +129,7 @@ def _is_state(value: SSAValue) -> bool:
     op = value.owner
     if not isinstance(op, Operation):
         return False
-    return op.name == "coreai.read_handle" or (op.name in _VIEW_OPS and _is_state(op.operands[0]))
+    return op.name == "coreai.read_handle" or (op.has_trait(View) and _is_state(op.operands[0]))
 
 
 def _is_inside(value: SSAValue, op: Operation) -> bool:
@@ -138,7 +139,7 @@ def _is_inside(value: SSAValue, op: Operation) -> bool:
 
 def _is_made(value: SSAValue, holder: Operation) -> bool:
     """Whether an op in the holder's block computed a value."""
-    return isinstance(value, OpResult) and value.op.parent is holder.parent and value.op.name not in _SHARED
+    return isinstance(value, OpResult) and value.op.parent is holder.parent and not _is_shared(value.op)
 
 
 def _is_own(value: SSAValue, holder: Operation) -> bool:
@@ -148,11 +149,12 @@ def _is_own(value: SSAValue, holder: Operation) -> bool:
     return value.op.name not in _NESTING and len(list(value.uses)) == 1
 
 
-_VIEWS = ("reshape", "expand_dims", "shrink_dims", "transpose", "slice", "split", "broadcast_to", "broadcast_in_dims")
-_VIEW_OPS = {f"coreai.{name}" for name in _VIEWS}
 _COPIES = {"coreai.decomposable.broadcasting_maximum", "coreai.decomposable.broadcasting_or"}
-_SHARED = {"coreai.constant", "coreai.read_handle", *_VIEW_OPS}
-"""Ops whose results may share memory with other values."""
+
+
+def _is_shared(op: Operation) -> bool:
+    """Whether the results of an op may share memory with other values."""
+    return op.name in ("coreai.constant", "coreai.read_handle") or op.has_trait(View)
 
 
 def _is_copy(value: SSAValue, holder: Operation) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from patcomp.ir.constants import constant_integers, constant_values
 from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.traits import Elementwise, Reduction
 from patcomp.ir.types import TensorType, is_static, static_shape
 from patcomp.ir.xdsl import Operation, SSAValue
 
@@ -63,8 +64,10 @@ def carried(op: Operation, frames: Sequence[Frame | None]) -> Carried | None:
     """How an op computes on tensors that are stored in other orders; None if it cannot."""
     if not isinstance(op, CoreaiOp) or op.regions or not all(map(is_known, (*op.operands, *op.results))):
         return None
-    if op.ROW.is_elementwise:
+    if op.has_trait(Elementwise):
         return _elementwise(op, frames)
+    if op.has_trait(Reduction):
+        return _reduction(op, frames)
     carrier = _CARRIERS.get(op.name)
     return carrier(op, frames) if carrier is not None else None
 
@@ -123,11 +126,10 @@ def _like(values: SSAValue, numbers: Sequence[int]) -> np.ndarray:
     return np.array(numbers, dtype=old.dtype).reshape((len(numbers),) if old.ndim else ())
 
 
-@_row("reduce_max", "reduce_mean", "reduce_min", "reduce_product", "reduce_sum")
 def _reduction(op: CoreaiOp, frames: Sequence[Frame | None]) -> Carried | None:
     """A reduction keeps its axes, with size 1."""
     frame, axes = frames[0], _axes(op.operands[1], len(_shape(op.operands[0])))
-    if frame is None or axes is None or not all(axis in frame for axis in axes) or len(op.operands) != 2:
+    if frame is None or axes is None or not all(axis in frame for axis in axes):
         return None
     return Carried((frame, _like(op.operands[1], sorted(frame.index(axis) for axis in axes))), frame)
 

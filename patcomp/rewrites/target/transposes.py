@@ -22,6 +22,7 @@ from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import TensorType, static_shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue, set_name
@@ -42,8 +43,6 @@ from patcomp.rewrites.target.frames import (
 )
 
 NAME = "carry transposes"
-
-_VIEWS = ("coreai.reshape", "coreai.expand_dims", "coreai.shrink_dims")
 
 
 def carry_transposes(module: IRModule) -> int:
@@ -97,7 +96,7 @@ class _Carrying:
         frame = self._frame(x)
         if op.name == "coreai.transpose":
             return None if frame is None else transposed(op, frame)
-        if op.name in _VIEWS:
+        if op.has_trait(Reshape):
             before, after = static_shape(x.type), static_shape(y.type)
             if frame is None:
                 return None
@@ -136,7 +135,7 @@ class _Carrying:
         x = op.operands[0]
         if op.name == "coreai.transpose":
             return [self._stored(x)]
-        if op.name in _VIEWS:
+        if op.has_trait(Reshape):
             before, after = static_shape(x.type), static_shape(op.results[0].type)
             source = source_frame(before, after, self._frame(x) or in_order(len(before)), frame)
             stored, wanted = Value(self._form(x, source)), stored_shape(after, frame)
