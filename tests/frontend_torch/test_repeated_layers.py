@@ -346,7 +346,7 @@ def test_a_rule_that_reads_places_sees_those_of_all_layers(
     assert program.reports[0].statistics.fired[one.name] in (1, 6)
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     layers=st.integers(10, 30),
     parts=st.lists(st.sampled_from(["norm", "linear", "relu", "residual", "reshape", "shared", "twice"]), min_size=4),

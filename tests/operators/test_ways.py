@@ -13,7 +13,7 @@ from tests.operators.dynamic import core_sample
 from tests.operators.samples import name_of, operators, samples
 from tests.operators.ways import BATCHES, disagreement, is_batched, outcomes
 
-EVERY = 52
+EVERY = 104
 """Of the operators every so many are run."""
 INFOS = {name_of(op): op for op in operators(torch.float32)}
 
