@@ -116,6 +116,11 @@ def replace_uses(value: SSAValue, by: SSAValue) -> None:
     value.replace_all_uses_with(by)
 
 
+def is_inside(value: SSAValue, op: Operation) -> bool:
+    """Whether a value is made, or is an argument of a block, in the regions of an op."""
+    return op.is_ancestor(value.owner)
+
+
 def maker_of(value: SSAValue) -> Operation | None:
     """The op that computes a value; None for an argument of a block."""
     return value.op if isinstance(value, OpResult) else None

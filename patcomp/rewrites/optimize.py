@@ -52,14 +52,14 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
     called = called_graphs(module)
     pure = pure_graphs(module, called)
     for graph in module.graphs:
-        dead = partial(_removing, "dead ops", statistics, partial(remove_dead_ops, graph, pure))
-        equal = partial(_removing, "common subexpressions", statistics, partial(merge_equal_ops, graph, pure))
-        fold = partial(_fold, graph, module, statistics)
+        dead = partial(_counted, "dead ops", statistics, partial(remove_dead_ops, graph, pure))
+        equal = partial(_counted, "common subexpressions", statistics, partial(merge_equal_ops, graph, pure))
+        fold = partial(_counted, "constant folding", statistics, partial(fold_constants, graph, module))
         step("dead ops", dead)
         step("common subexpressions", equal)  # so that a mask that each layer computes is folded and stored once
         folded = step("constant folding", fold)
-        branches = partial(_take_known_branches, graph, module, statistics)
-        loops = partial(_inline_single_steps, graph, module, statistics)
+        branches = partial(_counted, "known branches", statistics, partial(_take_known_branches, graph, module))
+        loops = partial(_counted, "loops of one step", statistics, partial(inline_single_steps, graph, module))
         while any([step("known branches", branches), step("loops of one step", loops)]):
             folded = step("constant folding", fold) or folded  # of ops that use results of a branch, or a counter
         if folded:
@@ -68,7 +68,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         step("common subexpressions", equal)
         step("dead ops", dead)
     uncalled = partial(remove_uncalled_graphs, module, called)
-    step("graphs without calls", partial(_removing, "graphs without calls", statistics, uncalled))
+    step("graphs without calls", partial(_counted, "graphs without calls", statistics, uncalled))
     for name, work in (
         ("repeated accesses of states", drop_repeated_accesses),
         ("carried conditions", carry_conditions),
@@ -83,36 +83,19 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
     return statistics
 
 
-def _removing(name: str, statistics: Statistics, work: Callable[[], int]) -> None:
-    """Run a function that removes ops and returns how many, and record them."""
+def _counted(name: str, statistics: Statistics, work: Callable[[], int]) -> int:
+    """Run a function that rewrites and returns how often, and record what no rule made."""
     started = time.perf_counter()
-    _record(statistics, name, work(), started)
-
-
-def _record(statistics: Statistics, name: str, rewrites: int, started: float) -> None:
-    """Record rewrites that no rule made, if there are any."""
-    if rewrites:
+    if count := work():
         seconds = time.perf_counter() - started
-        statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
+        statistics.add(Statistics({name: RuleStatistics(count, count, seconds)}))
+    return count
 
 
-def _fold(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
-    started = time.perf_counter()
-    count = fold_constants(graph, module)
-    _record(statistics, "constant folding", count, started)
-    return bool(count)
-
-
-def _inline_single_steps(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
-    started = time.perf_counter()
-    count = inline_single_steps(graph, module)
-    _record(statistics, "loops of one step", count, started)
-    return bool(count)
-
-
-def _take_known_branches(graph: Operation, module: IRModule, statistics: Statistics) -> bool:
-    """Inline the taken branch of each `coreai.if` with a constant condition; the runtime aborts on some of these."""
-    started, count = time.perf_counter(), 0
+def _take_known_branches(graph: Operation, module: IRModule) -> int:
+    """Inline the taken branch of each `coreai.if` of constant condition, on some of which the runtime aborts; return
+    how many there were."""
+    count = 0
     for op in ops_inside(graph):
         condition = constant_values(op.operands[0], module.blobs) if op.name == "coreai.if" else None
         if condition is None or op.parent is None:
@@ -126,5 +109,4 @@ def _take_known_branches(graph: Operation, module: IRModule, statistics: Statist
         op.parent.erase_op(terminator)
         op.parent.erase_op(op)
         count += 1
-    _record(statistics, "known branches", count, started)
-    return bool(count)
+    return count

@@ -43,7 +43,7 @@ from patcomp.frontend_torch.fx.nodes import (
     writes_in_place,
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
+from patcomp.frontend_torch.fx.sizes import symbols_in
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.patterns import Rejected, RuleSet
 from patcomp.pytorch import (
@@ -93,7 +93,7 @@ class Decomposer:
         problems: list[Problem] = []
         shown: set[str] = set()
         origins = Origins(program.graph)
-        checked = read_by_checks_only(program.graph)  # `program.run` computes them by PyTorch
+        checked: set[Node] | None = None
         for node in nodes_of(program.graph):
             if not self.takes(node):
                 continue
@@ -105,7 +105,9 @@ class Decomposer:
                 reason = str(rejection)
             except Exception as error:  # PyTorch's decompositions raise errors of any class
                 reason = "unsupported op, taking it apart fails: " + str(error).partition("\n")[0]
-                if _has_open_sizes(node):  # PyTorch's text would be about symbols that nobody named
+                if symbols_in(
+                    [source.meta.get("val") for source in (node, *node.all_input_nodes)]
+                ):  # PyTorch's text would be about symbols that nobody named
                     reason = "PyTorch takes this op apart for known sizes only; export with its dimensions fixed"
             else:
                 if inside is not None:
@@ -113,8 +115,10 @@ class Decomposer:
                         found[node] = inside
                         continue
                     reason = f"unsupported op, made of {', '.join(unknown)}"
+            if checked is None:  # few programs have nodes that cannot be taken apart
+                checked = read_by_checks_only(program.graph)
             if node in checked:
-                continue
+                continue  # `program.run` computes it by PyTorch
             if draws_random_numbers(node):
                 reason = "unsupported op, which draws random numbers"
             op = operator_name(node)
@@ -231,13 +235,6 @@ class Decomposer:
         _drop_unused_results(traced, used_results(node))
         stays = any(inner.target is target and self.takes(inner) for inner in traced.graph.nodes)
         return None if stays else traced, asked
-
-
-def _has_open_sizes(node: Node) -> bool:
-    """Whether an input or a result of a node has a size that is only known when the program runs."""
-    leaves = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
-    sizes = (size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
-    return any(isinstance(known(size), SYMBOLIC) for size in sizes)
 
 
 _CUTS = {"aten.unbind.int": "", "aten.chunk": "chunks", "aten.unsafe_chunk": "chunks",

@@ -27,7 +27,7 @@ from patcomp.frontend_torch.fx.nodes import (
     recorded_results,
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
-from patcomp.frontend_torch.fx.sizes import known_shape
+from patcomp.frontend_torch.fx.sizes import known_shape, symbols_in
 from patcomp.ir.evaluate.draws import Draws, NotFromNoiseError
 from patcomp.pytorch import (
     LazyGraphModule,
@@ -81,7 +81,7 @@ def with_random_inputs(
     found: dict[str, _Draw] = {}
     asked: list[Any] = []
     origins = Origins(program.graph)
-    given = _symbols(program)
+    given = symbols_in([node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")])
     known: dict[Any, tuple[_Draw, list[Any]]] = {}
     for node in nodes:
         try:
@@ -124,17 +124,6 @@ def with_random_inputs(
     replace_graph_module(changed, LazyGraphModule(program.graph_module, graph))
     replace_graph_signature(changed, ExportGraphSignature([*signature.input_specs, *added], outputs))
     return changed, inputs, asked
-
-
-def _symbols(program: ExportedProgram) -> set[sympy.Symbol]:
-    """The symbols in the sizes of the program's inputs."""
-    found: set[sympy.Symbol] = set()
-    for node in program.graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(size, torch.SymInt):
-                found |= size.node.expr.free_symbols
-    return found
 
 
 def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.closeness import is_close
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at, symbols_in
 from patcomp.frontend_torch.interface.guards import conditions_of
 from patcomp.frontend_torch.interface.slices import Case
 from patcomp.patterns import Rejected
@@ -131,9 +131,7 @@ class SizeQuestions:
 
     def _whole(self, source: Node, case: Case) -> dict[sympy.Symbol, int]:
         """A size for every symbol of a node: where a condition does not name it, the second one of its range."""
-        leaves = pytree.tree_leaves(source.meta.get("val"))
-        sizes = [size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,))]
-        free = set().union(*(size.node.expr.free_symbols for size in map(known, sizes) if isinstance(size, SYMBOLIC)))
+        free = symbols_in(source.meta.get("val"))
         return {symbol: case.get(symbol) or self._sizes(symbol)[:2][-1] for symbol in free}
 
 

@@ -24,7 +24,7 @@ from patcomp.ir.constants import numpy_dtype
 from patcomp.ir.types import TensorType, element_type, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import set_name
-from patcomp.pytorch import ValueRanges, bound_sympy, free_unbacked_symbols, int_oo, sympy_interp
+from patcomp.pytorch import ValueRanges, bound_sympy, free_unbacked_symbols, int_oo, pytree, sympy_interp
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -73,6 +73,13 @@ def known_shape(fake: torch.Tensor) -> list[Any]:
     The tensor itself may still have a symbol that export replaced by a number later.
     """
     return [size if type(size) is int else known(size) for size in fake.shape]
+
+
+def symbols_in(recorded: Any) -> set[sympy.Symbol]:
+    """The symbols in recorded sizes and in the shapes of recorded tensors, in any nesting."""
+    leaves = pytree.tree_leaves(recorded)
+    sizes = (size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
+    return {symbol for size in sizes if isinstance(size, SYMBOLIC) for symbol in size.node.expr.free_symbols}
 
 
 def may_be_zero(size: torch.SymInt, ranges: Mapping[sympy.Symbol, Any]) -> bool:

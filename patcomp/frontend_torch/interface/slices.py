@@ -21,7 +21,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import given_arguments, graphs_of, is_assertion, operator_name
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, known_shape
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, symbols_in
 from patcomp.pytorch import (
     LazyGraphModule,
     OpOverload,
@@ -98,7 +98,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
                 return None
             if not _is_same(node.meta["val"], result, recorded):
                 return None
-        if any(not symbols.isdisjoint(lengths) for symbols in map(_symbols, pytree.tree_leaves(result))):
+        if not symbols_in(result).isdisjoint(lengths):
             node.meta = node.meta | {"val": result}
             dynamic.add(node)
     states = {spec.arg.name for spec in program.graph_signature.output_specs if spec.kind != OutputKind.USER_OUTPUT}
@@ -118,12 +118,6 @@ def _numbers(node: Node) -> Iterator[Any]:
     for name, value in given.items():
         if not name.startswith("dim"):
             yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, int | float))
-
-
-def _symbols(leaf: Any) -> set[sympy.Symbol]:
-    """The symbols in a size, or in the shape of a tensor."""
-    sizes = known_shape(leaf) if isinstance(leaf, torch.Tensor) else [leaf]
-    return {symbol for size in sizes if isinstance(size, SYMBOLIC) for symbol in size.node.expr.free_symbols}
 
 
 def _wrong_length(node: Node, cases: Sequence[Case], lengths: Lengths) -> Length | None:
@@ -171,7 +165,7 @@ _FOLLOWED = {"getitem"} | {
 def _result(node: Node) -> Any:
     """The result that PyTorch's shape functions compute for a node; fails if it holds only for some sizes."""
     given = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
-    value = next(leaf for leaf in pytree.tree_leaves(given) if _symbols(leaf))
+    value = next(leaf for leaf in pytree.tree_leaves(given) if symbols_in(leaf))
     mode = value.fake_mode
     environment = mode.shape_env
     with (

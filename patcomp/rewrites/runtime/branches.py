@@ -13,7 +13,7 @@ from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import is_static
 from patcomp.ir.value import Value, replace_op
-from patcomp.ir.xdsl import Operation, SSAValue, TensorType, ops_inside
+from patcomp.ir.xdsl import Operation, SSAValue, TensorType, is_inside, ops_inside
 from patcomp.patterns.statistics import Statistics
 
 
@@ -63,7 +63,7 @@ def _is_static(value: SSAValue) -> bool:
 
 def _is_outside(value: SSAValue, branches: Operation) -> bool:
     """Whether a value is there before some branches, or is a constant."""
-    return not branches.is_ancestor(value.owner) or is_constant(value)
+    return not is_inside(value, branches) or is_constant(value)
 
 
 def _taken_out(value: SSAValue, branches: Operation) -> SSAValue:

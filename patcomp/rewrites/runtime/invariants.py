@@ -12,16 +12,21 @@ from collections.abc import Container
 from patcomp.ir.cleanup import called_graphs, can_go, merge_equal_ops, pure_graphs
 from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule
-from patcomp.ir.xdsl import Operation, SSAValue, ops_inside
+from patcomp.ir.xdsl import Operation, is_inside, ops_inside
 from patcomp.patterns.statistics import Statistics
 
 
 def compute_before_loops(module: IRModule, statistics: Statistics) -> None:
     """Move what does not change in a loop in front of it, and merge what is equal there."""
+    loops = {
+        graph: [op for op in reversed(ops_inside(graph)) if op.name == "coreai.while"]  # inner loops first
+        for graph in module.graphs
+    }
+    if not any(loops.values()):
+        return  # most programs have none, and pure graphs take a walk through all ops
     pure = pure_graphs(module, called_graphs(module))
-    for graph in module.graphs:
-        loops = [op for op in reversed(ops_inside(graph)) if op.name == "coreai.while"]  # inner loops first
-        if sum(_moved(loop, pure) for loop in loops):
+    for graph, inside in loops.items():
+        if sum(_moved(loop, pure) for loop in inside):
             statistics.record("computed before a loop", True, 0.0)
             merge_equal_ops(graph, pure)
 
@@ -32,7 +37,7 @@ def _moved(loop: Operation, pure: Container[str]) -> int:
     for region in loop.regions:
         for op in list(region.block.ops):
             if can_go(op, pure) and not op.regions and _is_unchanged(op, loop):
-                constants = [operand.owner for operand in op.operands if _is_inside(operand, loop)]
+                constants = [operand.owner for operand in op.operands if is_inside(operand, loop)]
                 for moved in (*dict.fromkeys(constants), op):
                     assert loop.parent is not None
                     assert isinstance(moved, Operation)
@@ -45,8 +50,4 @@ def _moved(loop: Operation, pure: Container[str]) -> int:
 def _is_unchanged(op: Operation, loop: Operation) -> bool:
     """Whether an op computes the same in each step, from a value that is no constant."""
     given = [operand for operand in op.operands if not is_constant(operand)]
-    return bool(given) and not any(_is_inside(operand, loop) for operand in given)
-
-
-def _is_inside(value: SSAValue, loop: Operation) -> bool:
-    return loop.is_ancestor(value.owner)
+    return bool(given) and not any(is_inside(operand, loop) for operand in given)

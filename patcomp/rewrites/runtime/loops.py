@@ -22,7 +22,7 @@ from patcomp.ir.merged_branches import are_merged, count_ops, has_open_result, i
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.traits import View
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, ops_inside
+from patcomp.ir.xdsl import Operation, OpResult, SSAValue, TensorType, is_inside, ops_inside
 from patcomp.patterns.statistics import Statistics
 
 _NESTING = ("coreai.if", "coreai.while")
@@ -109,7 +109,7 @@ def _own_captured_states(op: Operation, users: Sequence[Operation], module: IRMo
     copies: dict[SSAValue, SSAValue] = {}
     for user in users:
         for index, operand in enumerate(user.operands):
-            if _is_state(operand) and not _is_inside(operand, op):
+            if _is_state(operand) and not is_inside(operand, op):
                 if operand not in copies:
                     copies[operand] = copied(operand, op, module)
                     statistics.record("own captured state", True, 0.0)
@@ -130,11 +130,6 @@ def _is_state(value: SSAValue) -> bool:
     if not isinstance(op, Operation):
         return False
     return op.name == "coreai.read_handle" or (op.has_trait(View) and _is_state(op.operands[0]))
-
-
-def _is_inside(value: SSAValue, op: Operation) -> bool:
-    maker = value.owner
-    return isinstance(maker, Operation) and op.is_ancestor(maker)
 
 
 def _is_made(value: SSAValue, holder: Operation) -> bool:
