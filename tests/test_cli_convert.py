@@ -13,7 +13,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
-from patcomp.ir.evaluate import OutputError, Verification
+from patcomp.evaluate import OutputError, Verification
 from tests.helpers.command import Command
 
 MODELS = """

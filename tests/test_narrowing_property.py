@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patcomp.evaluate import evaluate
 from patcomp.ir import IRModule, aten, tensor
 from patcomp.ir.builder import Builder
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
 from patcomp.ir.value import Value
 from patcomp.narrowing.analysis import Facts, Ranges

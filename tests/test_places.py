@@ -52,10 +52,10 @@ OP = {
     op("shift[T: F](x: T) -> output: T", "the value plus or minus 1",
        infer="like_first", exact="always", pure=False, properties="direction as to: up|down"),
 """,
-    "patcomp/ir/evaluate/elementwise.py": """
+    "patcomp/evaluate/elementwise.py": """
 import torch
 
-from patcomp.ir.evaluate.registry import EvaluatedOp, implements
+from patcomp.evaluate.registry import EvaluatedOp, implements
 
 
 @implements("coreai.shift")
@@ -106,7 +106,7 @@ ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
        infer="like_first", trait=Activation),
 """,
-    "patcomp/ir/evaluate/elementwise.py": """
+    "patcomp/evaluate/elementwise.py": """
 
 @implements("coreai.softsign")
 def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:

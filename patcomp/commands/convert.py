@@ -38,7 +38,7 @@ from patcomp.hub import TIMM
 if TYPE_CHECKING:
     from patcomp import AIProgram
     from patcomp.commands.exporting import Source
-    from patcomp.ir.evaluate import Verification
+    from patcomp.evaluate import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
 

@@ -29,17 +29,17 @@ from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
-from patcomp.frontend_torch.decomposition.functional import functional
-from patcomp.frontend_torch.decomposition.random_inputs import with_random_inputs
-from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
+from patcomp.frontend_torch.functional.programs import functional
+from patcomp.frontend_torch.functional.random_inputs import with_random_inputs
 from patcomp.frontend_torch.interface.calls import in_types_of, initial_state, model_call
 from patcomp.frontend_torch.interface.core_ml import compressed_weights
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.frontend_torch.interface.value_checks import value_checks
+from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.ir import aten
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patcomp.emit.native import Native
+from patcomp.evaluate import evaluate
 from patcomp.ir import IRModule, Value, coreai
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.verify import verify
 from patcomp.rewrites.target.transposes import carry_transposes
 from tests.helpers.programs import program

@@ -9,9 +9,9 @@ from torch import nn
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
+from patcomp.evaluate import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.constants import constant_values
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify

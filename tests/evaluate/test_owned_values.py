@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from patcomp.evaluate import evaluate
 from patcomp.ir import IRModule, Value, tensor, verify
 from patcomp.ir import coreai as c
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.in_place import is_unsafe_condition
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.statistics import Statistics

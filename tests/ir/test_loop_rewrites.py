@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from patcomp.evaluate import evaluate
 from patcomp.ir import IRModule, Value, verify
 from patcomp.ir import coreai as c
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.merged_branches import are_merged, count_ops, has_open_result, is_open
 from patcomp.ir.types import TOKEN
 from patcomp.ir.xdsl import Operation

@@ -53,7 +53,7 @@ ROOMS = {
     ),
     "patterns": Room(("patcomp/patterns/*.py",), ("tests/patterns/test_[!s]*.py", "tests/patterns/test_selftest.py")),
     "writes": Room(
-        ("patcomp/frontend_torch/decomposition/views.py", "patcomp/frontend_torch/decomposition/writes.py"),
+        ("patcomp/frontend_torch/functional/views.py", "patcomp/frontend_torch/functional/writes.py"),
         (
             f"{_TORCH}/test_writes.py", f"{_TORCH}/test_direct.py", f"{_TORCH}/test_direct_property.py",
             f"{_TORCH}/test_functional_graphs.py",

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.element_types import as_bits, moved
-from patcomp.ir.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements, integers
+from patcomp.evaluate.element_types import as_bits, moved
+from patcomp.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements, integers
 
 
 @implements("coreai.reshape")

@@ -17,12 +17,12 @@ from torch.fx import Graph, Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.formulas import without
-from patcomp.frontend_torch.decomposition.literals import has_literals, replace_literals
-from patcomp.frontend_torch.decomposition.nested import flattened, is_inlined, with_inlined
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
-from patcomp.frontend_torch.decomposition.views import is_dropout_off, is_new
-from patcomp.frontend_torch.decomposition.views_in_place import replace_views_in_place, view_in_place
-from patcomp.frontend_torch.decomposition.writes import Functional, NotFollowedError
+from patcomp.frontend_torch.functional.literals import has_literals, replace_literals
+from patcomp.frontend_torch.functional.nested import flattened, is_inlined, with_inlined
+from patcomp.frontend_torch.functional.views import is_dropout_off, is_new
+from patcomp.frontend_torch.functional.views_in_place import replace_views_in_place, view_in_place
+from patcomp.frontend_torch.functional.writes import Functional, NotFollowedError
 from patcomp.frontend_torch.fx.nodes import (
     given_arguments,
     is_size,

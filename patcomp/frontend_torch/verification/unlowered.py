@@ -11,10 +11,10 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.errors import PatcompError
+from patcomp.evaluate.eager import eager_implementation, results_of
+from patcomp.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.frontend_torch.custom.lowerings import node_of
 from patcomp.ir.custom import CustomOp
-from patcomp.ir.evaluate.eager import eager_implementation, results_of
-from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Operation
 

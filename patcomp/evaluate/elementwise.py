@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.element_types import (
+from patcomp.evaluate.element_types import (
     TORCH_DTYPES,
     accumulated,
     as_bits,
@@ -17,7 +17,7 @@ from patcomp.ir.evaluate.element_types import (
     unordered,
     widen,
 )
-from patcomp.ir.evaluate.registry import EvaluatedOp, computed, implements
+from patcomp.evaluate.registry import EvaluatedOp, computed, implements
 from patcomp.ir.types import integer_range, is_float, is_integer
 
 Function = Callable[..., Tensor]

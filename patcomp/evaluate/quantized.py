@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.element_types import as_bits, fits, widen
-from patcomp.ir.evaluate.machine import SparseTensor
-from patcomp.ir.evaluate.registry import EvaluatedOp, axis_of, implements
+from patcomp.evaluate.element_types import as_bits, fits, widen
+from patcomp.evaluate.machine import SparseTensor
+from patcomp.evaluate.registry import EvaluatedOp, axis_of, implements
 from patcomp.ir.types import integer_range, is_integer
 
 _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.calling import check_names
+from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, narrow, to_tensor
+from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir import packing
-from patcomp.ir.constants import NO_VALUES, BlobStore, check_readable
-from patcomp.ir.evaluate.calling import check_names
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, accumulated, narrow, to_tensor
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
+from patcomp.ir.blobs import NO_VALUES, BlobStore
+from patcomp.ir.constants import check_readable
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, HandleType, element_name, shape_of, storage_bytes

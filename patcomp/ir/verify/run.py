@@ -12,7 +12,7 @@ from patcomp.ir.xdsl import Operation, SSAValue
 
 
 @dataclass(eq=False)
-class Verification:
+class VerifierRun:
     """One run of the verifier."""
 
     module: IRModule

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.constants import is_constant
-from patcomp.ir.evaluate.machine import Machine
-from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.half import LARGEST
 from patcomp.ir.xdsl import Operation
 

@@ -18,18 +18,18 @@ from torch import Tensor
 from torch.fx import Node
 
 from patcomp.errors import EvaluationError, PatcompError
+from patcomp.evaluate import Departure, Expectation, ModuleError, OutputError, compare, evaluate
+from patcomp.evaluate.element_types import TORCH_DTYPES, to_tensor
+from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.twin import Twin, Wider, twins_of
 from patcomp.frontend_torch.conversion import Conversion, Staged
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.reference import Visit, left_modules, run_graph
 from patcomp.frontend_torch.importing.value_names import value_names
-from patcomp.frontend_torch.near_ties import distance
-from patcomp.frontend_torch.other_model import how_it_differs
-from patcomp.frontend_torch.unlowered import implementation
-from patcomp.ir.evaluate import Departure, Expectation, ModuleError, OutputError, compare, evaluate
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
-from patcomp.ir.evaluate.machine import Machine
-from patcomp.ir.evaluate.twin import Twin, Wider, twins_of
+from patcomp.frontend_torch.verification.near_ties import distance
+from patcomp.frontend_torch.verification.other_model import how_it_differs
+from patcomp.frontend_torch.verification.unlowered import implementation
 from patcomp.ir.locations import Origin, origins
 from patcomp.ir.module import IRModule, names_of, with_outputs
 from patcomp.ir.types import HandleType, TensorType, element_name

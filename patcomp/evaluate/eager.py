@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES
+from patcomp.evaluate.machine import Machine, decode_constant
+from patcomp.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.aten import AtenOp, torch_name
-from patcomp.ir.constants import BlobStore
-from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES
-from patcomp.ir.evaluate.machine import Machine, decode_constant
-from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation
+from patcomp.ir.blobs import BlobStore
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import element_name, static_shape, tensor

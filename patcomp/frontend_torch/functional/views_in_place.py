@@ -6,7 +6,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.decomposition.overloads import without_writes
+from patcomp.frontend_torch.functional.overloads import without_writes
 from patcomp.pytorch import OpOverload, base_name
 
 _VIEWS = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.element_types import narrow, widen
 from patcomp.ir.attributes import word_of
-from patcomp.ir.evaluate.element_types import narrow, widen
 from patcomp.ir.locations import describe
 from patcomp.ir.types import element_name
 from patcomp.ir.xdsl import Attribute, Operation
 
 if TYPE_CHECKING:
-    from patcomp.ir.evaluate.machine import Machine
+    from patcomp.evaluate.machine import Machine
 
 Implementation = Callable[..., Any]
 

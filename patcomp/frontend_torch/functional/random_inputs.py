@@ -17,9 +17,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from patcomp.errors import Problem, UnsupportedError
+from patcomp.evaluate.draws import Draws, NotFromNoiseError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.decompose import key_of, traced_by_pytorch
-from patcomp.frontend_torch.decomposition.nested import flattened
+from patcomp.frontend_torch.functional.nested import flattened
 from patcomp.frontend_torch.fx.nodes import (
     draws_random_numbers,
     given_arguments,
@@ -28,7 +29,6 @@ from patcomp.frontend_torch.fx.nodes import (
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.fx.sizes import known_shape, symbols_in
-from patcomp.ir.evaluate.draws import Draws, NotFromNoiseError
 from patcomp.pytorch import (
     LazyGraphModule,
     free_unbacked_symbols,

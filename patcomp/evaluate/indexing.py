@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.element_types import accumulated, as_bits, fits, in_doubles, ordered, unordered
-from patcomp.ir.evaluate.registry import EvaluatedOp, axis_of, implements
+from patcomp.evaluate.element_types import accumulated, as_bits, fits, in_doubles, ordered, unordered
+from patcomp.evaluate.registry import EvaluatedOp, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 

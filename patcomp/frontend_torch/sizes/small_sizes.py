@@ -22,7 +22,7 @@ from torch.fx.node import map_arg
 from patcomp.emit.dims import Range
 from patcomp.frontend_torch.fx.nodes import graphs_of, is_size
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
-from patcomp.frontend_torch.interface.slices import Case, Lengths, with_dynamic_slices, with_lengths
+from patcomp.frontend_torch.sizes.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
 
 

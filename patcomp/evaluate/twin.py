@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.draws import draws
+from patcomp.evaluate.draws import draws
 from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
 
 HALF = (torch.float16, torch.bfloat16)

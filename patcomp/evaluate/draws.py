@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, to_tensor
+from patcomp.evaluate.element_types import TORCH_DTYPES, to_tensor
 from patcomp.pytorch import HigherOrderOperator, OpOverload, TorchDispatchMode, base_name, schema_of_overload
 
 UNIFORM = "uniform on [0, 1)"

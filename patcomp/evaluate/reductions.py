@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
-from patcomp.ir.evaluate.registry import EvaluatedOp, Implementation, axes_of, axis_of, implements
+from patcomp.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
+from patcomp.evaluate.registry import EvaluatedOp, Implementation, axes_of, axis_of, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
+from patcomp.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.module import callee
 from patcomp.ir.region import RegionOp
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from patcomp.ir.evaluate.element_types import accumulated, fits, in_doubles
-from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
+from patcomp.evaluate.element_types import accumulated, fits, in_doubles
+from patcomp.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.element_types import ordered, unordered, widen
-from patcomp.ir.evaluate.elementwise import saturate
-from patcomp.ir.evaluate.registry import EvaluatedOp, implements, integers
+from patcomp.evaluate.element_types import ordered, unordered, widen
+from patcomp.evaluate.elementwise import saturate
+from patcomp.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.types import is_integer
 
 

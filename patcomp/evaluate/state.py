@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from patcomp.ir.evaluate.machine import TOKEN, Handle, check_value
-from patcomp.ir.evaluate.registry import EvaluatedOp, implements
+from patcomp.evaluate.machine import TOKEN, Handle, check_value
+from patcomp.evaluate.registry import EvaluatedOp, implements
 
 
 @implements("coreai.create_token", "coreai.join_token")

@@ -8,7 +8,7 @@ To teach it an op, write a function in the file of the op's family:
     def add(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor: ...
 """
 
-from patcomp.ir.evaluate import (  # noqa: F401  (these files register the ops)
+from patcomp.evaluate import (  # noqa: F401  (these files register the ops)
     control_flow,
     elementwise,
     indexing,
@@ -19,7 +19,7 @@ from patcomp.ir.evaluate import (  # noqa: F401  (these files register the ops)
     shapes,
     state,
 )
-from patcomp.ir.evaluate.comparison import (
+from patcomp.evaluate.comparison import (
     Expectation,
     call_arguments,
     compare,
@@ -27,12 +27,12 @@ from patcomp.ir.evaluate.comparison import (
     prepare_input,
     verify_outputs,
 )
-from patcomp.ir.evaluate.draws import drawn, noise_of
-from patcomp.ir.evaluate.folding import copy_elements, evaluate_op
-from patcomp.ir.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
-from patcomp.ir.evaluate.overflow import Overflow, OverflowMachine
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
-from patcomp.ir.evaluate.verification import Departure, ModuleError, OutputError, Verification
+from patcomp.evaluate.draws import drawn, noise_of
+from patcomp.evaluate.folding import copy_elements, evaluate_op
+from patcomp.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
+from patcomp.evaluate.overflow import Overflow, OverflowMachine
+from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
+from patcomp.evaluate.verification import Departure, ModuleError, OutputError, Verification
 
 __all__ = [
     "IMPLEMENTATIONS",

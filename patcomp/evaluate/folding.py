@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.evaluate.machine import Machine
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
+from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Block, Operation, SSAValue

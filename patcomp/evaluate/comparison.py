@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from patcomp.errors import EvaluationError
-from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call
-from patcomp.ir.evaluate.draws import drawing
-from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES, to_tensor
-from patcomp.ir.evaluate.machine import check_value
-from patcomp.ir.evaluate.twin import HALF, Twin, Wider, twins_of
-from patcomp.ir.evaluate.verification import OutputError, Verification
+from patcomp.evaluate.calling import arguments_by_name, is_model_call
+from patcomp.evaluate.draws import drawing
+from patcomp.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES, to_tensor
+from patcomp.evaluate.machine import check_value
+from patcomp.evaluate.twin import HALF, Twin, Wider, twins_of
+from patcomp.evaluate.verification import OutputError, Verification
 from patcomp.ir.types import TensorType, element_name
 from patcomp.pytorch import pytree
 
@@ -117,7 +117,7 @@ def compare(
         expected: eager PyTorch's output.
         given: the program's.
         tolerance: the largest absolute difference that passes; by default that of the program's element type.
-        twin: computes the same output of the model in a wider type, see `patcomp.ir.evaluate.twin`. It is called for an
+        twin: computes the same output of the model in a wider type, see `patcomp.evaluate.twin`. It is called for an
             output of half precision, and for any other float that would fail.
 
     Raises:
