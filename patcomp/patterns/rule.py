@@ -49,6 +49,8 @@ class Rule:
     """Rules of higher priority are tried first, whatever their size."""
     size: int = 1
     """The largest number of ops that the rule matches. The driver tries larger rules first."""
+    is_row: bool = False
+    """Whether the rule is a row of a table, whose function only builds a formula of the op's tensors."""
     of_complex: bool = False
     """Whether a rule of the import stage takes only calls with complex tensors or numbers."""
 
