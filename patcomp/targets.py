@@ -159,6 +159,8 @@ GPU = Target(
         "causal attention",
         "query, key and value in one product",
         "transpose before rms_norm",
+        "biases of slices together",
+        "views of slices together",
         "transposes of slices together",
         "rms_norm of query and key together",
         "rope of query and key together",

@@ -12,8 +12,8 @@ from patcomp.patterns import FurtherResults, OpView, Rule, example, lowering
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.lowering.elementwise import complement
 from patterns_catalog.lowering.reductions import extreme, reduce
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import Size
+from patterns_catalog.slices import slice_axis
 
 _TIES = FurtherResults("which of equal values has the index")
 
