@@ -58,7 +58,7 @@ def one_product(op: OpView, c: Coreai) -> Value:
     attention = _reached(own)
     op.expect(attention is not None, "its result is no query, key or value of an attention")
     assert attention is not None
-    products = [each for each in _products_of(x, own) if _weight(each) and _reached(each) is attention]
+    products = [each for each in _products_of(x, own) if _weight(each) is not None and _reached(each) is attention]
     op.expect(own in products, "the matrix is no weight")
     products = [each for each in products if _is_transposed(each) == _is_transposed(own)]
     op.expect(len(products) > 1, "query, key and value are products of different inputs")
@@ -87,7 +87,11 @@ def gate_and_up(op: OpView, c: Coreai) -> Value:
     op.expect(_reached(own) is None, "its result is a query, key or value")
     product = _multiplied(own)
     op.expect(product is not None, "its result is multiplied by no other")
-    alike = [each for each in _products_of(x, own) if _weight(each) and _is_transposed(each) == _is_transposed(own)]
+    alike = [
+        each
+        for each in _products_of(x, own)
+        if _weight(each) is not None and _is_transposed(each) == _is_transposed(own)
+    ]
     products = [each for each in alike if _multiplied(each) is product]
     op.expect(len(products) == 2, "its result is multiplied by something else than another product of its input")
     return _joined(op, c, products)
@@ -103,7 +107,7 @@ def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
     x, own = op.x, op.operation
     op.cover(*products)
     axis = 0 if _is_transposed(own) else 1
-    weight = c.concat(axis, [copied(Value(_weight(each).results[0])) for each in products])
+    weight = c.concat(axis, [copied(weight) for each in products if (weight := _weight(each)) is not None])
     product = c.broadcasting_batch_matmul(x, c.transpose(weight, [1, 0]) if axis == 0 else weight)
     ends = list(accumulate(Value(each.operands[1]).static_shape[1] for each in products))
     parts = [Part(product.rank - 1, start, end) for start, end in pairwise([0, *ends])]
@@ -131,14 +135,14 @@ def _is_transposed(product: Operation) -> bool:
     return not is_constant(product.operands[1])
 
 
-def _weight(product: Operation) -> Operation | None:
+def _weight(product: Operation) -> Value | None:
     """The constant that a product is by, or by whose transpose it is."""
     matrix = Value(product.operands[1])
     if (transpose := matrix.made_by("coreai.transpose")) is not None:
         matrix = Value(transpose.operands[0])
         if constant_integers(transpose.operands[1]) != (1, 0):
             return None
-    return matrix.maker if is_constant(matrix.ssa) else None
+    return matrix if is_constant(matrix.ssa) else None
 
 
 def _reached(product: Operation) -> Operation | None:
