@@ -35,7 +35,7 @@ def _turned(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
     return x * torch.cat([cos, cos], -1) + turned * torch.cat([sin, sin], -1)
 
 
-@op_rule("target", "coreai.transpose", name="transpose before rms_norm", examples=[
+@op_rule("target", "coreai.transpose", name="transpose before rms_norm", targets=("gpu",), examples=[
     example("2x3x4x8xf32", program=lambda torch, x: _norm(torch, x).transpose(1, 2)),
 ])  # fmt: skip
 def transpose_before_norm(op: OpView, c: Coreai) -> Value:
@@ -113,7 +113,7 @@ def _are_same(left: Any, right: Any, depth: int = 3) -> bool:
     )  # fmt: skip
 
 
-@op_rule("target", rms_norm, name="rms_norm of query and key together", examples=[
+@op_rule("target", rms_norm, name="rms_norm of query and key together", targets=("gpu",), examples=[
     example("2x6x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, :4]), _norm(torch, x[:, 4:], 3.0))),
     example("1x8x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, 1:3]), _norm(torch, x[:, 3:6]), x[:, 6:])),
     example("1x8x3x8xf32", program=lambda torch, x: (
@@ -133,7 +133,7 @@ def norm_together(op: OpView, c: Coreai) -> Value:
     return _of_calls(op, c, calls, rms_norm(x, scale, axes=op.axes, eps=op.eps))
 
 
-@op_rule("target", rope, name="rope of query and key together", examples=[
+@op_rule("target", rope, name="rope of query and key together", targets=("gpu",), examples=[
     example("1x6x5x8xf32", "1x1x5x4xf32", "1x1x5x4xf32", program=lambda torch, x, cos, sin: (
         _turned(torch, x[:, :4], cos, sin), _turned(torch, x[:, 4:], cos, sin))),
     example("2x8x5x8xf32", "5x4xf32", "5x4xf32", program=lambda torch, x, cos, sin: (

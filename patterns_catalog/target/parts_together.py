@@ -18,6 +18,8 @@ from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.slices import Part, part_of, parts_of
 
+_ADD = "coreai.decomposable.broadcasting_add"
+
 
 @dataclass(frozen=True)
 class Use:
@@ -69,7 +71,7 @@ def _cover_all(whole: Value, uses: Sequence[Use]) -> bool:
     return uses[0].part.axis == whole.rank - 1 and [0, *ends] == [*(use.part.start for use in uses), whole.shape[-1]]
 
 
-@op_rule("target", "coreai.decomposable.broadcasting_add", name="biases of slices together", examples=[
+@op_rule("target", _ADD, name="biases of slices together", targets=("gpu",), examples=[
     example("2x3x6xf32", program=lambda torch, x: (
         x[..., :4] + torch.linspace(0, 1, 4), x[..., 4:] + torch.linspace(1, 2, 2))),
 ])  # fmt: skip
@@ -96,7 +98,7 @@ def copied(constant: Value) -> Value:
     return Value(Builder.current().insert(constant.maker.clone()).results[0])
 
 
-@op_rule("target", "coreai.reshape", name="views of slices together", examples=[
+@op_rule("target", "coreai.reshape", name="views of slices together", targets=("gpu",), examples=[
     example("2x3x12xf32", program=lambda torch, x: (x[..., :8].view(2, 3, 2, 4), x[..., 8:].view(2, 3, 1, 4))),
     example("6x12xf32", program=lambda torch, x: tuple(y.reshape(2, 3, -1) for y in x.split([4, 8], -1))),
 ])  # fmt: skip
@@ -124,7 +126,7 @@ def views_of_slices(op: OpView, c: Coreai) -> Value:
     op.reject("the slices are viewed in different ways")
 
 
-@op_rule("target", "coreai.transpose", name="transposes of slices together", examples=[
+@op_rule("target", "coreai.transpose", name="transposes of slices together", targets=("gpu",), examples=[
     example("2x3x6x8xf32", program=lambda torch, x: (x[:, :, :4].transpose(1, 2), x[:, :, 4:].transpose(1, 2))),
     example("2x5x6x8xf32", program=lambda torch, x: (x[:, :3].permute(2, 0, 1, 3), x[:, 2:].permute(2, 0, 1, 3))),
     example("2x3x6x8xf32", program=lambda torch, x: tuple(y.transpose(1, 2) for y in x.split([4, 2], 2))),
