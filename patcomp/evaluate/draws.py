@@ -32,7 +32,7 @@ class Noise(Protocol):
 # ---- which operators draw ------------------------------------------------------------------------------
 
 _SWITCHES = ("dropout_p", "dropout", "train", "training")
-"""Arguments that switch the random numbers of an operator off: it draws if all of those that it has are on."""
+"""Arguments that switch off the random numbers of an operator. The operator draws if all of these arguments are on."""
 
 
 def draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -335,7 +335,7 @@ def drawing(inputs: Sequence[tuple[str, str, Tensor]]) -> Iterator[None]:
         if declared != distribution or tuple(value.shape) != tuple(shape):
             there = f"{declared} of shape {tuple(value.shape)}"
             raise _other_draws(f"it draws {wanted}, where the input {name!r} is {there}")
-        return value.to(like, copy=True)  # the model may write to it
+        return value.to(like, copy=True)  # the model may write to the noise
 
     # `torch.cond` compiles itself, which a mode disturbs
     with torch.compiler.set_stance("force_eager"), Draws(noise):

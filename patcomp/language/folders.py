@@ -100,7 +100,7 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     """The files of weights that a model of a folder is loaded from: those that transformers or timm choose.
 
     Raises:
-        LanguageModelError: one is not there, or there is none in safetensors.
+        LanguageModelError: a file is missing, or no file is in safetensors.
     """
     stored = config.get("transformers_weights")
     single = folder / (stored if isinstance(stored, str) else "model.safetensors")
@@ -171,7 +171,7 @@ def quantization(folder: Path, config: dict[str, Any]) -> str:
 # ---- what model it is -------------------------------------------------------------------------------
 
 BESIDE_TEXT = "takes images or sounds beside the text, and a bundle takes text only"
-"""What is said of a model of several inputs."""
+"""The message about a model of several inputs."""
 _NAMELESS = "a model without a name"
 
 

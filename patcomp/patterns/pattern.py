@@ -1,4 +1,4 @@
-"""`Pattern`: the ops that a match consists of, and the conditions. What a rule builds is not part of it."""
+"""`Pattern`: the ops and the conditions of a match, without the replacement that the rule builds."""
 
 from __future__ import annotations
 
