@@ -63,22 +63,18 @@ def kind_of(node: Node) -> Kind | None:
 
 def _all_facts(values: Sequence[Any]) -> tuple[TensorFacts, ...] | None:
     """The facts of recorded tensors; None if there may be more than these."""
-    found = [facts for facts in map(facts_of, values) if facts is not None]
+    found = [facts for facts in map(_facts, values) if facts is not None]
     return tuple(found) if len(found) == len(values) else None
 
 
-def facts_of(value: Any, *, any_offset: bool = False) -> TensorFacts | None:
-    """The facts of a recorded tensor; None if there may be more than these.
-
-    Args:
-        any_offset: whether it may begin anywhere in its memory, as a slice does.
-    """
+def _facts(value: Any) -> TensorFacts | None:
+    """The facts of a recorded tensor; None if there may be more than these."""
     if type(value) is not FakeTensor or value.layout is not torch.strided or value.constant is not None:
         return None
     shape, stride = tuple(value.shape), value.stride()
     if not all(type(size) is int for size in (*shape, *stride, value.storage_offset())):
         return None
-    if value.storage_offset() and not any_offset:
+    if value.storage_offset():
         return None
     if value.is_conj() or value.is_neg() or value.is_inference():
         return None

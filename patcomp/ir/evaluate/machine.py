@@ -14,7 +14,7 @@ from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir import packing
-from patcomp.ir.constants import NO_VALUES, BlobStore, check_readable
+from patcomp.ir.constants import NO_VALUES, BlobStore
 from patcomp.ir.evaluate.calling import check_names
 from patcomp.ir.evaluate.element_types import TORCH_DTYPES, accumulated, narrow, to_tensor
 from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
@@ -184,13 +184,11 @@ def decode_constant(attribute: Attribute, blobs: BlobStore) -> Tensor:
 
     Raises:
         EvaluationError: the blob is missing or has another size than its type, or the attribute is of another kind.
-        HiddenValuesError: the attribute is a `hidden_weight`.
     """
     if isinstance(attribute, DenseIntOrFPElementsAttr):
         data: Any = attribute.data.data
         packed = False
     elif isinstance(attribute, DenseResourceAttr):
-        check_readable(attribute)
         key = attribute.resource_handle.data
         if key in blobs.without_values:
             raise EvaluationError(NO_VALUES.format(key))
