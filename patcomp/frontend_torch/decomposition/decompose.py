@@ -26,12 +26,13 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas
-from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
+from patcomp.frontend_torch.decomposition.kinds import Kind, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.decomposition.shared_graphs import SharedGraphs, shared_graphs
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
+    arguments_text,
     draws_random_numbers,
     given_arguments,
     is_assertion,

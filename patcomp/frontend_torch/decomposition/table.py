@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from patcomp.ir.evaluate.eager import overload_of, registered_overload
+from patcomp.evaluate.eager import overload_of, registered_overload
 from patcomp.pytorch import (
     OperatorBase,
     OpOverload,

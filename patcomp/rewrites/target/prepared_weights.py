@@ -10,16 +10,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
-from patcomp.ir.constants import BlobStore, constant_attribute, is_constant
+from patcomp.ir.constants import constant_attribute, is_constant
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside, replace_uses
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, maker_of, ops_inside, replace_uses
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
 from patcomp.rewrites.target.mapped import mapped
 
@@ -121,19 +122,20 @@ def _stored(op: Operation, module: IRModule, sources: Iterable[Attribute]) -> li
 
 def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
     """The results of an op. What its operands are computed from is not kept."""
-    from patcomp.ir.evaluate import evaluate_op  # needs PyTorch
+    from patcomp.evaluate import evaluate_op  # needs PyTorch
 
     known: dict[SSAValue, np.ndarray] = {}
     for operand in op.operands:
-        assert isinstance(operand.owner, Operation)
-        if not is_constant(operand):
-            known.update(zip(operand.owner.results, _computed(operand.owner, module), strict=True))
+        maker = maker_of(operand)
+        assert maker is not None
+        if not is_constant(maker):
+            known.update(zip(maker.results, _computed(maker, module), strict=True))
     return evaluate_op(op, module, known, views=True)
 
 
 def _kept(array: np.ndarray, blobs: BlobStore) -> np.ndarray:
     """The array itself where it is a view of a weight, else a copy in a file that is mapped into memory."""
-    from patcomp.ir.evaluate import copy_elements  # needs PyTorch
+    from patcomp.evaluate import copy_elements  # needs PyTorch
 
     weights = (np.frombuffer(blob.data, np.uint8) for blob in blobs)
     if array.flags["C_CONTIGUOUS"] and any(np.may_share_memory(array, weight) for weight in weights):
