@@ -8,11 +8,15 @@ from patcomp.patterns.user_catalogs import rules_of
 from patterns_catalog import composites, decompositions, lowering, normalize, optimize, target
 
 # made when the catalog is imported, because that declares the composites that patterns may name
-_RULES = rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(target) + rules_of(optimize)
+_RULES = RuleSet(
+    rule
+    for stage in (normalize, composites, lowering, target, optimize)
+    for rule in sorted(rules_of(stage), key=lambda rule: rule.name)
+)
 
 
 def default_rules() -> RuleSet:
-    """Every rule that rewrites the IR: those of all files of a stage, by the names of the files, in declared order."""
+    """Every rule that rewrites the IR: stage by stage, sorted by name, which decides ties."""
     return _RULES
 
 
