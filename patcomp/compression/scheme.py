@@ -82,7 +82,9 @@ class Scheme(ABC):
         for kind in kinds():
             if match := kind.spelling.fullmatch(name):
                 return kind.of(name, match)
-        raise ValueError(f"{name!r} is no compression scheme; schemes are {', '.join(k.examples for k in kinds())}")
+        raise ValueError(
+            f"{name!r} is not a compression scheme; the schemes are {', '.join(k.examples for k in kinds())}"
+        )
 
     @classmethod
     @abstractmethod

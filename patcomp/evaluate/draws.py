@@ -125,7 +125,9 @@ def _randn(noise: Noise, given: Given) -> Tensor:
 
 def _real(dtype: torch.dtype) -> torch.dtype:
     if dtype.is_complex:
-        raise NotFromNoiseError("complex random numbers: draw their real and imaginary parts, and use torch.complex")
+        raise NotFromNoiseError(
+            "complex random numbers cannot be inputs: draw their real and imaginary parts, and use torch.complex"
+        )
     return dtype
 
 
@@ -184,10 +186,12 @@ _MOST_INTEGERS = 2**24
 def _integers(noise: Noise, given: Given, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
     low, high = given.get("low", given.get("from", 0)), given.get("high", given.get("to"))
     if high is None:
-        raise NotFromNoiseError("integers without an upper bound: give the op its bounds")
+        raise NotFromNoiseError("noise cannot choose among integers without an upper bound: give the op its bounds")
     count = high - low
     if isinstance(count, int) and count > _MOST_INTEGERS:
-        raise NotFromNoiseError(f"one of {count:,} integers: standard noise tells at most {_MOST_INTEGERS:,} apart")
+        raise NotFromNoiseError(
+            f"noise cannot choose among {count:,} integers: it distinguishes at most {_MOST_INTEGERS:,}"
+        )
     chosen = (noise(UNIFORM, shape, torch.float32) * count).to(torch.int32).long()  # int32 says that 32 bits suffice
     last = count - 1
     return ((chosen.minimum(last) if isinstance(last, Tensor) else chosen.clamp(0, last)) + low).to(dtype)

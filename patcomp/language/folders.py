@@ -242,7 +242,7 @@ def check_language_model(folder: Path, config: dict[str, Any], classes: Sequence
     known = [each.__name__ for each in classes]
     if name not in (_NAMELESS, *known) and not name.endswith(LANGUAGE_MODELS):
         if not name.endswith("ForConditionalGeneration") or config.get("is_encoder_decoder"):
-            raise LanguageModelError(f"{str(folder)!r} holds {name}, which is no causal language model; {elsewhere}")
+            raise LanguageModelError(f"{str(folder)!r} holds {name}, which is not a causal language model; {elsewhere}")
         warnings.warn(
             f"{str(folder)!r} holds {name}; only its language model is converted, {known[0]}",
             ConversionWarning,

@@ -48,7 +48,7 @@ class Pattern:
         listed = conditions if isinstance(conditions, list | tuple) else (conditions,)
         for condition in listed:
             if not isinstance(condition, Expression):
-                raise RuleError(f"where= holds {condition!r}, which is no condition on the match")
+                raise RuleError(f"where= holds {condition!r}, which is not a condition on the match")
         pattern = cls(dialect, root, captures, tuple(map(lift, listed)))
         pattern._check()
         return pattern

@@ -96,7 +96,7 @@ def _state_of(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # loaders may raise any exception on a damaged file
-        raise PatcompError(f"{str(path)!r} is no file of weights: {reason_of(error)}") from error
+        raise PatcompError(f"{str(path)!r} is not a file of weights: {reason_of(error)}") from error
     for key in ("state_dict", "model"):  # of timm's training script, and of others
         found = found[key] if isinstance(found, dict) and isinstance(found.get(key), dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
