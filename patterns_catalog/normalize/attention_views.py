@@ -1,4 +1,4 @@
-"""What PyTorch decomposes around attention, put together again: batched products and repeated heads."""
+"""Join what PyTorch decomposes around attention: batched products and repeated heads."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _biased_scores(torch: Any, query: Any, key: Any, bias: Any) -> Any:
     example("2x4x3x8xf32", "2x4x5x8xf32", "8x1x5xf32", program=_biased_scores),
 ])  # fmt: skip
 def batched_matmul(op: OpView, aten: Aten) -> Value | None:
-    """view(bmm(view(x), view(y))) -> matmul(x, y): what splits the rows of a product moves to what joined them
+    """view(bmm(view(x), view(y))) -> matmul(x, y), where the views join the batch dimensions and split them again
 
     PyTorch decomposes every product of more than three dimensions so, and models write it by hand (OPT, BART). Between
     the product and the views may be scales, sums, masks and the softmax (Bloom, DeBERTa-v2).

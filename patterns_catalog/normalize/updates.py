@@ -1,4 +1,4 @@
-"""Writes into a slice that are spelled as a choice by position, or as a join of what stays and what is new."""
+"""Writes into a slice that are spelled as a choice by position, or as a join of old and new parts."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _one_hot(torch: Any, x: Any, row: Any, position: Any) -> Any:
 def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     """where(arange(n) == i, row, x) is slice_scatter(x, row, i, i + 1)
 
-    So PyTorch decomposes select_scatter, and some static caches write. A position outside of the tensor changes
-    nothing: for positions that only the run knows, the old row is written back.
+    PyTorch decomposes select_scatter in this way, and some static caches write in this way. A position outside of the
+    tensor changes nothing: for positions that only the run knows, the old row is written back.
     """
     mask, row, x = op.condition, op["self"], op.other
     found = _position(mask)

@@ -1,4 +1,4 @@
-"""Views and copies in one spelling; what changes nothing is dropped."""
+"""Views and copies in one spelling; ops that change nothing are dropped."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     transpose(relu(transpose(x, p)) + y, q)   ->   relu(x) + transpose(y, q)     where p and q cancel
 
-A rewrite leaves fewer transposes, so that rewrites end. What moves to another operand is a transpose as before.
+A rewrite leaves fewer transposes, so that rewrites end. A transpose that moves to another operand still counts.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _softmax(c: Coreai, scores: Value, sink: Value | None) -> Value:
 
 
 def _scores_of_mask(op: OpView, c: Coreai, mask: Value, query: Value) -> Value:
-    """What the mask adds to scores, as (B, heads, keys, queries), nowhere less than -40000."""
+    """The numbers that the mask adds to scores, as (B, heads, keys, queries), at least -40000."""
     op.expect(mask.is_static and mask.rank <= 4, "the mask has dynamic sizes or a rank above 4")
     constant = mask.constant
     if constant is not None:

@@ -23,7 +23,8 @@ _VIEWS = frozenset(
 
 
 def stored_view(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> torch.Tensor | None:
-    """What a view as another element type shows of a stored tensor; None if something is computed in between.
+    """The elements of a stored tensor that a view as another element type shows; None if something is computed in
+    between.
 
     Args:
         node: a call of `view` with an element type.

@@ -123,7 +123,7 @@ def _stored(op: Operation, module: IRModule, sources: Iterable[Attribute]) -> li
 
 
 def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
-    """The results of an op. What its operands are computed from is not kept."""
+    """The results of an op. The values from which its operands are computed are not kept."""
     from patcomp.evaluate import evaluate_op  # needs PyTorch
 
     known: dict[SSAValue, np.ndarray] = {}
