@@ -95,8 +95,8 @@ def _counted(name: str, statistics: Statistics, work: Callable[[], int]) -> int:
 
 
 def _take_known_branches(graph: Operation, module: IRModule) -> int:
-    """Inline the taken branch of each `coreai.if` of constant condition, on some of which the runtime aborts; return
-    how many there were."""
+    """Inline the taken branch of each `coreai.if` with a constant condition, because the runtime aborts on some of
+    them. Return the number of inlined branches."""
     count = 0
     for op in ops_inside(graph):
         condition = constant_values(op.operands[0], module.blobs) if op.name == "coreai.if" else None

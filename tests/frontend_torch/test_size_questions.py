@@ -132,7 +132,7 @@ def test_an_answer_that_does_not_matter_is_no_guard() -> None:
 
 
 def test_a_formula_for_one_size_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="PyTorch takes the op apart for one size of an open dimension only"):
+    with pytest.raises(UnsupportedError, match="PyTorch decomposes the op for one size of a dynamic dimension only"):
         asking(by_number)
 
 
@@ -213,7 +213,7 @@ def test_a_program_for_smaller_sizes_asks_nothing_new() -> None:
 
 def test_an_op_that_needs_known_sizes_says_so_without_symbols() -> None:
     exported = export(Of(torch.linalg.qr), (torch.randn(5, 5),), dynamic_shapes=({0: Dim("n", min=2)},))
-    with pytest.raises(UnsupportedError, match="takes this op apart for known sizes only; export with") as raised:
+    with pytest.raises(UnsupportedError, match="decomposes this op for known sizes only; export with") as raised:
         TorchConverter().add_exported_program(exported)
     assert "Min(" not in str(raised.value)
 

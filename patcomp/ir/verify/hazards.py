@@ -45,7 +45,7 @@ from patcomp.ir.xdsl import (
 
 
 class OfTheModel(str):
-    """A problem that comes from numbers in the model itself, whatever rules made of it."""
+    """A problem that comes from numbers in the model itself, and not from a rule."""
 
 
 Hazard = Callable[[CoreaiOp, VerifierRun], Iterator[str]]

@@ -1,7 +1,7 @@
 """Choose between values from outside without a branch. A choice between a value and itself is the value.
 
-The runtime cannot choose between two values that a `coreai.if` only passes on. Where it can take a copy of one of them
-out of the branch, it does not load the program. If the sizes are known, `where` chooses.
+The runtime cannot choose between two values that a `coreai.if` only passes on. If the runtime can move a copy of such a
+value out of the branch, it does not load the program. If the sizes are known, `where` chooses.
 """
 
 from __future__ import annotations
