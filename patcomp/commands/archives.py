@@ -1,5 +1,5 @@
-"""The parts of a file of `torch.export.save` that can run code when PyTorch loads the file: `code_in` finds them without
-loading.
+"""The parts of a file of `torch.export.save` that can run code when PyTorch loads the file. `code_in` finds them
+without loading.
 
 `docs/untrusted-files.md` explains each route. The check knows what is data and reports everything else. PyTorch's own
 reader opens the archive, so the check sees the members that PyTorch will load. The check leaves pickles to
