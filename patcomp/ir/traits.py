@@ -1,7 +1,7 @@
 """What an op does with elements, as traits of its class: `op.has_trait(Elementwise)`, for any op of any dialect.
 
-A row of `coreai_table` implies the traits of its op, or names one. Rules and rewrites ask for a trait where they hold
-for every op that has it, so that they know new ops, too.
+A row of `coreai_table` implies the traits of its op, or names one; `aten_schemas.txt` marks PyTorch's operators. Rules
+and rewrites ask for a trait where they hold for every op that has it, so that they know new ops, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,23 @@ class Activation(Broadcasting):
     """The nonlinearity of a layer, of one operand: where a reshape of rows comes before it, it may come behind it."""
 
 
+class SameShape(OpTrait):
+    """The first result has the shape of the first operand."""
+
+
 class Reduction(OpTrait):
     """The result has one element for those of the first operand along some axes, the second operand, with size 1."""
 
 
-class View(OpTrait):
+class Selection(OpTrait):
+    """The results have only elements of the first operand, some of them perhaps left out or repeated."""
+
+
+class Whole(Selection):
+    """The result has every element of the first operand, and no other."""
+
+
+class View(Selection):
     """The results have only elements of the first operand, and may share its memory."""
 
 
