@@ -45,6 +45,11 @@ class Reshape(View):
     """The result has the elements of the first operand in their order, in another shape."""
 
 
+class Unfolded(OpTrait):
+    """What the op computes from constants is not stored in its place: the operands are a smaller form of it, or the
+    runtime has no constants of its type."""
+
+
 class Repetition(OpTrait):
     """The result repeats the first operand."""
 
