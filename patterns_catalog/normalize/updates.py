@@ -8,7 +8,7 @@ from patcomp.authoring import Aten, coreai
 from patcomp.ir.types import is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.views import made_by, without_views
+from patterns_catalog.views import arguments_of, without_views
 
 
 def _position(mask: Value) -> tuple[int, Value] | None:
@@ -17,12 +17,12 @@ def _position(mask: Value) -> tuple[int, Value] | None:
     It is `arange(size) == position`, with size 1 in all other dimensions.
     """
     long = [axis - mask.rank for axis, size in enumerate(mask.shape) if size != 1]
-    compared = made_by(without_views(mask), "eq.Tensor")
+    compared = arguments_of(without_views(mask), "eq.Tensor")
     if len(long) != 1 or compared is None:
         return None
     left, right = compared["self"], compared["other"]
     for numbers, position in ((left, right), (right, left)):
-        counted = made_by(without_views(numbers), "arange.start_step")
+        counted = arguments_of(without_views(numbers), "arange.start_step")
         if counted is None or any(size != 1 for size in position.shape) or not is_integer(position.element_type):
             continue
         if (counted["start"], counted["end"], counted["step"]) == (0, mask.shape[long[0]], 1):
@@ -54,7 +54,7 @@ def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     if found is None or x.type != op.result or mask.rank > x.rank:
         return None
     axis, position = found
-    if (wide := made_by(row, "expand")) is not None:
+    if (wide := arguments_of(row, "expand")) is not None:
         row = wide["self"]
     if x.shape[axis] is None or (row.rank >= -axis and row.shape[axis] != 1) or row.dtype != x.dtype:
         return None
@@ -103,7 +103,7 @@ def write_by_cat(op: OpView, aten: Aten) -> Value | None:
         return None
     before, new, after = op.tensors
     dim = op.dim % op.result.rank
-    head, tail = made_by(before, "slice.Tensor"), made_by(after, "slice.Tensor")
+    head, tail = arguments_of(before, "slice.Tensor"), arguments_of(after, "slice.Tensor")
     if head is None or tail is None or head["self"] != tail["self"]:
         return None
     x: Value = head["self"]
