@@ -15,7 +15,7 @@ from patcomp import ConversionWarning, TorchConverter
 from patcomp.frontend_torch import conversion
 from patcomp.frontend_torch.decomposition import shared_graphs
 from patcomp.patterns import OpView, RuleSet, op_rule
-from patcomp.rewrites.pipeline import Options
+from patcomp.rewrites import Options
 from tests.helpers import warm
 from tests.helpers.as_users_run import AS_USERS_RUN, users_environment
 

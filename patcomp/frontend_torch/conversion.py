@@ -108,7 +108,7 @@ class Conversion:
     def _stamped(self, after_stage: Callable[[str, IRModule], object]) -> Compilation | None:
         """The conversion of the program, of whose equal layers a few are converted; None if these cannot stand for the
         others."""
-        if self.options.target is not None or self.options.fixed or self.options.budget is not None:
+        if self.options.target is not None or self.options.fixed:
             return None
         if any(item.compressed for item in self.staged):
             return None

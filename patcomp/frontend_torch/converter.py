@@ -494,7 +494,7 @@ class TorchConverter:
             _explain=lambda module, what: explain(module, rules, what),
             _why_not=lambda name: why_not(rules, module_before, name, assumed),
             _audit=lambda module, target, overflows: audit(module, target, rules, overflows),
-            _specialize=partial(specialize, rules=rules, strict=options.strict),
+            _specialize=partial(specialize, rules=rules, options=options),
             _ops_that_need_elements=ops_that_need_elements,
             _departure_search=partial(DepartureSearch, conversion),
             _versions=self._versions,

@@ -19,9 +19,9 @@ from patcomp.ir.xdsl import (
     replace_uses,
 )
 from patcomp.patterns import RuleSet, run
-from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
 from patcomp.rewrites.folding import fold_constants
+from patcomp.rewrites.options import Options
 from patcomp.rewrites.runtime.branches import choose_outside_values
 from patcomp.rewrites.runtime.conditions import carry_conditions
 from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
@@ -32,21 +32,14 @@ from patcomp.rewrites.single_steps import inline_single_steps
 from patcomp.rewrites.state import drop_repeated_accesses
 
 
-def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: Budget | None = None) -> Statistics:
-    """Optimize every graph of the module.
-
-    Args:
-        module, rules: the module, and the optimize rules.
-        strict: whether an exception of a rule ends the stage, as in `patterns.run`.
-        budget: how many rewrites are allowed; each function that is no rule counts as one rewrite of its name.
-    """
+def optimize(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
+    """Optimize every graph of the module."""
     statistics = Statistics()
 
     def step(name: str, work: Callable[[], object]) -> bool:
-        if budget is not None and budget.exhausted:
+        if options.budget.exhausted:
             return False
-        if budget is not None:
-            budget.spent.append(Record(name, UNKNOWN))
+        options.budget.spend(Record(name, UNKNOWN))
         return bool(work())
 
     called = called_graphs(module)
@@ -64,7 +57,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
             folded = step("constant folding", fold) or folded  # of ops that use results of a branch, or a counter
         if folded:
             step("common subexpressions", equal)  # so that equal bounds of slices are the same value for the rules
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
+        statistics.add(run(graph, rules.index, options.context(module, coreai)))
         step("common subexpressions", equal)
         step("dead ops", dead)
     uncalled = partial(remove_uncalled_graphs, module, called)

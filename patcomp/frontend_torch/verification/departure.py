@@ -7,6 +7,7 @@ deterministic, so it can be repeated with only the first rewrites of the stage. 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -35,7 +36,7 @@ from patcomp.ir.module import IRModule, names_of, with_outputs
 from patcomp.ir.types import HandleType, TensorType, element_name
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns.budget import Budget
+from patcomp.patterns.context import UNLIMITED, Budget
 from patcomp.rewrites import STAGES, collector_paused
 from patcomp.rewrites.pipeline import Pass
 
@@ -162,7 +163,7 @@ class DepartureSearch:
         if self.agrees(module) is False:
             return self.near_tie("import", module) or self.in_import(module)
         for stage in STAGES:
-            after = self.after(stage, module, None)
+            after = self.after(stage, module)
             if self.agrees(after) is False:
                 return self.near_tie(stage.name, after) or self.in_stage(stage, module, after)
             module = after
@@ -196,7 +197,7 @@ class DepartureSearch:
         )
         return replace(self.made(stage, "", self.origins[node], detail), near_tie=apart)
 
-    def after(self, stage: Pass, before: IRModule, budget: Budget | None) -> IRModule:
+    def after(self, stage: Pass, before: IRModule, budget: Budget = UNLIMITED) -> IRModule:
         """A copy of a program, after a stage."""
         conversion, module = self.conversion, before.clone()
         stage.run(module, conversion.rules.stage(stage.name), replace(conversion.options, budget=budget))
@@ -207,11 +208,11 @@ class DepartureSearch:
     def in_stage(self, stage: Pass, before: IRModule, after: IRModule) -> Departure:
         """The departure in a stage: the rewrite after which the outputs are wrong, and before which they are right."""
 
-        def with_rewrites(count: int | None) -> tuple[bool, Budget]:
+        def with_rewrites(count: int) -> tuple[bool, Budget]:
             budget = Budget(count)
             return self.agrees(self.after(stage, before, budget)) is not False, budget
 
-        _, budget = with_rewrites(None)
+        _, budget = with_rewrites(sys.maxsize)
         right, wrong = 0, len(budget.spent)
         if wrong == 0 or not with_rewrites(0)[0]:
             return Departure(stage.name, detail="without any rewrite of a rule the outputs are wrong, too")

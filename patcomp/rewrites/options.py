@@ -1,0 +1,47 @@
+"""The options of a conversion, which each stage gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from patcomp.ir.module import IRModule
+from patcomp.narrowing.widths import Widths
+from patcomp.patterns.context import UNLIMITED, Budget, Context
+from patcomp.targets import Target
+
+Sizes = Mapping[tuple[str, int | None], int]
+"""Fixed sizes, by the name of an argument and an axis; without an axis, the value of a scalar argument."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The user's options for a conversion."""
+
+    composites: Collection[str] | None = None
+    """Names of the composites that stay regions after their recovery; all by default. The others are inlined, because a
+    composite's body is the only lowering of some ATen ops."""
+    assume: Collection[str] = ()
+    """Names of the assumptions under which rules that are not exact for every input may apply; none by default."""
+    target: Target | None = None
+    """The device that the program is rewritten for; none by default."""
+    fixed: Mapping[str, Sizes] = field(default_factory=dict)
+    """The sizes of each entry point that are fixed after the stage lower; none by default."""
+    widths: Widths = field(default_factory=Widths)
+    """How to lower 64-bit numbers; they are narrowed by default."""
+    strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
+    """Whether an exception of a rule is an error in every stage; by default only in the lower stage, unless the
+    environment variable PATCOMP_STRICT is set."""
+    verify_all: bool = field(default_factory=lambda: os.environ.get("PATCOMP_VERIFY") == "all")
+    """Whether the module is verified after every stage; by default only after some (`Pass.verified`), unless the
+    environment variable PATCOMP_VERIFY is `all`."""
+    budget: Budget = UNLIMITED
+    """How many rewrites a stage may do, to find the one that changes numbers; any number by default. A step that is no
+    rule counts as one rewrite of its name."""
+
+    def context(self, module: IRModule, namespace: Any, *, strict: bool | None = None) -> Context:
+        """What the rules of a stage are given, which build ops with a namespace."""
+        strict = self.strict if strict is None else strict
+        return Context(module.blobs, namespace, self.assume, strict, self.budget)
