@@ -7,7 +7,8 @@ rewrote.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 
 from patcomp.errors import Problem
 from patcomp.ir import coreai
@@ -32,6 +33,20 @@ STEPS: Mapping[str, Callable[[IRModule], int]] = {
     "half precision": use_half_precision,
 }
 """The steps by name."""
+
+
+def usable_target(target: Target | None, rules: RuleSet, without: Collection[str]) -> Target | None:
+    """A target without the rules that a converter leaves out.
+
+    Raises:
+        ValueError: the target names a rule or a step that does not exist.
+    """
+    if target is None:
+        return None
+    rules_left, omitted = (tuple(n for n in names if n not in without) for names in (target.rules, target.omitted))
+    made = replace(target, rules=rules_left, omitted=omitted)
+    check_names(made, rules.stage("target"), STEPS)
+    return made
 
 
 def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:

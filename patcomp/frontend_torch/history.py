@@ -1,83 +1,126 @@
-"""One conversion: staged programs, imported into one module and taken through the stages."""
+"""The history of exported programs: their conversion, and its repetition for questions about it."""
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
-from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+import torch
 
-from patcomp.emit.checks import ValueChecks
 from patcomp.emit.dims import Dims
+from patcomp.emit.history import History
+from patcomp.emit.program import AIProgram
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
+from patcomp.evaluate import Expectation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
-from patcomp.frontend_torch.interface.core_ml import CompressedWeight
-from patcomp.frontend_torch.interface.names import Names
-from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.ir.anonymous import anonymous, make_anonymous
+from patcomp.frontend_torch.importing.staged import Staged
+from patcomp.frontend_torch.interface.calls import in_types_of
+from patcomp.frontend_torch.staging import headline
+from patcomp.frontend_torch.verification.departure import DepartureSearch
+from patcomp.frontend_torch.verification.values import ValueComparison
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import is_of_user
-from patcomp.rewrites import Compilation, Dumps, Options, Reports, collector_paused, run_pipeline
+from patcomp.patterns.user_catalogs import Catalog, is_of_user, versions_of
+from patcomp.rewrites import Compilation, Dumps, Reports, collector_paused, run_pipeline
 from patcomp.rewrites.repeats import NotPeriodicError, shorten, stamp
+from patcomp.version import __version__
 from patterns_catalog import all_rules
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Staged:
-    """A program that is ready for import, with the user's options."""
-
-    name: str
-    program: ExportedProgram
-    expansions: dict[Node, GraphModule]
-    signature: Signature
-    names: Names
-    given: tuple[Sequence[str] | None, Sequence[str] | None]
-    is_module: bool
-    externalized: tuple[str, ...] = ()
-    """The requested externalizations."""
-    dims: Dims = field(default_factory=Dims)
-    """Its dynamic dimensions."""
-    checks: ValueChecks | None = None
-    """What it checks of values."""
-    compressed: Mapping[str, CompressedWeight | str] = field(default_factory=dict)
-    """The weights that buffers describe as compressed, by the FX name of their placeholder."""
-    diagnostics: tuple[Problem, ...] = ()
-    """The warnings that were issued when it was staged."""
-    problems: tuple[Problem, ...] = ()
-    """Custom ops that nothing lowers yet."""
-    lowerings: tuple[str, ...] = ()
-    """The lowerings that were registered when it was prepared."""
-    left_to_pytorch: tuple[Problem, ...] = ()
-    """Why PyTorch had to decompose all of it; empty if it did not."""
-    prepare: Callable[[Any], Staged] = field(kw_only=True)
-    """Prepares the program again, for a converter."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """Staged programs and their options; a conversion is deterministic, so it can be repeated."""
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TorchHistory(History):
+    """The history of exported programs."""
 
     staged: Sequence[Staged]
-    rules: RuleSet
     lowerings: Lowerings
-    options: Options
-    places: bool = True
-    """Whether reports and answers about the program name places in the model."""
+    catalogs: Sequence[Catalog] = ()
+    installed_catalogs: bool = False
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        named = {"patterns_catalog": __version__, **versions_of(self.catalogs, self.installed_catalogs)}
+        catalogs = ", ".join(f"{name} {version}".strip() for name, version in named.items())
+        return {"version": __version__, "torch": torch.__version__, "catalogs": catalogs}
+
+    def imported(self) -> IRModule:
+        """The programs in one module, before the first stage.
+
+        Raises:
+            UnsupportedError: nodes cannot be imported; the message lists all of them.
+        """
+        module = IRModule()
+        problems: list[Problem] = []
+        for item in self.staged:
+            try:
+                with preparing(item.program, TypeError, ValueError):
+                    import_program(module, item, self.lowerings)
+            except UnsupportedError as error:
+                problems += error.problems
+        if problems:
+            raise UnsupportedError(headline(problems), problems)
+        form_regions(module)
+        return module
+
+    def departure_search(
+        self, module: IRModule, entrypoint: str, expectation: Expectation, initial: Mapping[str, Any],
+        tolerance: float | None,
+    ) -> DepartureSearch:  # fmt: skip
+        found = {item.name: item for item in self.staged}
+        if entrypoint not in found:
+            raise LookupError(
+                f"by='module' needs an entry point that was converted ({', '.join(found)}); {entrypoint!r} was "
+                "made of one later"
+            )
+        if self.later and not found[entrypoint].has_values:
+            raise LookupError(
+                "by='module' needs the weights of the exported model, which a compressed program does not keep; verify "
+                "with the model that was exported, or before the program is compressed"
+            )
+        values = ValueComparison(found[entrypoint], module, expectation, initial, tolerance)
+        return DepartureSearch(self, values)
+
+    def without(self, weights: Collection[object]) -> Self:
+        return replace(self, staged=[item.without(weights) for item in self.staged])
+
+    def program(
+        self, compilation: Compilation, initial: Mapping[str, dict[str, Any]], dims: Mapping[str, Dims], seconds: float
+    ) -> AIProgram:
+        """The program that the conversion made.
+
+        Args:
+            compilation: what `run` returned.
+            initial: the contents of the states of each entry point.
+            dims: the dynamic dimensions of each entry point after the conversion.
+            seconds: how long the conversion took.
+        """
+        module = compilation.module
+        states = {name: in_types_of(module.graph(name), state) for name, state in initial.items() if state}
+        return AIProgram(
+            module,
+            calls={item.name: item.call for item in self.staged},
+            initial_state={name: MappingProxyType(state) for name, state in states.items()},
+            dims=dims,
+            checks={item.name: item.checks for item in self.staged if item.checks is not None},
+            draws={item.name: item.names.of_draws(item.signature) for item in self.staged if item.signature.draws},
+            diagnostics=(*(each for item in self.staged for each in item.diagnostics), *compilation.diagnostics),
+            left_to_pytorch=tuple(each for item in self.staged for each in item.left_to_pytorch),
+            limits=compilation.limits,
+            seconds=seconds,
+            history=replace(self, reports=compilation.reports),
+        )
 
     def run(self, dumps: Dumps | None, advance: Callable[[str], object]) -> Compilation:
         """Import the programs and run the stages.
@@ -159,66 +202,6 @@ class Conversion:
         if module.text() != whole.text() or any(set(origins(a.location)) != set(origins(b.location)) for a, b in pairs):
             raise StageError("the program has repeated layers, and stamping them gives another one", "optimize")
 
-    def shown(self, module: IRModule, *, locations: bool = False) -> IRModule:
-        """A program as its reader may see it: a copy without names of the model if places are not to be named.
-        The report keeps `locations`, whose names it does not show."""
-        return module if self.places else anonymous(module, locations=locations)
-
-    def texts(self) -> dict[str, str]:
-        """The text after each stage; runs the conversion again."""
-        texts: dict[str, str] = {}
-
-        def keep(stage: str, module: IRModule) -> None:
-            texts[stage] = self.shown(module).text()
-
-        compilation = run_pipeline(self.imported(), self.rules, self.options, after_stage=keep)
-        texts["emit"] = self.shown(compilation.module).text()
-        return texts
-
-    def html(self, program: Any, **options: Any) -> str:
-        """The HTML report of a program that this conversion made; runs the conversion again."""
-        from patcomp.report import html_page
-
-        def replay(after_stage: Callable[[str, IRModule], object]) -> Compilation:
-            def show(stage: str, module: IRModule) -> None:
-                after_stage(stage, self.shown(module, locations=True))
-
-            compilation = run_pipeline(self.imported(), self.rules, self.options, after_stage=show)
-            return replace(compilation, module=self.shown(compilation.module, locations=True))
-
-        with collector_paused():
-            return html_page(program, replay, self.rules, places=self.places, **options)
-
-    def module_before(self, stage: str) -> IRModule:
-        """The program before a stage; runs the conversion again."""
-        module = run_pipeline(self.imported(), self.rules, self.options, only_before=stage).module
-        if not self.places:
-            make_anonymous(module)
-        return module
-
-    def imported(self) -> IRModule:
-        """The programs in one module, before the first stage.
-
-        Raises:
-            UnsupportedError: nodes cannot be imported; the message lists all of them.
-        """
-        module = IRModule()
-        problems: list[Problem] = []
-        for item in self.staged:
-            try:
-                with preparing(item.program, TypeError, ValueError):
-                    import_program(
-                        module, item.program, item.signature,
-                        name=item.name, names=item.names, lowerings=self.lowerings, expansions=item.expansions,
-                        compressed=item.compressed,
-                    )  # fmt: skip
-            except UnsupportedError as error:
-                problems += error.problems
-        if problems:
-            raise UnsupportedError(headline(problems), problems)
-        form_regions(module)
-        return module
-
     def _first_defect(self, error: StageError) -> StageError:
         """The error of the stage that caused another stage's error; runs the conversion again.
 
@@ -244,28 +227,6 @@ class Conversion:
             run_pipeline(self.imported(), self.rules, self.options, after_stage=dumps.write, only_before=failed)
         before = dumps.NAMES[dumps.NAMES.index(failed) - 1]
         return f"the IR before this stage is in {dumps.path(before)}"
-
-
-def headline(problems: Sequence[Problem]) -> str:
-    """The first line of a report of problems."""
-    unsupported = sorted({p.op for p in problems if p.message.startswith("unsupported op")})
-    kind = "ATen ops" if all(op.startswith("aten.") for op in unsupported) else "ops"
-    named = f"; unsupported {kind}: {', '.join(unsupported)}" if unsupported else ""
-    return f"the program cannot be converted{named}:"
-
-
-@contextmanager
-def progress_bar(verbose: bool) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar if `verbose`; the value is called with the name of each stage that is done."""
-    if not verbose:
-        yield lambda stage: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("converting", total=len(Dumps.NAMES) - 1)
-        yield lambda stage: bar.update(task, advance=1, description=stage)
 
 
 @lru_cache(maxsize=16)
