@@ -18,7 +18,7 @@ import numpy as np
 
 from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, SSAValue, TensorType
+from patcomp.ir.xdsl import Operation, SSAValue, TensorType, maker_of
 
 PRESETS = ("w8", "w4_block32", "pal4_group16", "pal6")
 """The schemes that most people want."""
@@ -139,7 +139,8 @@ def name_of(op: Operation) -> str:
 
 def unpacking_of(value: SSAValue) -> Operation | None:
     """The op that unpacks a value, if it is compressed itself."""
-    return value.owner if isinstance(value.owner, Operation) and is_unpacking(value.owner) else None
+    maker = maker_of(value)
+    return maker if maker is not None and is_unpacking(maker) else None
 
 
 def packed_bytes(values: np.ndarray, bits: int) -> int:

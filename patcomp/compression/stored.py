@@ -14,6 +14,7 @@ from patcomp.ir.xdsl import (
     DenseIntOrFPElementsAttr,
     Operation,
     SSAValue,
+    maker_of,
     ops_inside,
 )
 
@@ -42,21 +43,21 @@ def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
 
 def _data(op: Operation) -> Operation:
     """The constant, or what else there is, of which an op makes floats in the end."""
-    while _is_part(op) and isinstance(op.operands[0].owner, Operation):
-        op = op.operands[0].owner
+    while _is_part(op) and (maker := maker_of(op.operands[0])) is not None:
+        op = maker
     return op
 
 
 def _constants(op: Operation) -> Iterator[Operation]:
     """What must be stored for an op: data, scales, tables and masks, and offsets that are not equal everywhere."""
     for index, operand in enumerate(op.operands):
-        owner = operand.owner
-        if not isinstance(owner, Operation) or (index > 1 and _is_splat(owner)):
+        maker = maker_of(operand)
+        if maker is None or (index > 1 and _is_splat(maker)):
             continue
-        if _is_part(owner):
-            yield from _constants(owner)
+        if _is_part(maker):
+            yield from _constants(maker)
         else:
-            yield owner
+            yield maker
 
 
 def _is_splat(op: Operation) -> bool:

@@ -29,7 +29,7 @@ from patcomp.targets import Target, chosen_target
 if TYPE_CHECKING:
     from patcomp.compression import CompressionConfig, CompressionReport
     from patcomp.evaluate import Verification
-    from patcomp.ir.dialect import CoreaiOp
+    from patcomp.ir.coreai_op import CoreaiOp
     from patcomp.questions.audit import Audit
 
 

@@ -15,7 +15,7 @@ from patcomp.patterns.match import Match
 from patterns_catalog.composites import gated_delta_formulas as formulas
 from patterns_catalog.composites.gated_delta import gated_delta_update
 from patterns_catalog.composites.gated_delta_formulas import Element, element_at
-from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.slices import slice_axis
 from patterns_catalog.views import made_by
 
 # ---- elements of sequences -------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, composites, example, op_rule
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.computed import Computed, maximum, minimum
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import Size, as_data, plus, positions, size_of
+from patterns_catalog.slices import slice_axis
 
 _INPUTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 

@@ -38,9 +38,9 @@ from patcomp.patterns import (
 )
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.normalize.repeats import twice_in_halves, twice_in_pairs
 from patterns_catalog.sizes import sizes_of, view_sizes
+from patterns_catalog.slices import slice_axis
 
 
 @composites.define

@@ -13,9 +13,9 @@ from patcomp.patterns import OpView, Rejected, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.composites.pooling import AveragePool
 from patterns_catalog.computed import Computed, minimum
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.lowering.windows_of_axes import at_taps, taken_rows
 from patterns_catalog.sizes import Size, as_data, positions, size_of
+from patterns_catalog.slices import slice_axis
 
 
 @lowering("aten.avg_pool2d", "aten.avg_pool3d", name="avg_pool of integers", examples=[

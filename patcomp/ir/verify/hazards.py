@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from patcomp.ir.attributes import EnumerationAttr
 from patcomp.ir.casts import is_dropped
 from patcomp.ir.constants import constant_integers, constant_values, is_constant, is_hidden
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from patcomp.ir.merged_branches import are_merged
 from patcomp.ir.module import names_of
@@ -37,9 +37,9 @@ from patcomp.ir.xdsl import (
     DenseResourceAttr,
     DictionaryAttr,
     FunctionType,
-    Operation,
     SSAValue,
     TensorType,
+    maker_of,
 )
 
 
@@ -279,13 +279,13 @@ def _handles_of(token: SSAValue, seen: set[SSAValue]) -> Iterator[SSAValue]:
     if token in seen:
         return
     seen.add(token)
-    owner = token.owner
-    if not isinstance(owner, Operation):
+    maker = maker_of(token)
+    if maker is None:
         return
-    if owner.name in ("coreai.read_handle", "coreai.write_handle"):
-        yield owner.operands[0]
-    elif owner.name == "coreai.join_token":
-        for operand in owner.operands:
+    if maker.name in ("coreai.read_handle", "coreai.write_handle"):
+        yield maker.operands[0]
+    elif maker.name == "coreai.join_token":
+        for operand in maker.operands:
             yield from _handles_of(operand, seen)
 
 

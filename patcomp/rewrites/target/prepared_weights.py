@@ -14,13 +14,14 @@ from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
 from patcomp.ir.constants import constant_attribute, is_constant
-from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.coreai_op import CoreaiOp
+from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside, replace_uses
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, maker_of, ops_inside, replace_uses
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
 from patcomp.rewrites.target.mapped import mapped
 
@@ -126,9 +127,10 @@ def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
 
     known: dict[SSAValue, np.ndarray] = {}
     for operand in op.operands:
-        assert isinstance(operand.owner, Operation)
-        if not is_constant(operand):
-            known.update(zip(operand.owner.results, _computed(operand.owner, module), strict=True))
+        maker = maker_of(operand)
+        assert maker is not None
+        if not is_constant(maker):
+            known.update(zip(maker.results, _computed(maker, module), strict=True))
     return evaluate_op(op, module, known, views=True)
 
 
