@@ -222,8 +222,7 @@ class Questions:
 
     @property
     def reports(self) -> Sequence[StageReport]:
-        """What each stage of the conversion did, in order; empty if the program was not made by a converter. If layers
-        were stamped, the first look at a report repeats the whole conversion."""
+        """What each stage of the conversion did, in order; empty if the program was not made by a converter."""
         return () if self.history is None else self.history.reports
 
     @property

@@ -36,6 +36,9 @@ from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, l
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
 from patcomp.rewrites.target import usable_target
 from patcomp.targets import TARGETS, Target, chosen_target
+from patterns_catalog import all_rules
+
+all_rules()  # to load them is a part of the import, not of a first conversion
 
 
 class TorchConverter:
@@ -83,8 +86,6 @@ class TorchConverter:
         float64: Choice = "narrow",
         random: Literal["refuse", "inputs"] = "refuse",
     ):
-        from patterns_catalog import all_rules
-
         if random not in ("refuse", "inputs"):
             raise ValueError(f"random must be 'refuse' or 'inputs', got {random!r}")
 

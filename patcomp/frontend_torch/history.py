@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,7 +14,7 @@ import torch
 from patcomp.emit.dims import Dims
 from patcomp.emit.history import History
 from patcomp.emit.program import AIProgram
-from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
+from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.evaluate import Expectation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
@@ -27,17 +25,11 @@ from patcomp.frontend_torch.interface.calls import in_types_of
 from patcomp.frontend_torch.staging import headline
 from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.frontend_torch.verification.values import ValueComparison
-from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
-from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import Catalog, is_of_user, versions_of
-from patcomp.rewrites import Compilation, Dumps, Reports, collector_paused, run_pipeline
-from patcomp.rewrites.repeats import NotPeriodicError, shorten, stamp
+from patcomp.patterns.user_catalogs import Catalog, versions_of
+from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
 from patcomp.version import __version__
-from patterns_catalog import all_rules
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -141,66 +133,10 @@ class TorchHistory(History):
 
         try:
             with collector_paused():
-                if dumps is None and (stamped := self._stamped(after_stage)) is not None:
-                    return stamped
                 return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
             found = self._first_defect(error)
             raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
-
-    def _stamped(self, after_stage: Callable[[str, IRModule], object]) -> Compilation | None:
-        """The conversion of the program, of whose equal layers a few are converted; None if these cannot stand for the
-        others."""
-        if self.options.target is not None or self.options.fixed:
-            return None
-        if any(item.compressed for item in self.staged):
-            return None
-        for kept in (3, 4):  # where the first layer becomes another one than the second, four are needed
-            shortened = shorten(module := self.imported(), kept)
-            try:
-                if shortened is None:
-                    return run_pipeline(module, self.rules, self.options, after_stage=after_stage)
-                compilation = run_pipeline(module, self.rules, self.options)
-                tried = {name for report in compilation.reports for name in report.statistics.rules}
-                if asked := sorted(tried & _of_users(self.rules)):
-                    _LOG.info("all layers are converted, because rules may read their names: %s", ", ".join(asked))
-                    return None
-                stamp(shortened)
-            except NotPeriodicError as reason:
-                _LOG.info("some layers cannot stand for the others: %s", reason)
-                continue
-            except PatcompError as reason:
-                if shortened is None:
-                    raise
-                _LOG.info("all layers are converted: %s", str(reason).partition("\n")[0])
-                return None
-            if compilation.diagnostics:
-                return None  # their places are those of a few layers only
-            for stage in Dumps.NAMES[:-1]:
-                after_stage(stage, module)
-            _LOG.info("%d layers are copies of other layers", shortened.layers)
-            if self.options.verify_all:
-                self._check_stamped(compilation.module)
-            return replace(compilation, reports=Reports(lambda: self._whole().reports))
-        return None
-
-    def _whole(self) -> Compilation:
-        """The conversion without stamping."""
-        with collector_paused():
-            return run_pipeline(self.imported(), self.rules, self.options)
-
-    def _check_stamped(self, module: IRModule) -> None:
-        """Check that a stamped program is the one that the conversion of all layers makes, with the same origins.
-        The rules that made an op may differ where two give the same.
-
-        Raises:
-            StageError: it is not.
-        """
-        verify(module, runtime=True)
-        whole = self._whole().module
-        pairs = zip(module.op.walk(), whole.op.walk(), strict=False)
-        if module.text() != whole.text() or any(set(origins(a.location)) != set(origins(b.location)) for a, b in pairs):
-            raise StageError("the program has repeated layers, and stamping them gives another one", "optimize")
 
     def _first_defect(self, error: StageError) -> StageError:
         """The error of the stage that caused another stage's error; runs the conversion again.
@@ -227,9 +163,3 @@ class TorchHistory(History):
             run_pipeline(self.imported(), self.rules, self.options, after_stage=dumps.write, only_before=failed)
         before = dumps.NAMES[dumps.NAMES.index(failed) - 1]
         return f"the IR before this stage is in {dumps.path(before)}"
-
-
-@lru_cache(maxsize=16)
-def _of_users(rules: RuleSet) -> frozenset[str]:
-    """The rules that have functions of others than patcomp."""
-    return frozenset() if rules is all_rules() else frozenset(rule.name for rule in rules if is_of_user(rule))

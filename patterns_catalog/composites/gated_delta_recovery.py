@@ -25,7 +25,7 @@ def _logarithm(element: Element, op: OpView) -> Element:
     """The element whose exponential an element is; the exponential may be of the whole sequence."""
     exponential = made_by(element.source, "exp")
     if exponential is None:
-        op.reject("a decay that is no exponential")
+        op.reject("the decay is not an exponential")
     inner = exponential["self"]
     return element_at(inner) if element.dim is None else replace(element, source=inner)
 
