@@ -21,7 +21,8 @@ pytestmark = AS_USERS_RUN
 MODULES = [
     *(f"tests.models.test_{name}" for name in ("models", "dynamic_models", "torchvision_models")),
     *(f"tests.models.test_{name}" for name in ("neural_engine", "gpu_target")),
-    *(f"tests.frontend_torch.test_{name}" for name in ("control_flow", "open_control_flow", "state", "targets")),
+    *(f"tests.frontend_torch.test_{name}" for name in ("control_flow", "open_control_flow", "targets")),
+    "tests.rewrites.test_state",
 ]
 
 

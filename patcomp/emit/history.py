@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.stages import Stages
@@ -21,23 +21,10 @@ from patcomp.rewrites.options import Sizes
 from patcomp.targets import Target
 
 if TYPE_CHECKING:
-    from patcomp.evaluate import Departure, Expectation, ModuleError, Overflow, Verification
+    from patcomp.evaluate import Expectation, Overflow, Verification
 
 AfterStage = Callable[[str, IRModule], object]
 """Called with the name of each stage and the program after it."""
-
-
-class DepartureSearch(Protocol):
-    """The search of `verify_against(by="module")`."""
-
-    def module_errors(self) -> tuple[ModuleError, ...]:
-        """The errors of the values that leave the modules of the model."""
-
-    def departure(self) -> Departure | None:
-        """Where the program first departs from the model on the evaluator."""
-
-    def runtime_departure(self, run: Callable[[IRModule, str], Mapping[str, Any]]) -> Departure:
-        """Where the runtime departs from the evaluator; `run` runs a module on a backend."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -71,8 +58,9 @@ class History(ABC):
     def departure_search(
         self, module: IRModule, entrypoint: str, expectation: Expectation, initial: Mapping[str, Any],
         tolerance: float | None,
-    ) -> DepartureSearch:  # fmt: skip
-        """The search for the place where a program departs from its model.
+    ) -> Any:  # fmt: skip
+        """A search for the place where a program departs from its model, with `module_errors()`, `departure()` and
+        `runtime_departure(run)`.
 
         Args:
             module: the program.

@@ -422,6 +422,4 @@ class AIProgram(Questions):
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        from patcomp.emit import verifying
-
-        return verifying.verify(self, model, inputs, entrypoint, tolerance, backends, by, seed)
+        return running.verify(self, model, inputs, entrypoint, tolerance, backends, by, seed)

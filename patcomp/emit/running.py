@@ -1,16 +1,18 @@
-"""Run an entry point of a program, after checks of what it is given."""
+"""Run an entry point of a program, after checks of what it is given, and compare it with its model."""
 
 from __future__ import annotations
 
 import copy
 import sys
 import warnings
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from patcomp.emit.asset import temporary_asset
+from patcomp.emit.asset import has_toolchain, temporary_asset
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
+from patcomp.emit.history import known
 from patcomp.emit.signature import argument_types
 from patcomp.errors import ConversionWarning, EvaluationError
 from patcomp.ir.module import IRModule
@@ -19,7 +21,7 @@ from patcomp.rewrites.runtime.empty import ops_that_need_elements
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
-    from patcomp.evaluate import Machine, Overflow
+    from patcomp.evaluate import Machine, OutputError, Overflow, Verification
 
 
 def call(
@@ -128,6 +130,53 @@ def drawn(program: AIProgram, values: Mapping[str, Any], entrypoint: str, seed: 
 
     dims, signature = program.dims.get(entrypoint, Dims()), program.signature(entrypoint)
     return drawn(signature, {**program.new_state(entrypoint), **values}, dims, seed)
+
+
+def verify(
+    program: AIProgram,
+    model: Callable[..., Any],
+    inputs: Any,
+    entrypoint: str,
+    tolerance: float | None,
+    backends: Sequence[str] | None,
+    by: str,
+    seed: int,
+) -> Verification:
+    """`AIProgram.verify_against`."""
+    from patcomp.evaluate import Expectation, Verification
+
+    if by not in ("output", "module"):
+        raise ValueError(f"by must be 'output' or 'module', got {by!r}")
+    if backends is None:
+        on_runtime = has_toolchain() and has_device(program.module)
+        backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
+    if isinstance(backends, str) or not backends:
+        raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
+    expectation = Expectation.of(
+        model, inputs, program.signature(entrypoint), lambda values: drawn(program, values, entrypoint, seed)
+    )
+
+    def run_on(backend: str) -> Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]]:
+        return lambda values, state: run(program, values, entrypoint, state, backend)
+
+    def run_changed(module: IRModule, backend: str) -> dict[str, Any]:
+        """The outputs of a changed module of the program."""
+        states = dict(expectation.states)
+        return run(replace(program, module=module), expectation.given, entrypoint, states, backend)
+
+    errors: list[OutputError] = []
+    for backend in backends:
+        errors += expectation.errors(backend, run_on(backend), tolerance)
+    result = Verification(tuple(errors), tolerance)
+    if by == "output":
+        return result
+    search = known(program.history).departure_search(
+        program.module, entrypoint, expectation, program.new_state(entrypoint), tolerance
+    )
+    modules, departure = search.module_errors(), None
+    if not result.passed:
+        departure = search.departure() or search.runtime_departure(run_changed)
+    return replace(result, modules=modules, departure=departure)
 
 
 def overflows(program: AIProgram, inputs: Any, entrypoint: str, *, half: bool) -> Sequence[Overflow]:

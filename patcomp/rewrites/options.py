@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Widths
 from patcomp.patterns.context import UNLIMITED, Budget, Context
+from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
 from patcomp.targets import Target
 
 Sizes = Mapping[tuple[str, int | None], int]
@@ -45,3 +48,19 @@ class Options:
         """What the rules of a stage are given, which build ops with a namespace."""
         strict = self.strict if strict is None else strict
         return Context(module.blobs, namespace, self.assume, strict, self.budget)
+
+    def step(self, statistics: Statistics, name: str, work: Callable[..., int | None], *arguments: Any) -> int:
+        """Run a function that rewrites, unless the budget is exhausted, and record what it did under a name.
+
+        Args:
+            work: returns how often it rewrote; None if it records its rewrites itself.
+        """
+        if self.budget.exhausted:
+            return 0
+        self.budget.spend(Record(name, UNKNOWN))
+        started = time.perf_counter()
+        count = work(*arguments) or 0
+        if count:
+            seconds = time.perf_counter() - started
+            statistics.add(Statistics({name: RuleStatistics(count, count, seconds)}))
+        return count

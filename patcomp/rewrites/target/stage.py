@@ -6,19 +6,18 @@ rewrote.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from patcomp.errors import Problem
 from patcomp.ir import coreai
 from patcomp.ir.cleanup import called_graphs, merge_equal_ops, remove_dead_ops, remove_uncalled_graphs
-from patcomp.ir.locations import UNKNOWN, problem_at
+from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.xdsl import ops_inside
 from patcomp.patterns import RuleSet, run
-from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
+from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.specialize import fix_sizes
@@ -70,13 +69,7 @@ def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
         fold_constants(graph, module)
         remove_dead_ops(graph)
     for name in target.steps:
-        if options.budget.exhausted:
-            break
-        started = time.perf_counter()
-        if rewrites := STEPS[name](module):
-            seconds = time.perf_counter() - started
-            statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
-        options.budget.spend(Record(name, UNKNOWN))
+        options.step(statistics, name, STEPS[name], module)
     for graph in module.graphs:
         remove_dead_ops(graph)
     remove_uncalled_graphs(module, called)
