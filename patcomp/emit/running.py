@@ -38,11 +38,11 @@ def call(
 
     noise = {name: keywords.pop(name) for name in program.draws.get(entrypoint, {}) if name in keywords}
     signature = program.signature(entrypoint)
-    known, model_call = {spec.name for spec in (*signature.inputs, *signature.states)}, signature.call
+    names, model_call = {spec.name for spec in (*signature.inputs, *signature.states)}, signature.call
     if seed is not None and model_call is not None and is_model_call(model_call, arguments, {**keywords, "seed": seed}):
         keywords["seed"], seed = seed, None
     named = not keywords and len(arguments) == 1 and isinstance(arguments[0], Mapping)
-    if named and model_call is not None and not known.issuperset(arguments[0]):
+    if named and model_call is not None and not names.issuperset(arguments[0]):
         named = not is_model_call(model_call, arguments, keywords)  # the model itself may take a dict
     if named:
         return run(program, {**arguments[0], **noise}, entrypoint, state, backend, seed=seed or 0)

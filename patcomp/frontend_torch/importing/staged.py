@@ -60,7 +60,7 @@ class Staged:
         return all(has_values(weight) for _, weight in self.signature.constants.values())
 
     def without(self, weights: Collection[object]) -> Staged:
-        """The same program, which does not keep some tensors alive. It can be imported again, but not be executed."""
+        """The same program, which keeps neither some tensors alive nor the initial contents of its states."""
         constants = _Lent(self.signature.constants, {id(weight) for weight in weights})
         states = tuple(replace(state, initial=None) for state in self.signature.states)
         signature = replace(self.signature, constants=constants, states=states)
