@@ -186,8 +186,8 @@ class Questions:
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
 
         It shows the graphs of all stages, the rules that made each op, weights, composites, warnings and near misses.
-        The conversion is repeated for it. The file has the text of the IR and the paths of modules and source lines,
-        but no weights.
+        The conversion is repeated for the report. The file has the text of the IR and the paths of modules and source
+        lines, but no weights.
 
         Args:
             path: the file, which is replaced.

@@ -95,8 +95,8 @@ class AIProgram(Questions):
         return tuple(graph_name(graph) for graph in self.module.entry_graphs)
 
     def audit(self, target: str | Target, inputs: Any = None, *, entrypoint: str = "main") -> Audit:
-        """What a device would not like about the program: types, ranks, sizes and ops, with their places and the rules
-        that would mend them. The program need not be converted for that device.
+        """The constructs of the program that do not suit a device: types, ranks, sizes and ops, with their places and
+        the rules that rewrite them. The program need not be converted for that device.
 
             print(program.audit("neural_engine"))
             print(program.audit("neural_engine", (x,)))     # also the values that overflow
@@ -294,7 +294,7 @@ class AIProgram(Questions):
             print(small.compression)
 
         The weights of products, convolutions and lookups are rounded, without data, one at a time. The compressed
-        program's `compression` says what became of each, and its last stage is `compress`.
+        program's `compression` describes each weight, and its last stage is `compress`.
 
         Args:
             config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
