@@ -182,7 +182,8 @@ def draft_export(
 
 
 def draft_report(program: ExportedProgram) -> tuple[list[Any], dict[int, str]]:
-    """What `torch.export.draft_export` took for granted, and the files that its lines are in, by their numbers.
+    """The assumptions of `torch.export.draft_export`, and the files that their lines are in, by the numbers of the
+    files.
 
     The report itself names only those files that no earlier trace of the process was in.
     """

@@ -83,7 +83,7 @@ class Asset:
         asset = patcomp.load("model.aimodel")
         outputs = asset.run({"x": x})
 
-    It also has what `coreai-core`'s `AIModelAsset` offers: `summary`, `metadata`, `program` and so on.
+    It also has the members of `coreai-core`'s `AIModelAsset`: `summary`, `metadata`, `program` and so on.
     """
 
     native: Any
@@ -96,7 +96,7 @@ class Asset:
         Raises:
             MissingToolchainError: `coreai-core` is not installed.
             FileNotFoundError: there is nothing at the path.
-            AssetError: what is at the path is not an asset.
+            AssetError: the file or folder at the path is not an asset.
         """
         tools, place = toolchain(), Path(path)
         recover(place)
@@ -239,7 +239,7 @@ def load(path: str | Path) -> Asset:
     Raises:
         MissingToolchainError: `coreai-core` is not installed.
         FileNotFoundError: there is nothing at the path.
-        AssetError: what is at the path is not an asset.
+        AssetError: the file or folder at the path is not an asset.
     """
     return Asset.load(path)
 

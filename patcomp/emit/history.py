@@ -235,7 +235,7 @@ class Questions:
 
         Raises:
             TypeError: `what` is not a text.
-            UnknownNameError: no op is known by that; it is a `KeyError`.
+            UnknownNameError: no op has this name, node or line; it is a `KeyError`.
             LookupError: the program was not made by a converter.
         """
         if not isinstance(what, str):

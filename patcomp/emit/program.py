@@ -104,8 +104,8 @@ class AIProgram(Questions):
         Args:
             target: the name of a target, or a `patcomp.targets.Target`.
             inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. The evaluator runs
-                the program with them, and each op is named that computes a value that float16 cannot hold from values
-                that it can; of programs that a device computes in float32, those of float16 alone.
+                the program with them, and the audit names each op that computes a value that float16 cannot hold from
+                values that it can hold. For a device that computes float32, only ops of float16 are named.
             entrypoint: the graph to run.
 
         Raises:
@@ -299,12 +299,12 @@ class AIProgram(Questions):
         Args:
             config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
                 a mapping (`{"scheme": "w8", "kinds": {"gather": None}, "names": {"*.lm_head.*": "pal6"}}`), or the path
-                of a TOML file with such a mapping. Names win over kinds, and kinds over the scheme of all.
-            budget: bytes of all these weights together, or a share of what they take now (`"60%"`). The schemes are
+                of a TOML file with such a mapping. Names take precedence over kinds, and kinds over the scheme of all.
+            budget: bytes of all these weights together, or a share of their present bytes (`"60%"`). The schemes are
                 then chosen, except those that the config gives to kinds or names.
             bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
-            inputs: example inputs, as in `run`; the report then has the PSNR of each output, and a budget goes by what
-                the outputs lose, which runs the program once for each weight.
+            inputs: example inputs, as in `run`; the report then has the PSNR of each output, and a budget weighs
+                errors by the loss of the outputs, which runs the program once for each weight.
             entrypoint: the graph that runs with the inputs.
 
         Raises:
@@ -343,7 +343,7 @@ class AIProgram(Questions):
 
             program.set_static_shape_config("main", {"short": {"tokens": (1, 32)}, "long": {"tokens": (1, 512)}})
 
-        makes `main_short` and `main_long`, which share the weights; there is no `main` any more.
+        makes `main_short` and `main_long`, which share the weights; `main` is gone.
 
         Args:
             entrypoint: the graph to replace.

@@ -282,7 +282,7 @@ class TorchConverter:
             assume: facts about the programs that rules may rely on but cannot prove, `["masked rows are not read"]`;
                 `docs/guide.md` says what each means.
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
-                the program is as it is for all. `docs/targets.md` says what is rewritten for each.
+                the program is not rewritten. `docs/targets.md` lists the rewrites of each target.
             fixed: the sizes of dynamic dimensions by name, `{"length": 128}`, which become part of the program, as with
                 `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes
                 the sizes of its own dimensions.

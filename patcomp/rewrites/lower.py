@@ -186,7 +186,7 @@ class _Lowering:
             return self.refuse(op, builder, "; ".join(reasons))
         return self.refuse(
             op, builder, "no lowering rule for this op",
-            "decompose it (run_decompositions(patcomp.get_decomp_table())), or register a lowering for it",
+            "decompose the op (run_decompositions(patcomp.get_decomp_table())), or register a lowering",
         )  # fmt: skip
 
     def custom(self, op: CustomOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
