@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
@@ -104,6 +105,7 @@ __all__ = [
     "tree_map",
     "tree_map_only",
     "unrolled_layers",
+    "without_tensors",
 ]
 
 
@@ -297,6 +299,13 @@ def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
 def replace_graph_signature(program: ExportedProgram, signature: ExportGraphSignature) -> None:
     """Give a program another signature, for another graph."""
     program._graph_signature = signature
+
+
+def without_tensors(program: ExportedProgram) -> ExportedProgram:
+    """A copy of a program, with the same graph, that holds none of its weights and constants."""
+    made = copy.copy(program)
+    made._state_dict, made._constants = {}, {}
+    return made
 
 
 def all_schemas() -> list[Any]:

@@ -133,6 +133,7 @@ def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
 
 REWRITES = """
 from patcomp.ir import coreai as c
+from patcomp.rewrites import Options
 from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.target.transposes import carry_transposes
@@ -150,7 +151,7 @@ assert carry_transposes(turned) and left(turned) == ["coreai.softsign"], left(tu
 
 layer = program({"x": "2x3x4xf32", "w": "4x5xf32"}, lambda x, w: c.reshape(
     c.softsign(c.broadcasting_batch_matmul(c.reshape(x, [6, 4]), w)), [2, 3, 5]))
-optimize(layer, rules)
+optimize(layer, rules, Options())
 assert left(layer) == [product, "coreai.softsign"], left(layer)
 
 known = program({}, lambda: c.softsign(c.constant([1.0, -3.0])))

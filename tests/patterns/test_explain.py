@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcomp.ir.types import tensor
-from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, op_rule, run
+from patcomp.patterns import ANY, Attr, Const, Context, Rewrite, RuleSet, any_of, op_rule, run
 from patcomp.questions.ops import explain, find, why_not
 from tests.patterns.failing_rules import failing_condition, failing_function, unsigned
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare
@@ -82,7 +82,7 @@ def test_why_not_of_a_procedural_rule_quotes_its_reason():
     g = Graph([tensor((8,), "f32")])
     g.use(g.neg(g.inputs[0]))
     before = g.names
-    assert why_not(unsigned, g.block, target=Target()) == (
+    assert why_not(unsigned, g.block, Context(namespace=Target())) == (
         "unsigned: at %neg = aten.neg the rule says: only matrices\n"
         "  %neg = aten.neg is from %neg_0 in layer at model.py:10"
     )
@@ -95,7 +95,7 @@ def test_why_not_of_a_procedural_rule_quotes_its_reason():
 
     g = Graph()
     g.use(g.exp(g.inputs[0]))
-    assert "does not account for argument self" in why_not(forgets, g.block, target=g.inputs[0])
+    assert "does not account for argument self" in why_not(forgets, g.block, Context(namespace=g.inputs[0]))
 
 
 def test_explain_follows_the_location_back():
@@ -127,7 +127,7 @@ def test_why_not_of_a_rule_that_fails():
     assert why_not(failing_condition, g.block).startswith(
         f"failing_condition: {at} the rule fails: ValueError: not enough"
     )
-    assert why_not(failing_function, g.block, target=TABLE) == (
+    assert why_not(failing_function, g.block, Context(namespace=TABLE)) == (
         f"failing_function: {at} the rule fails: AttributeError: 'FunctionTable' object has no attribute 'relu'\n"
         "  %exp = aten.exp is from %exp_0 in layer at model.py:10"
     )
@@ -154,7 +154,7 @@ def test_groups_of_ops_are_listed_with_their_places():
     g = Graph()
     values = [g.exp(g.inputs[0]) for _ in range(12)]
     g.use(*values)
-    run(g.block, RuleSet([opened]), target=TABLE)
+    run(g.block, RuleSet([opened]), Context(namespace=TABLE))
     made = [op for op in g.block.ops if op.results]
     lines = explain(made, [opened]).splitlines()
     assert lines[0].startswith("12 ops: %exp = builtin.unrealized_conversion_cast, %exp = ")
@@ -201,11 +201,11 @@ def test_why_not_counts_other_ops_and_takes_the_last_match():
     g = Graph()
     first, second = g.exp(g.inputs[0], hint="a"), g.exp(g.inputs[1], hint="b")
     g.use(first, second)
-    assert why_not(refuses, g.block, target=TABLE).splitlines() == [
+    assert why_not(refuses, g.block, Context(namespace=TABLE)).splitlines() == [
         "refuses: at %a = aten.exp the rule says: no aten.exp (and at 1 other ops)",
         "  %a = aten.exp is from %a_0 in layer at model.py:10",
     ]
-    assert why_not(silent, g.block, target=TABLE).startswith(
+    assert why_not(silent, g.block, Context(namespace=TABLE)).startswith(
         "silent: at %a = aten.exp the rule returns no replacement (and"
     )
     assert why_not(never, g.block).startswith("never: matched 1 of 1 op up from %a = aten.exp, then at aten.exp (%a): ")
@@ -246,5 +246,8 @@ def test_why_not_of_a_rule_with_a_function_that_applies():
     applies = op_rule("recover", "aten.exp", name="applies")(lambda op, c: op["self"])
     g = Graph()
     g.use(g.exp(g.inputs[0], hint="a"))
-    assert why_not(applies, g.block, target=TABLE) == "applies applies at %a = aten.exp (%a_0 in layer at model.py:10)"
+    assert (
+        why_not(applies, g.block, Context(namespace=TABLE))
+        == "applies applies at %a = aten.exp (%a_0 in layer at model.py:10)"
+    )
     assert g.names[0] == "aten.exp"

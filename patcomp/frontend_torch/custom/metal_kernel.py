@@ -357,3 +357,21 @@ def _buffer(shape: Sequence[int | None], element: str) -> Any:
     alignments, interleave = ("x".join("1" * count) for count in (len(shape) + 1, len(shape)))
     text = f"MTLBuffer, alignments: [{alignments}], interleave: [{interleave}]"
     return tensor(shape, element, HardwareConstraintsAttr(StringAttr(text)))
+
+
+def check_kernels(kernels: object, registered: Iterable[TorchMetalKernel]) -> None:
+    """Check kernels that are to be registered.
+
+    Raises:
+        TypeError: an item is not a `TorchMetalKernel`.
+        ValueError: a kernel is registered already, or given twice.
+    """
+    if not isinstance(kernels, list | tuple):
+        raise TypeError(f"expected a list of TorchMetalKernels, got {kernels!r}")
+    known = {kernel.qualified_name for kernel in registered}
+    for kernel in kernels:
+        if not isinstance(kernel, TorchMetalKernel):
+            raise TypeError(f"expected TorchMetalKernels, got {kernel!r}")
+        if kernel.qualified_name in known:
+            raise ValueError(f"the kernel {kernel.name!r} is registered already")
+        known.add(kernel.qualified_name)
