@@ -45,7 +45,7 @@ from patcomp.ir import aten
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
-from patcomp.patterns import RuleSet
+from patcomp.patterns import RuleSet, Stage
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of, versions_of
 from patcomp.questions.audit import audit
 from patcomp.questions.programs import explain, why_not
@@ -56,7 +56,8 @@ from patcomp.targets import TARGETS, Target, check_names, chosen_target
 from patcomp.version import __version__
 from patterns_catalog import all_rules
 
-all_rules()  # to load them is a part of the import, not of a first conversion
+for _stage in Stage:  # to load the rules is a part of the import, not of a first conversion
+    _ = all_rules().stage(_stage).index
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.pytorch import (
     FakeTensor,
     LazyGraphModule,
@@ -79,6 +80,8 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _record(self, op: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+        if any(isinstance(leaf, SYMBOLIC) for leaf in pytree.tree_leaves((args, kwargs))):
+            raise NotRecordedError("a size of the program")
         args, kwargs = pytree.tree_map(self.node_of, (args, kwargs))
         node = self.graph.create_node("call_function", op, args, kwargs, base_name(op))
         if type(result) is FakeTensor:
