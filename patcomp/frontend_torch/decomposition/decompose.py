@@ -214,12 +214,12 @@ class Decomposer:
 
         asked: list[Any] = []
         traced: GraphModule | None = None
-        if kind is None:
+        if kind is None or self._shared is None:
             mode = fakes[0].fake_mode
             with mode, enable_python_dispatcher():
                 samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
         else:
-            mode = FakeTensorMode(allow_non_fake_inputs=True, export=True)
+            mode = self._shared.mode
             samples = [facts.sample(mode) for facts in kind.inputs]
         # tensors that two nodes share, and the catalog's formulas of complex numbers, are for PyTorch's own tracer
         are_apart = all(type(each) is FakeTensor for each in samples) and len({*map(id, samples)}) == len(samples)
