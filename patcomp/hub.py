@@ -1,4 +1,4 @@
-"""Names of models that are no files: ids of the Hugging Face hub, and timm's names of architectures.
+"""Names of models that are not files: ids of the Hugging Face hub, and timm's names of architectures.
 
 `patcomp.language` and `patcomp.tasks` load what they name.
 """
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 TIMM = "timm:"
-"""What comes before timm's name of an architecture, `timm:resnet18`."""
+"""The prefix of timm's name of an architecture, `timm:resnet18`."""
 
 
 def is_hub_id(checkpoint: str | Path) -> bool:

@@ -157,6 +157,39 @@ known = program({}, lambda: c.softsign(c.constant([1.0, -3.0])))
 assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
 """
 
+VIEW = {
+    "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
+       "drop size-1 dims", infer="shrink_dims", trait=Reshape),
+""",
+    "patcomp/evaluate/shapes.py": """
+
+@implements("coreai.drop_dims")
+def drop_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
+    return x.squeeze(tuple(axes.tolist()))
+""",
+}
+
+VIEWED = """
+from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.runtime.loops import own_values
+
+turned = program({"x": "2x3x1x4xf32"}, lambda x: c.transpose(
+    c.drop_dims(c.transpose(x, [0, 3, 2, 1]), [2]), [0, 2, 1]))
+assert carry_transposes(turned) and left(turned) == ["coreai.reshape"], left(turned)
+
+known = program({}, lambda: c.drop_dims(c.constant([[1.0, -3.0]]), [0]))
+assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
+
+# a loop must not write into what a view shows: it gets a copy
+def body(x):
+    return c.while_([c.drop_dims(c.reduce_max(x, [0]), [0])], lambda a: c.broadcasting_greater(1.0, c.reshape(
+        c.reduce_max(a, [0]), [])), lambda a: [c.broadcasting_add(a, 1.0)])
+
+looped, copies = program({"x": "3x2xf32"}, body), Statistics()
+own_values(looped, copies)
+assert sum(copies.fired.values()) == 1, copies.fired
+"""
+
 SCHEME = {
     "patcomp/compression/schemes/halves.py": """
 import re
@@ -212,6 +245,24 @@ assert (weight.scheme, weight.after) == ("half", 64 * 64 * 2), weight
 small.verify_against(model, (x,), backends=["evaluator"], tolerance=1e-2).check()
 """
 
+ARCHITECTURE = {"patcomp/language/architectures.py": '\nARCHITECTURES["olmo"] = Architecture()\n'}
+
+LANGUAGE_MODEL = """
+import warnings
+from patcomp.commands.torchvision import declare_operators
+declare_operators()
+from transformers import OlmoConfig, OlmoForCausalLM
+import patcomp
+from patcomp.errors import ConversionWarning
+from patcomp.language import convert_language_model
+
+warnings.simplefilter("error", ConversionWarning)  # such as that the architecture is not tested
+sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=64)
+model = OlmoForCausalLM(OlmoConfig(**sizes, max_position_embeddings=64, pad_token_id=0)).eval()
+bundle = convert_language_model(model, out="bundle", max_context=64)
+assert len(bundle.generate([1, 2, 3], 4)) == 4
+"""
+
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
@@ -231,11 +282,19 @@ def test_places_to_touch(tmp_path: Path) -> None:
     _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION | TARGETING, MODEL)
 
 
+def test_an_architecture_of_language_models_is_one_row(tmp_path: Path) -> None:
+    _run(tmp_path, ARCHITECTURE, LANGUAGE_MODEL)
+
+
 def test_a_compression_scheme_is_one_file(tmp_path: Path) -> None:
     _run(tmp_path, SCHEME, COMPRESSED)
 
 
-def test_rewrites_know_a_new_op_by_its_traits(tmp_path: Path) -> None:
-    """Transposes are carried over it, the reshapes around a product pass it, and it is folded."""
-    assert len(ACTIVATION) == 2
-    _run(tmp_path, ACTIVATION, REWRITES)
+def test_rewrites_know_new_ops_by_their_traits(tmp_path: Path) -> None:
+    """Transposes are carried over an elementwise op and a view, and both are folded.
+
+    The reshapes around a product pass the elementwise op; a loop gets a copy of what the view shows.
+    """
+    assert len(ACTIVATION) == len(VIEW) == 2
+    table = "patcomp/ir/coreai_table.py"
+    _run(tmp_path, ACTIVATION | VIEW | {table: ACTIVATION[table] + VIEW[table]}, REWRITES + VIEWED)

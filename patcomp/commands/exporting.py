@@ -47,7 +47,7 @@ AS_IT_IS = ExportOptions()
 
 @dataclass(frozen=True)
 class Source:
-    """A model: its exported program, and what to call it with."""
+    """A model: its exported program and its example inputs."""
 
     name: str
     exported: ExportedProgram
@@ -58,11 +58,11 @@ class Source:
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
-    """The names of its inputs, outputs and states, if they are not those of the exported program."""
+    """The names of the inputs, outputs and states, if they differ from the exported program's names."""
 
     @cached_property
     def model(self) -> Callable[..., Any]:
-        """What computes the model's results in eager PyTorch."""
+        """The function that computes the model's results in eager PyTorch."""
         return self.exported.module() if self.module is None else self.module
 
     @property

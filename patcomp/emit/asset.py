@@ -83,7 +83,7 @@ class Asset:
         asset = patcomp.load("model.aimodel")
         outputs = asset.run({"x": x})
 
-    It also has what `coreai-core`'s `AIModelAsset` offers: `summary`, `metadata`, `program` and so on.
+    It also has the members of `coreai-core`'s `AIModelAsset`: `summary`, `metadata`, `program` and so on.
     """
 
     native: Any
@@ -96,7 +96,7 @@ class Asset:
         Raises:
             MissingToolchainError: `coreai-core` is not installed.
             FileNotFoundError: there is nothing at the path.
-            AssetError: what is at the path is not an asset.
+            AssetError: the file or folder at the path is not an asset.
         """
         tools, place = toolchain(), Path(path)
         recover(place)
@@ -162,7 +162,7 @@ class Asset:
             names = ", ".join(f"{name!r}: ..." for name in function.desc.input_names)
             raise TypeError(f"an asset takes its inputs by name, asset.run({{{names}}}), got {type(inputs).__name__}")
         for name, value in given.items():
-            if not getattr(value, "is_contiguous", lambda: True)():  # a tensor, of which only a copy would be written
+            if not getattr(value, "is_contiguous", lambda: True)():  # of a tensor, only a copy would be written
                 raise ValueError(f"state {name!r} must be contiguous to be written in place")
         start = self.new_state(entrypoint) if function.desc.state_names else {}
         values, contents = checked(function, inputs, {**start, **given}, entrypoint)
@@ -239,7 +239,7 @@ def load(path: str | Path) -> Asset:
     Raises:
         MissingToolchainError: `coreai-core` is not installed.
         FileNotFoundError: there is nothing at the path.
-        AssetError: what is at the path is not an asset.
+        AssetError: the file or folder at the path is not an asset.
     """
     return Asset.load(path)
 

@@ -117,8 +117,8 @@ class AIProgram:
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
 
         It shows the graphs of all stages, the rules that made each op, weights, composites, warnings and near misses.
-        The conversion is repeated for it. The file has the text of the IR and the paths of modules and source lines,
-        but no weights.
+        The conversion is repeated for the report. The file has the text of the IR and the paths of modules and source
+        lines, but no weights.
 
         Args:
             path: the file, which is replaced.
@@ -164,7 +164,7 @@ class AIProgram:
 
         Raises:
             TypeError: `what` is not a text.
-            UnknownNameError: no op is known by that; it is a `KeyError`.
+            UnknownNameError: no op has this name, node or line; it is a `KeyError`.
             LookupError: the program was not made by a converter.
         """
         if not isinstance(what, str):
@@ -172,8 +172,8 @@ class AIProgram:
         return self._explain(self.module, what)
 
     def audit(self, target: str | Target, inputs: Any = None, *, entrypoint: str = "main") -> Audit:
-        """What a device would not like about the program: types, ranks, sizes and ops, with their places and the rules
-        that would mend them. The program need not be converted for that device.
+        """The constructs of the program that do not suit a device: types, ranks, sizes and ops, with their places and
+        the rules that rewrite them. The program need not be converted for that device.
 
             print(program.audit("neural_engine"))
             print(program.audit("neural_engine", (x,)))     # also the values that overflow
@@ -181,8 +181,8 @@ class AIProgram:
         Args:
             target: the name of a target, or a `patcomp.targets.Target`.
             inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. The evaluator runs
-                the program with them, and each op is named that computes a value that float16 cannot hold from values
-                that it can; of programs that a device computes in float32, those of float16 alone.
+                the program with them, and the audit names each op that computes a value that float16 cannot hold from
+                values that it can hold. For a device that computes float32, only ops of float16 are named.
             entrypoint: the graph to run.
 
         Raises:
@@ -476,7 +476,7 @@ class AIProgram:
         self.dims.get(entrypoint, Dims()).sizes_of(values)
 
     def _check_values(self, values: Mapping[str, Any], entrypoint: str) -> None:
-        """Check what the model checks of the values of inputs and states."""
+        """Run the model's own checks on the values of inputs and states."""
         checks = self.checks.get(entrypoint)
         if checks is not None and (broken := checks.broken(values)) is not None:
             raise EvaluationError(f"the model checks that {broken}, which does not hold for these inputs")
@@ -524,17 +524,17 @@ class AIProgram:
             print(small.compression)
 
         The weights of products, convolutions and lookups are rounded, without data, one at a time. The compressed
-        program's `compression` says what became of each, and its last stage is `compress`.
+        program's `compression` describes each weight, and its last stage is `compress`.
 
         Args:
             config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
                 a mapping (`{"scheme": "w8", "kinds": {"gather": None}, "names": {"*.lm_head.*": "pal6"}}`), or the path
-                of a TOML file with such a mapping. Names win over kinds, and kinds over the scheme of all.
-            budget: bytes of all these weights together, or a share of what they take now (`"60%"`). The schemes are
+                of a TOML file with such a mapping. Names take precedence over kinds, and kinds over the scheme of all.
+            budget: bytes of all these weights together, or a share of their present bytes (`"60%"`). The schemes are
                 then chosen, except those that the config gives to kinds or names.
             bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
-            inputs: example inputs, as in `run`; the report then has the PSNR of each output, and a budget goes by what
-                the outputs lose, which runs the program once for each weight.
+            inputs: example inputs, as in `run`; the report then has the PSNR of each output, and a budget weighs
+                errors by the loss of the outputs, which runs the program once for each weight.
             entrypoint: the graph that runs with the inputs.
 
         Raises:
@@ -573,7 +573,7 @@ class AIProgram:
 
             program.set_static_shape_config("main", {"short": {"tokens": (1, 32)}, "long": {"tokens": (1, 512)}})
 
-        makes `main_short` and `main_long`, which share the weights; there is no `main` any more.
+        makes `main_short` and `main_long`, which share the weights; `main` is gone.
 
         Args:
             entrypoint: the graph to replace.

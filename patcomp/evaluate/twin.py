@@ -31,7 +31,7 @@ class Twin:
 
     @property
     def name(self) -> str:
-        """What to call it, by the type that it computes in."""
+        """The twin's name, by the type that it computes in."""
         return "float32 twin" if self.of in HALF else "float64 twin"
 
 
@@ -92,7 +92,7 @@ class Wider(TorchDispatchMode):
 
 
 def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]:
-    """What a model computes in float32, if it computes anything in half precision; otherwise in float64.
+    """The outputs of a model in float32, if it computes anything in half precision; otherwise in float64.
 
     Args:
         run: runs the model in a mode, which it must enter.

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from patcomp.ir.traits import Broadcasting, Elementwise, Reduction
+from patcomp.ir.traits import Broadcasting, Elementwise, Reduction, SameShape
 from patcomp.ir.xdsl import IsTerminator, OpTrait, Pure
 
 
@@ -85,7 +85,7 @@ class Row:
     builder: str = ""
     """Name of the authoring function if it differs from the op's own name."""
     updates: str = ""
-    """The operand of which the result is a copy with some elements replaced."""
+    """The operand that the result copies, with some elements replaced."""
     trait: type[OpTrait] | None = None
     """What the op does with elements, of `patcomp.ir.traits`, where no other fact implies it."""
 
@@ -103,6 +103,7 @@ class Row:
             IsTerminator: self.terminator,
             Elementwise: self.infer == "same_shape",
             Broadcasting: self.infer in ("broadcast", "cast") or of_one,
+            SameShape: self.infer == "like_first" and not of_one,
             Reduction: self.infer == "reduce" and not self.regions,
         }
         named = [] if self.trait is None else [self.trait]

@@ -48,7 +48,7 @@ _OTHER_STATES = {
     "Dummy": "no keys and values of its own",
     "DynamicIndexed": "an index beside keys and values",
 }
-"""What layers keep that have another class of cache in transformers, by the beginning of its name."""
+"""The contents of transformers' other classes of caches, by the beginning of the class's name."""
 
 
 def check_cache(config: Any) -> None:
@@ -75,7 +75,7 @@ def check_cache(config: Any) -> None:
             )
     try:
         CacheShape.of(config)
-    except Exception as error:  # transformers raises one of its own where the attributes of layers differ
+    except Exception as error:  # transformers raises its own exception if the attributes of layers differ
         raise LanguageModelError(
             f"the configuration of the architecture {kind!r} has no number and width of heads that all its layers "
             f"share, and {_HELD}"

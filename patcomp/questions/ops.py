@@ -109,7 +109,7 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
         except BrokenRuleError as broken:
             error = broken.__cause__
             said = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
-            reasons.setdefault(f"at {name_of(op)} it fails: {said}", op)
+            reasons.setdefault(f"at {name_of(op)} the rule fails: {said}", op)
             continue
         if isinstance(made, Replacement):
             builder.take_back(0)
@@ -118,12 +118,12 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
             reasons.setdefault(f"at {name_of(op)} the search stopped: there are too many operand orders to try", op)
         elif made.failure is None:
             said = f"says: {made.reason}" if made.reason else "returns no replacement"
-            reasons.setdefault(f"at {name_of(op)} it {said}", op)
+            reasons.setdefault(f"at {name_of(op)} the rule {said}", op)
         elif best is None or made.failure.depth > best[1].depth:
             best = (op, made.failure)
     if applied is not None:
         verb = "matches" if rule.is_declarative else "applies"
-        return f"{rule.name}: it {verb} at {name_of(applied)} ({describe(applied)})"
+        return f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})"
     if reasons:
         first, *more = reasons
         others = f" (and at {len(more)} other ops)" if more else ""

@@ -190,7 +190,7 @@ class _Lowering:
             return self.refuse(op, builder, "; ".join(reasons))
         return self.refuse(
             op, builder, "no lowering rule for this op",
-            "decompose it (run_decompositions(patcomp.get_decomp_table())), or register a lowering for it",
+            "decompose the op (run_decompositions(patcomp.get_decomp_table())), or register a lowering",
         )  # fmt: skip
 
     def custom(self, op: CustomOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
@@ -219,11 +219,11 @@ class _Lowering:
         builder.location = location
         if len(results) != len(types):
             return self.refuse(
-                op, builder, f"the lowering of {name} gave {len(results)} values for {len(types)} results"
+                op, builder, f"the lowering of {name} returned {len(results)} values for {len(types)} results"
             )
         wrong = [reason for pair in zip(results, types, strict=True) if (reason := mismatch(*pair) or _narrower(*pair))]
         if wrong:
-            return self.refuse(op, builder, f"the lowering of {name} gave {'; '.join(wrong)}")
+            return self.refuse(op, builder, f"the lowering of {name} returned {'; '.join(wrong)}")
         return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
 
     def spend(self, rule: str, op: Operation) -> None:

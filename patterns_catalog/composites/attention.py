@@ -13,7 +13,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.sizes import size_of, sizes_of, view_sizes
-from patterns_catalog.views import last_two_swapped, made_by
+from patterns_catalog.views import arguments_of, last_two_swapped
 
 
 @composites.define
@@ -32,8 +32,8 @@ def scaled_dot_product_attention(
     where a model writes attention out (`written_out`), the row is NaN, as in the formula. A sink is the score of
     a further key whose value is zero, one for each head (Xiao et al. 2024, arXiv:2309.17453).
 
-    If the call is causal, the last query sees all keys and each query before it one fewer; of those that it sees it
-    attends to the last `window_size`, or to all if that is 0.
+    If the call is causal, the last query sees all keys, and each query before it one key fewer. A query attends to the
+    last `window_size` of the keys that it sees, or to all if the size is 0.
     """
     heads = query.shape[-3]
     assert heads is not None
@@ -152,7 +152,7 @@ def own_heads(heads: int | None, key: tuple[Value, int], value: tuple[Value, int
 
 
 def _before_repeating(x: Value, axis: int) -> Value:
-    found = made_by(x, "repeat_interleave.self_int", "expand")
+    found = arguments_of(x, "repeat_interleave.self_int", "expand")
     if found is None or found["self"].rank != x.rank:
         return x
     sizes = extents(x)

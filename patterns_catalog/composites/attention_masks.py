@@ -3,11 +3,11 @@
 A model adds numbers to the scores, or puts a number in place of scores. The composite only adds, or drops scores
 where a bool mask is false. The two are equal, row by row, in these cases:
 
-- Numbers that are added stay the numbers that are added.
+- Numbers that are added stay unchanged.
 - Minus infinity in place of a score is a bool mask, or minus infinity that is added.
 - The smallest number of the type in place of a score is the same number, added: every score is lost in it when the
-  sum is rounded. A row without a key has equal weights in both. The scores of float16 are not lost in its smallest
-  number, -65504; the mask is float32 then, and the number that of float32.
+  sum is rounded. A row without a key has equal weights in both. Scores in float16 are not lost in float16's smallest
+  number, -65504; then the mask is float32, and the number is float32's smallest.
 
 Any other number in place of scores is refused unless no score can be below it.
 """
@@ -24,7 +24,7 @@ from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.match import Match
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0, "bf16": float.fromhex("0x1.fep127")}
 """The largest finite number of each type; the smallest is its negative."""
@@ -119,7 +119,7 @@ def mask_of(stages: Stages, element: Attribute) -> Value | None:
 
 def _added(mask: Value | None, stage: Added, element: Attribute) -> Value:
     numbers = stage.numbers
-    cast = made_by(numbers, "_to_copy") if numbers.dtype == "f32" != element_name(element) else None
+    cast = arguments_of(numbers, "_to_copy") if numbers.dtype == "f32" != element_name(element) else None
     if cast is not None and cast["self"].element_type == element:
         numbers = cast["self"]  # the cast of a half type to float32 is exact
     if numbers.element_type != element:

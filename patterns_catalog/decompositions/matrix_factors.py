@@ -15,7 +15,7 @@ from torch import Tensor
 from patcomp.patterns import Rejected
 
 NOT_FINITE = dict.fromkeys(("infinities and zeros", "NaN"), "LAPACK's pivots and shortcuts decide where they spread")
-"""What rules leave open (`patcomp.patterns.aspects`)."""
+"""The aspects that rules leave unspecified (`patcomp.patterns.aspects`)."""
 
 LARGEST = 32
 
@@ -70,9 +70,9 @@ class LU:
 
     packed: Tensor
     right: Tensor | None
-    """What was right of the matrix, multiplied with the inverse of the lower factor after the exchanges."""
+    """The columns to the right of the matrix, multiplied with the inverse of the lower factor after the exchanges."""
     places: list[Tensor]
-    """The row that is exchanged with the one of the step."""
+    """The row that is exchanged with the row of the step."""
     diagonal: list[Tensor]
 
     @property

@@ -11,14 +11,14 @@ from patcomp.authoring import Aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import OpView, example, normalization, op_rule
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 _PARTS = ("real", "imag")
 
 
 def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
     """The real (0) or imaginary (1) part of a complex value."""
-    made = made_by(z, "complex")
+    made = arguments_of(z, "complex")
     if made is None:
         return aten.build(f"aten.{_PARTS[index]}", result, self=z)
     part: Value = made[_PARTS[index]]
@@ -31,7 +31,7 @@ def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
 def _broadcast_size(aten: Aten, axis: int, part: Value, other: Value, result: ValueType) -> Any:
     """The size that complex(x, y) gives to an axis of a part, counted from the end: that of the other part, or its own.
 
-    An open size of its own stays; export makes sure that two open sizes are equal.
+    A dynamic size of its own stays; export makes sure that two dynamic sizes are equal.
     """
     size = result.shape[axis]
     if size is not None:
@@ -51,7 +51,7 @@ def _second_column(torch: Any, x: Any, y: Any) -> Any:
 def selected_part(op: OpView, aten: Aten) -> Value | None:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
     pairs = op["self"]
-    viewed = made_by(pairs, "view_as_real")
+    viewed = arguments_of(pairs, "view_as_real")
     if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
         return None
     return _part(aten, viewed["self"], op.index % 2, op.result)

@@ -47,7 +47,7 @@ def twice_in_pairs(a: AtenSource, x: Any) -> Any:
 
 
 def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
-    """What may come after a repetition and change places with it."""
+    """The ops that may follow a repetition and change places with it."""
     return any_of(
         a.cos(x), a.sin(x), a._to_copy(x, dtype=ANY), x * factor, a.unsqueeze(x, dim=place),
         tag="op", tags=["cos", "sin", "_to_copy", "mul.Tensor", "unsqueeze"],
@@ -55,7 +55,7 @@ def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
 
 
 def _applied(x: Value, factor: Value | None, op: str, place: int | None, result: ValueType) -> Value:
-    """The op on what is repeated."""
+    """The op on the value that is repeated."""
     width = x.shape[-1]
     arguments: dict[str, Any] = {"self": x}
     if factor is not None:

@@ -63,7 +63,7 @@ def test_ops_without_names_are_counted():
 
 
 def test_why_not_where_it_applies_and_where_nothing_starts():
-    assert why_not(rms_norm, _graph().block).startswith("rms_norm: it matches at %normed = aten.mul.Tensor (%normed_")
+    assert why_not(rms_norm, _graph().block).startswith("rms_norm matches at %normed = aten.mul.Tensor (%normed_")
     assert why_not(rms_norm, Graph().block) == "rms_norm: there is no aten.mul.Tensor to start from"
 
 
@@ -83,7 +83,8 @@ def test_why_not_of_a_procedural_rule_quotes_its_reason():
     g.use(g.neg(g.inputs[0]))
     before = g.names
     assert why_not(unsigned, g.block, target=Target()) == (
-        "unsigned: at %neg = aten.neg it says: only matrices\n  %neg = aten.neg is from %neg_0 in layer at model.py:10"
+        "unsigned: at %neg = aten.neg the rule says: only matrices\n"
+        "  %neg = aten.neg is from %neg_0 in layer at model.py:10"
     )
     assert g.names == before
     assert why_not(unsigned, Graph().block).endswith("there is no aten.neg or aten.abs to start from")
@@ -123,9 +124,11 @@ def test_why_not_of_a_rule_that_fails():
     g = Graph()
     g.use(g.exp(g.inputs[0]))
     at = "at %exp = aten.exp"
-    assert why_not(failing_condition, g.block).startswith(f"failing_condition: {at} it fails: ValueError: not enough")
+    assert why_not(failing_condition, g.block).startswith(
+        f"failing_condition: {at} the rule fails: ValueError: not enough"
+    )
     assert why_not(failing_function, g.block, target=TABLE) == (
-        f"failing_function: {at} it fails: AttributeError: 'FunctionTable' object has no attribute 'relu'\n"
+        f"failing_function: {at} the rule fails: AttributeError: 'FunctionTable' object has no attribute 'relu'\n"
         "  %exp = aten.exp is from %exp_0 in layer at model.py:10"
     )
 
@@ -199,14 +202,16 @@ def test_why_not_counts_other_ops_and_takes_the_last_match():
     first, second = g.exp(g.inputs[0], hint="a"), g.exp(g.inputs[1], hint="b")
     g.use(first, second)
     assert why_not(refuses, g.block, target=TABLE).splitlines() == [
-        "refuses: at %a = aten.exp it says: no aten.exp (and at 1 other ops)",
+        "refuses: at %a = aten.exp the rule says: no aten.exp (and at 1 other ops)",
         "  %a = aten.exp is from %a_0 in layer at model.py:10",
     ]
-    assert why_not(silent, g.block, target=TABLE).startswith("silent: at %a = aten.exp it returns no replacement (and")
+    assert why_not(silent, g.block, target=TABLE).startswith(
+        "silent: at %a = aten.exp the rule returns no replacement (and"
+    )
     assert why_not(never, g.block).startswith("never: matched 1 of 1 op up from %a = aten.exp, then at aten.exp (%a): ")
     opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
     before = g.names
-    assert why_not(opened, g.block) == "opened: it matches at %b = aten.exp (%b_1 in layer at model.py:11)"
+    assert why_not(opened, g.block) == "opened matches at %b = aten.exp (%b_1 in layer at model.py:11)"
     assert g.names == before
 
 
@@ -241,7 +246,5 @@ def test_why_not_of_a_rule_with_a_function_that_applies():
     applies = op_rule("recover", "aten.exp", name="applies")(lambda op, c: op["self"])
     g = Graph()
     g.use(g.exp(g.inputs[0], hint="a"))
-    assert (
-        why_not(applies, g.block, target=TABLE) == "applies: it applies at %a = aten.exp (%a_0 in layer at model.py:10)"
-    )
+    assert why_not(applies, g.block, target=TABLE) == "applies applies at %a = aten.exp (%a_0 in layer at model.py:10)"
     assert g.names[0] == "aten.exp"

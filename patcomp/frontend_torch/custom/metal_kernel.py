@@ -62,7 +62,7 @@ class TorchMetalKernel:
         y = kernel(x, 2.0, threads_per_grid=(n, 1, 1), threads_per_thread_group=(64, 1, 1), result_shapes=[x.shape])
 
     Args:
-        name: name of the kernel; the Metal function is called so, with a hash.
+        name: name of the kernel; the Metal function has this name with a hash.
         input_names: a name for each parameter of `torch_defn`, in order.
         result_names: a name for each result.
         src: the body of the Metal function.

@@ -48,11 +48,11 @@ def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
 
 
 def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportError:
-    """The error for the user, from what stopped each step.
+    """The error for the user, from the failure of each step.
 
     Args:
-        failures: in the order of the steps. A refusal of ours says most; else the first that knows a line of the model
-            does, because later steps fail for what the earlier ones could not do.
+        failures: in the order of the steps. patcomp's own refusal explains most. Otherwise take the first failure with
+            a line of the model, because later steps fail for the same reason.
     """
     ours = [failure for failure in failures if isinstance(failure, RefusedError)]
     placed = [failure for failure in failures[:2] if line_of(failure)]

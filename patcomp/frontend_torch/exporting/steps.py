@@ -43,7 +43,7 @@ def export(
     strict: bool = False,
     draft: bool = True,
 ) -> ExportedProgram:
-    """Export a model with `torch.export`, and with what it takes if that alone fails.
+    """Export a model with `torch.export`, and in other ways if it fails.
 
     The steps, each only if the one before failed:
 
@@ -51,9 +51,9 @@ def export(
     2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
        program; packed sequences whose lengths are all full run unpacked.
     3. `torch.export.export`, strict.
-    4. `torch.export.draft_export`, with the constants of step 2, which decides as for the example.
+    4. `torch.export.draft_export`, with the constants of step 2; decisions in Python are those for the example.
 
-    A warning says which step was needed and what the program takes for granted. The model keeps its mode, its
+    A warning says which step was needed and what the program assumes. The model keeps its mode, its
     attributes and its buffers. Exports wait for each other; do not run the model in another thread meanwhile.
 
     Args:
@@ -61,16 +61,17 @@ def export(
         args: positional example arguments. Instances of a dataclass that PyTorch does not know are registered with
             `torch.export.register_dataclass`.
         kwargs: keyword example arguments.
-        dynamic_shapes: the open sizes, as `torch.export.export` takes them.
+        dynamic_shapes: the dynamic sizes, as `torch.export.export` takes them.
         strict: try step 3 alone.
-        draft: whether step 4 may follow. Its program is for inputs that the model decides about as about the example.
+        draft: whether step 4 may follow. Its program is for inputs for which the model makes the same decisions
+            as for the example.
 
     Returns:
         The exported program, which `TorchConverter.add_exported_program` takes.
 
     Raises:
         ExportError: no step exports the model; the message says where and why, and what to change.
-        TypeError: `model` is no module, or `args` or `kwargs` is not of the type above.
+        TypeError: `model` is not a module, or `args` or `kwargs` is not of the type above.
     """
     if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
         raise TypeError(wrong)
@@ -85,7 +86,7 @@ def export(
             try:
                 with kept(model), _silently():
                     program, problems = step(model, call)
-            except Exception as error:  # of the model's own code, or of PyTorch's tracing of it
+            except Exception as error:  # an error of the model's own code, or of PyTorch while it traces the code
                 if isinstance(error, PatcompError) and not isinstance(error, RefusedError):
                     raise  # a refusal of the model itself
                 failures.append(error)

@@ -48,7 +48,7 @@ _CHANGES_NOTHING = frozenset({"detach_", "dropout_", "alpha_dropout_", "feature_
 
 
 class NotFollowedError(Exception):
-    """It is not certain what a program computes.
+    """The results of a program's writes cannot be determined.
 
     Args:
         reason: what is not known.
@@ -80,13 +80,13 @@ class _Tensor:
     """Its content in the new graph, as of a version of the memory."""
     version: int
     base: _Tensor | None = None
-    """What it is a view of."""
+    """The tensor whose memory this tensor views."""
     index: int | None = None
     """Which of the views it is, if the node has several results."""
 
 
 class Functional:
-    """A graph without writes in place, made of another.
+    """A graph rebuilt without writes in place.
 
     Args:
         graph: the graph, which is not changed.
@@ -108,7 +108,7 @@ class Functional:
         self._kinds, self._shared = kinds, frozenset(shared)
         self._tensors: dict[Node, _Tensor] = {}
         self._others: dict[Node, Any] = {}
-        """What nodes became that are no tensors."""
+        """The new values of nodes that are not tensors."""
         self._types: dict[Any, torch.dtype] = {}
         self._own: list[Node] = []
         """The nodes that are not copies."""
@@ -322,7 +322,7 @@ _RANDOM = {
     torch.ops.aten.bernoulli_.float: torch.ops.aten.bernoulli.p,
     torch.ops.aten.normal_.default: torch.ops.aten.normal_functional.default,
 }
-"""Operators that return what others write, and take it by another schema or name."""
+"""Operators that return the values that other operators write, under another schema or name."""
 
 
 @lru_cache(maxsize=4096)
