@@ -27,7 +27,7 @@ from tests.helpers.dialect_cases import CASES
 from tests.hostile.mutation import broken_bytes
 
 UNIT = ("unit_v1",)
-LOCATION: Entry = ("location", ("source", ("file", "-", "", ""), 1, 1, 1, 1), UNIT, None, None)
+LOCATION: Entry = ("location", ("source", ("file", "-", "", ""), 1, 1, 1, 1), UNIT, (), None)
 FLOAT = ("float32_v1",)
 
 

@@ -136,15 +136,17 @@ def signed(value: int) -> bytes:
     return number((value << 1 ^ value >> 63) & (1 << 64) - 1)
 
 
-def read_integer(cursor: Cursor, width: int) -> int:
-    """A number of `width` bits, signed from 9 bits on."""
+def read_bits(cursor: Cursor, width: int) -> int:
+    """A bit pattern of `width` bits, at most 64, as an unsigned number."""
     if width <= 8:
         return cursor.byte()
-    if width <= 64:
-        return cursor.signed()
-    cursor.fail(f"integers of {width} bits are not supported")
+    if width > 64:
+        cursor.fail(f"integers of {width} bits are not supported")
+    return cursor.signed() & (1 << width) - 1
 
 
-def integer(value: int, width: int) -> bytes:
-    """The encoding of a number of `width` bits, at most 64."""
-    return bytes((value,)) if width <= 8 else signed(value)
+def bits(value: int, width: int) -> bytes:
+    """The encoding of a bit pattern of `width` bits, at most 64, given as an unsigned number."""
+    if width <= 8:
+        return bytes((value,))
+    return signed(value - (1 << width) if width == 64 and value >> 63 else value)

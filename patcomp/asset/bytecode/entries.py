@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from patcomp.asset.bytecode.encoding import Cursor, read_integer
+from patcomp.asset.bytecode.encoding import Cursor, read_bits
 from patcomp.asset.bytecode.kinds import ATTRIBUTES, TYPES, Fields
 from patcomp.asset.bytecode.program import Entry
 
@@ -121,10 +121,10 @@ class Decoder:
                 return self._weights[cursor.index(len(self._weights), "weight")]
             case "integer":
                 width, unsigned = cursor.number(), cursor.byte()
-                return width, unsigned, read_integer(cursor, width)
+                return width, unsigned, read_bits(cursor, width)
             case "float":
                 width = cursor.number()
-                return width, read_integer(cursor, width) & (1 << width) - 1
+                return width, read_bits(cursor, width)
         items = cursor.count("items")
         self._parts += items
         return tuple([self._field(field[:-1], cursor) for _ in range(items)])

@@ -8,7 +8,7 @@ A kind's number is what its encoding starts with; its fields follow in the order
     number     an unsigned number; `signed` a signed one; `byte` one byte
     bytes      a length and bytes
     resource   the position of a weight
-    integer    width in bits, whether it is unsigned, value
+    integer    width in bits, whether it is unsigned, bit pattern
     float      width in bits, bit pattern
     x*         a list of x
 
@@ -54,14 +54,14 @@ ATTRIBUTES = _table("""
 30 file: text text text
 31 source: attribute number number number number
 37 local_variable: type text attribute attribute number number
-40 location: attribute attribute attribute? attribute?
+40 location: attribute attribute attribute* attribute?
 43 interpolation_mode_v1: number
 45 dictionary: attribute*
 46 unit_v1:
 """)
 """Attributes by number. `dense_elements` says whether one element stands for all, and the bytes of the elements;
 `hw_constraints_v1` alignments, interleave and the position of the backing; `source` file, first line and column, last
-line and column; `location` source, scope and what it is inlined into."""
+line and column; `location` source, scope, further locations that it is fused with, and what it is inlined into."""
 
 TYPES = _table("""
 2 tensor_v1: signed* type
@@ -93,7 +93,7 @@ TYPES = _table("""
 33 param.symbol_v1:
 36 uint6_v1:
 37 uint3_v1:
-39 image_v1: attribute signed signed
+39 image_v1: attribute number number
 41 debuginfo.unresolved_v1: type
 46 float4E2M1FN_v1:
 47 float8E8M0FN_v1:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from patcomp.asset.bytecode import tables
-from patcomp.asset.bytecode.encoding import PADDING, integer, number, signed
+from patcomp.asset.bytecode.encoding import PADDING, bits, number, signed
 from patcomp.asset.bytecode.kinds import ATTRIBUTE_NUMBERS, CAPTURING, PROPERTIES, TYPE_NUMBERS
 from patcomp.asset.bytecode.numbering import Numbering
 from patcomp.asset.bytecode.program import Entry, Op, Program, Region
@@ -112,10 +112,10 @@ class ProgramWriter:
                 return number(self._numbers.weights[value])
             case "integer":
                 width, unsigned, found = value
-                return number(width) + bytes((unsigned,)) + integer(found, width)
+                return number(width) + bytes((unsigned,)) + bits(found, width)
             case "float":
-                width, bits = value
-                return number(width) + integer(bits - (1 << width) if bits >> width - 1 else bits, width)
+                width, found = value
+                return number(width) + bits(found, width)
         return number(len(value)) + b"".join([self._field(field[:-1], part) for part in value])
 
     def _optional(self, attribute: Entry | None) -> bytes:
