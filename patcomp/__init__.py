@@ -27,6 +27,7 @@ from patcomp.version import __version__
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, load
     from patcomp.emit.program import AIProgram
+    from patcomp.evaluate import Verification
     from patcomp.frontend_torch import (
         ExternalizeSpec,
         MetalParameter,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     )
     from patcomp.frontend_torch.exporting import export
     from patcomp.frontend_torch.reference import composite
-    from patcomp.ir.evaluate import Verification
     from patcomp.ir.graphs import generate_composite_decl
 
 __all__ = [
@@ -88,7 +88,7 @@ _LAZY = {
         "_patch_model_for_externalization", "_subexport_and_restore",
     ),
     "patcomp.frontend_torch.reference": ("composite",),
-    "patcomp.ir.evaluate": ("Verification",),
+    "patcomp.evaluate": ("Verification",),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
 """The names that a module is imported for when they are first used: tools for IR text start without torch."""

@@ -17,11 +17,11 @@ from patcomp.commands import (
     catalog,
     comparison,
     compress,
-    conversion,
     convert,
     language,
     lint,
     opt,
+    questions,
     rule,
 )
 from patcomp.commands.common import UsageError, say
@@ -67,9 +67,9 @@ app.command()(comparison.verify)
 app.command()(comparison.diff)
 app.command()(audit.audit)
 app.command()(compress.compress)
-app.command()(conversion.demo)
-app.command()(conversion.explain)
-app.command("why-not")(conversion.why_not)
+app.command()(questions.demo)
+app.command()(questions.explain)
+app.command("why-not")(questions.why_not)
 app.command()(catalog.ops)
 app.command()(opt.opt)
 app.command("lint-catalog")(lint.lint_catalog)

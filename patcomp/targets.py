@@ -3,14 +3,15 @@
     program = converter.to_coreai(target="neural_engine")
     program = converter.to_coreai(target=patcomp.targets.NEURAL_ENGINE.without("half precision"))
 
-A target is a list of rules of the stage `target`, a list of steps that come after them, and what an audit looks for.
-`docs/targets.md` says what each rule and step does.
+A target has rules of the stage `target`, which say at their declaration to which targets they belong, a list of steps
+that come after them, and what an audit looks for. `docs/targets.md` says what each rule and step does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -49,38 +50,53 @@ class Wants:
         return bool(self.left_out or self.element_types)
 
 
+class HasTargets(Protocol):
+    """A rule, as far as a target reads it."""
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the targets to which it belongs."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A device, and how programs are rewritten for it."""
 
     name: str
     rules: tuple[str, ...] = ()
-    """The names of rules of the stage `target`. They are applied together until none applies."""
+    """The names of further rules of the stage `target`, which do not say that they belong to this target."""
     steps: tuple[str, ...] = ()
     """The names of the steps that come after the rules, in this order; each goes through a whole program."""
     wants: Wants = field(default_factory=Wants)
+    omitted: tuple[str, ...] = ()
+    """The names of rules that belong to this target and are left out."""
+
+    def takes(self, rule: HasTargets) -> bool:
+        """Whether a rule of the stage `target` is one of this target. Its rules are applied together until none
+        applies."""
+        return (rule.name in self.rules or self.name in rule.targets) and rule.name not in self.omitted
 
     def without(self, *names: str) -> Target:
-        """This target without some of its rules or steps.
-
-        Raises:
-            ValueError: a name is not in the target; the message lists all.
-        """
-        known = (*self.rules, *self.steps)
-        for name in names:
-            if name not in known:
-                raise ValueError(
-                    f"the target {self.name} has no rule or step {name!r}; it has {', '.join(map(repr, known))}"
-                )
+        """This target without some of its rules or steps. A conversion refuses names of which it has none."""
+        listed = {*self.rules, *self.steps}
         return replace(
             self,
             rules=tuple(name for name in self.rules if name not in names),
             steps=tuple(name for name in self.steps if name not in names),
+            omitted=(*self.omitted, *(name for name in names if name not in listed)),
         )
 
     def with_rules(self, *names: str) -> Target:
         """This target with further rules, such as those of a catalog of your own."""
-        return replace(self, rules=(*self.rules, *(name for name in names if name not in self.rules)))
+        return replace(
+            self,
+            rules=(*self.rules, *(name for name in names if name not in self.rules)),
+            omitted=tuple(name for name in self.omitted if name not in names),
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -88,26 +104,6 @@ class Target:
 
 NEURAL_ENGINE = Target(
     "neural_engine",
-    rules=(
-        "rms_norm divided first",
-        "layer_norm divided first",
-        "instance_norm divided first",
-        "group_norm divided first",
-        "batch_norm into convolution",
-        "batch_norm as scale and shift",
-        "vector norm divided first",
-        "rope as plain ops",
-        "pixel_shuffle of five dimensions",
-        "attention with heads apart",
-        "convolution of patches",
-        "gather of runs as slices",
-        "pad as concat",
-        "linear as convolution",
-        "gelu by sigmoid",
-        "tanh by sigmoid",
-        "softplus without overflow",
-        "argmax by comparison",
-    ),
     steps=("carry transposes", "store prepared weights", "half precision"),
     wants=Wants(
         max_rank=5,
@@ -155,25 +151,11 @@ NEURAL_ENGINE = Target(
 
 GPU = Target(
     "gpu",
-    rules=(
-        "causal attention",
-        "query, key and value in one product",
-        "transpose before rms_norm",
-        "transposes of slices together",
-        "rms_norm of query and key together",
-        "rope of query and key together",
-        "rope by positions",
-        "softmax of the chosen",
-        "order of a softmax",
-        "experts of each token together",
-        "halves to even numbers",
-        "argmax by comparison",
-    ),
     steps=("store prepared weights",),
 )
 """The GPU: composites whole, masks and positions as their attributes, products of one input together."""
 
-CPU = Target("cpu", rules=("batch_norm into convolution",), steps=("store prepared weights",))
+CPU = Target("cpu", steps=("store prepared weights",))
 """The CPU: it takes every program; weights are stored in the order in which products read them, with the factors of
 batch norms in those of convolutions."""
 
@@ -181,8 +163,12 @@ TARGETS = {target.name: target for target in (CPU, GPU, NEURAL_ENGINE)}
 """The targets by name."""
 
 
-def chosen_target(target: str | Target | None) -> Target | None:
+def chosen_target(target: str | Target | None, known: Mapping[str, Target] = TARGETS) -> Target | None:
     """The target that `target=` names.
+
+    Args:
+        target: a name or a target.
+        known: the targets by name.
 
     Raises:
         TypeError: the argument is neither a name nor a target.
@@ -192,26 +178,35 @@ def chosen_target(target: str | Target | None) -> Target | None:
         return target
     if not isinstance(target, str):
         raise TypeError(f"target must be a name or a Target, got {target!r}")
-    if target not in TARGETS:
-        raise ValueError(f"there is no target {target!r}; there are {', '.join(map(repr, TARGETS))}")
-    return TARGETS[target]
+    if target not in known:
+        raise ValueError(f"there is no target {target!r}; there are {', '.join(map(repr, known))}")
+    return known[target]
 
 
-def check_names(target: Target, rules: Iterable[str], steps: Iterable[str]) -> None:
-    """Check that the rules and steps of a target exist.
+def check_names(target: Target, rules: Iterable[HasTargets], steps: Iterable[str]) -> None:
+    """Check that the rules and steps of a target exist, and that it has what it leaves out.
 
     Args:
         target: the target.
-        rules: the names of the rules of the stage `target`.
+        rules: the rules of the stage `target`.
         steps: the names of the steps.
 
     Raises:
         ValueError: a name does not exist; the message lists those that do.
     """
-    for kind, given, known in (("rule", target.rules, list(rules)), ("step", target.steps, list(steps))):
+    rules = list(rules)
+    for kind, given, known in (
+        ("rule", target.rules, [rule.name for rule in rules]),
+        ("step", target.steps, list(steps)),
+    ):
         for name in given:
             if name not in known:
                 raise ValueError(
                     f"the target {target.name} names the {kind} {name!r}, which does not exist; "
                     f"there are {', '.join(map(repr, known))}"
                 )
+    own = [rule.name for rule in rules if target.name in rule.targets]
+    for name in target.omitted:
+        if name not in own:
+            listed = ", ".join(map(repr, (*own, *target.rules, *target.steps)))
+            raise ValueError(f"the target {target.name} has no rule or step {name!r} to leave out; it has {listed}")

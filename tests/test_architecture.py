@@ -45,7 +45,7 @@ FRONT_DOOR = (
 
 USES_TORCH = (
     "patcomp/frontend_torch/",
-    "patcomp/ir/evaluate/",
+    "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/commands/",
     "patcomp/language/",

@@ -131,8 +131,8 @@ def test_problems_come_before_advice() -> None:
     assert str(Finding("a", 2, ("here", "there"))) == "a: 2\n    here\n    there"
 
 
-def of_target(name: str, *ops: str) -> Rule:
-    return op_rule("target", *ops, name=name)(lambda op, c: None)
+def of_target(name: str, *ops: str, targets: tuple[str, ...] = ()) -> Rule:
+    return op_rule("target", *ops, name=name, targets=targets)(lambda op, c: None)
 
 
 def test_the_rules_that_would_help() -> None:
@@ -142,15 +142,15 @@ def test_the_rules_that_would_help() -> None:
             of_target("mine", MUL),
             of_target("another op", ADD),
             of_target("of all", ADD, MUL),
-            of_target("argmax by comparison", MUL),  # a rule of other targets has the name
+            of_target("of another target", MUL, targets=("gpu",)),
             op_rule("optimize", MUL, name="of another stage")(lambda op, c: None),
         ]
     )
     left_out = frozenset({MUL})
     (one,) = found(module, rules, left_out=left_out).findings
     assert one.mended_by == ("mine", "of all")
-    (one,) = found(module, rules, ("argmax by comparison",), left_out=left_out).findings
-    assert one.mended_by == ("mine", "of all", "argmax by comparison")
+    (one,) = found(module, rules, ("of another target",), left_out=left_out).findings
+    assert one.mended_by == ("mine", "of all", "of another target")
 
 
 # ---- regions -------------------------------------------------------------------------------------

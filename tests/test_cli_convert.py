@@ -13,7 +13,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
-from patcomp.ir.evaluate import OutputError, Verification
+from patcomp.evaluate import OutputError, Verification
 from tests.helpers.command import Command
 
 MODELS = """
@@ -211,3 +211,28 @@ def test_progress_is_shown_for_slow_steps(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_completion(patcomp: Command) -> None:
     assert "--install-completion" in patcomp("--help").out
+
+
+OWN_TARGET = """
+from patcomp.patterns import op_rule
+from patcomp.targets import Target
+
+mine = Target("mine")
+
+
+@op_rule("target", "coreai.relu", name="relu as a maximum", targets=("mine",))
+def relu_as_maximum(op, c):
+    return c.broadcasting_maximum(op.input, 0.0)
+"""
+
+
+def test_a_target_of_a_catalog(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_TARGET)
+    converted(patcomp, "net", "--catalog", "own.py", "--target", "mine")
+    assert "coreai.decomposable.broadcasting_maximum" in (tmp_path / "out.mlir").read_text()
+    without = ("--catalog", "own.py", "--target", "mine", "--without", "relu as a maximum")
+    converted(patcomp, "net", *without)
+    assert "coreai.relu" in (tmp_path / "out.mlir").read_text()
+    done = patcomp("convert", "models.py:net", "--catalog", "own.py", "--target", "yours")
+    assert done.code
+    assert "there is no target 'yours'; there are 'cpu', 'gpu', 'neural_engine', 'mine'" in done.err

@@ -52,10 +52,10 @@ OP = {
     op("shift[T: F](x: T) -> output: T", "the value plus or minus 1",
        infer="like_first", exact="always", pure=False, properties="direction as to: up|down"),
 """,
-    "patcomp/ir/evaluate/elementwise.py": """
+    "patcomp/evaluate/elementwise.py": """
 import torch
 
-from patcomp.ir.evaluate.registry import EvaluatedOp, implements
+from patcomp.evaluate.registry import EvaluatedOp, implements
 
 
 @implements("coreai.shift")
@@ -74,6 +74,19 @@ from patcomp.patterns import Rewrite, rule
 def root_of_square(s, c, x):
     "sqrt(x * x) -> abs(x)"
     return Rewrite(s.sqrt(x * x), to=c.abs(x))
+"""
+}
+TARGETING = {
+    "patterns_catalog/target/vector_norm.py": """
+from patcomp.patterns import op_rule
+
+
+@op_rule("target", "coreai.sqrt", name="root as a power", targets=("cpu",), examples=[
+    example("2x3xf32", program=lambda torch, x: x.sqrt()),
+])
+def root_as_power(op, c):
+    "sqrt(x) -> x ** 0.5"
+    return c.broadcasting_pow(op.x, 0.5)
 """
 }
 
@@ -100,13 +113,17 @@ assert dict(program.composites) == {"shifted_ratio": 1}, program.composites
 assert text.count("coreai.shift %x to = <up>") == 1 and "coreai.sqrt" not in text
 assert patcomp.ir.IRModule.parse(text).text() == text
 torch.testing.assert_close(program.run(x), Model()(x))
+converter = patcomp.TorchConverter().add_exported_program(torch.export.export(Model(), (x,)))
+rewritten, other = (converter.to_coreai(target=name) for name in ("cpu", "gpu"))
+assert "broadcasting_pow" in rewritten.text() and "broadcasting_pow" not in other.text(), rewritten
+torch.testing.assert_close(rewritten.run(x), Model()(x))
 """
 
 ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
        infer="like_first", trait=Activation),
 """,
-    "patcomp/ir/evaluate/elementwise.py": """
+    "patcomp/evaluate/elementwise.py": """
 
 @implements("coreai.softsign")
 def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
@@ -155,8 +172,8 @@ def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
 
 
 def test_places_to_touch(tmp_path: Path) -> None:
-    assert [len(places) for places in (LOWERING, COMPOSITE, OP, OPTIMIZATION)] == [1, 1, 2, 1]
-    _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION, MODEL)
+    assert [len(places) for places in (LOWERING, COMPOSITE, OP, OPTIMIZATION, TARGETING)] == [1, 1, 2, 1, 1]
+    _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION | TARGETING, MODEL)
 
 
 def test_rewrites_know_a_new_op_by_its_traits(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
     import torch
 
     from patcomp.emit.asset import as_array
-    from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+    from patcomp.evaluate.element_types import TORCH_DTYPES
 
     return as_array(torch.empty(0, dtype=TORCH_DTYPES[spec.element_type])).dtype
 
@@ -174,8 +174,8 @@ def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:
     import torch
 
     from patcomp.emit.asset import as_array
-    from patcomp.ir.evaluate import noise_of
-    from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+    from patcomp.evaluate import noise_of
+    from patcomp.evaluate.element_types import TORCH_DTYPES
 
     generator = torch.Generator().manual_seed(seed)
     return as_array(noise_of(spec.distribution, shape, TORCH_DTYPES[spec.element_type], generator))

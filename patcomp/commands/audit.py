@@ -33,7 +33,7 @@ def audit(
     program: Annotated[
         str, typer.Argument(help="An asset, a text (MLIR), or a model, which is converted for the target.")
     ],
-    target: Annotated[str, typer.Option(help="cpu, gpu or neural_engine.")],
+    target: Annotated[str, typer.Option(help="cpu, gpu, neural_engine, or one of a catalog.")],
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
@@ -54,7 +54,7 @@ def audit(
     from patcomp.questions.audit import audit as audited
     from patterns_catalog import default_rules
 
-    chosen, sizes = target_of(target, without), sizes_in(fix)
+    chosen, sizes = target_of(target, without, catalog), sizes_in(fix)
     assert chosen is not None
     if run:
         found = _run(program, modules, catalog, trusted, chosen, sizes)

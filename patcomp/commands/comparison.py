@@ -46,7 +46,7 @@ def verify(
     The exit code is 3 if the numbers differ.
     """
     from patcomp.emit.inspection import opened, read_asset, read_metadata, signatures
-    from patcomp.ir.evaluate import drawn, verify_outputs
+    from patcomp.evaluate import drawn, verify_outputs
 
     with opened(asset) as native:
         signature = entry(signatures(read_asset(native, asset)[0], read_metadata(asset)), entrypoint)

@@ -41,7 +41,7 @@ def compress(
     ] = None,
     bits: Annotated[float | None, typer.Option(help="The same, in bits for each element: 4.5.")] = None,
     target: Annotated[
-        str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu or neural_engine.")
+        str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu, neural_engine, or one of a catalog.")
     ] = None,
     fix: Fix = None,
     random: Random = RandomNumbers.refuse,
@@ -68,7 +68,7 @@ def compress(
     with working(f"converting {model}", True):
         converter = TorchConverter(catalog=load_catalogs(catalog), random=random.value)
         converter.add_exported_program(source.exported)
-        program = converter.to_coreai(target=target_of(target, None), fixed=sizes)
+        program = converter.to_coreai(target=target_of(target, None, catalog), fixed=sizes)
     size = int(budget) if budget is not None and budget.isdigit() else budget
     with working(f"compressing {model}", True):
         seen = (size is not None or bits is not None) and source.exported.example_inputs is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -38,7 +39,7 @@ from patcomp.hub import TIMM
 if TYPE_CHECKING:
     from patcomp import AIProgram
     from patcomp.commands.exporting import Source
-    from patcomp.ir.evaluate import Verification
+    from patcomp.evaluate import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
 
@@ -91,7 +92,7 @@ def convert(
         typer.Option(help='A fact that rules may rely on, "masked rows are not read"; may be given several times.'),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu or neural_engine.")
+        str | None, typer.Option(help="Rewrite the program for a device: cpu, gpu, neural_engine, or one of a catalog.")
     ] = None,
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
@@ -128,7 +129,7 @@ def convert(
     if output is None and text is None:
         output = _default_output(model)
     _check_outputs(output, text, html, dump_stages, force)
-    chosen, sizes = target_of(target, without), sizes_in(fix)
+    chosen, sizes = target_of(target, without, catalog), sizes_in(fix)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
@@ -206,15 +207,16 @@ def _check_alone(context: typer.Context) -> None:
         raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
 
 
-def target_of(name: str | None, without: list[str] | None) -> Target | None:
+def target_of(name: str | None, without: list[str] | None, catalogs: Sequence[str] | None = None) -> Target | None:
     """The target of options.
 
     Raises:
         UsageError: --without has no target. ValueError: there is no such target, or it has no such rule or step.
     """
-    from patcomp.targets import chosen_target
+    from patcomp.patterns.user_catalogs import targets_of
+    from patcomp.targets import TARGETS, chosen_target
 
-    if (chosen := chosen_target(name)) is None:
+    if (chosen := chosen_target(name, {**TARGETS, **targets_of(load_catalogs(catalogs))})) is None:
         if without:
             raise UsageError("--without leaves rules of a target out; name it with --target")
         return None

@@ -145,7 +145,7 @@ def load_sources(
     import_modules(modules)
     require_transformers("the model of a folder")
     from patcomp.language.loading import Allowed
-    from patcomp.tasks.conversion import entries_of, exported
+    from patcomp.tasks.folder_to_program import entries_of, exported
 
     entries = entries_of(
         model, options.half or "float32", weights=weights, trust_remote_code=trusted,

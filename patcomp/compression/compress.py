@@ -13,8 +13,9 @@ from patcomp.compression.report import WeightReport
 from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of, stored_bytes
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir import coreai
+from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import BlobStore, constant_values
+from patcomp.ir.constants import constant_values
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes

@@ -270,7 +270,7 @@ def as_array(value: Any) -> np.ndarray:
     """A numpy array of an array or torch tensor, sharing its memory; `ml_dtypes` for what numpy lacks."""
     if not type(value).__module__.startswith("torch"):
         return np.asarray(value)
-    from patcomp.ir.evaluate.element_types import to_numpy
+    from patcomp.evaluate.element_types import to_numpy
 
     return to_numpy(value)
 

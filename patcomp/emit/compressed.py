@@ -77,15 +77,15 @@ class _Examples:
 
     @classmethod
     def of(cls, program: AIProgram, inputs: Any, entrypoint: str) -> _Examples:
-        from patcomp.ir.evaluate import call_arguments, named_arguments
+        from patcomp.evaluate import call_arguments, named_arguments
 
         values = named_arguments(program.signature(entrypoint), *call_arguments(inputs))
         return cls(program, entrypoint, values, program.run(values, entrypoint=entrypoint))
 
     def psnr(self, module: IRModule) -> dict[str, float]:
         """How far each output of a changed program is from the program's own, in dB, on the evaluator."""
-        from patcomp.ir.evaluate import compare
-        from patcomp.ir.evaluate.element_types import to_tensor
+        from patcomp.evaluate import compare
+        from patcomp.evaluate.element_types import to_tensor
 
         made = replace(self.program, module=module).run(self.values, entrypoint=self.entrypoint)
         return {

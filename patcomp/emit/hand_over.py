@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import VerifyError
-from patcomp.ir.constants import NO_VALUES
+from patcomp.ir.blobs import NO_VALUES
 from patcomp.ir.module import IRModule
 from patcomp.ir.text import TextPrinter
 from patcomp.ir.types import shape_of, storage_bytes

@@ -98,8 +98,8 @@ def checked(
     Raises:
         EvaluationError: one is missing, unknown, or of another type or shape.
     """
-    from patcomp.ir.evaluate.calling import check_names
-    from patcomp.ir.evaluate.comparison import prepare_input
+    from patcomp.evaluate.calling import check_names
+    from patcomp.evaluate.comparison import prepare_input
 
     descriptor = function.desc
     check_names(entrypoint, "input", inputs, descriptor.input_names)

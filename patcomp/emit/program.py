@@ -32,8 +32,8 @@ from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
     from patcomp.compression import CompressionConfig, CompressionReport
+    from patcomp.evaluate import Expectation, Machine, OutputError, Overflow, Verification
     from patcomp.ir.dialect import CoreaiOp
-    from patcomp.ir.evaluate import Expectation, Machine, OutputError, Overflow, Verification
     from patcomp.questions.audit import Audit
 
 
@@ -196,7 +196,7 @@ class AIProgram:
         assert chosen is not None
         overflows: Sequence[Overflow] = ()
         if inputs is not None:
-            from patcomp.ir.evaluate import OverflowMachine, call_arguments, named_arguments
+            from patcomp.evaluate import OverflowMachine, call_arguments, named_arguments
 
             values = named_arguments(self.signature(entrypoint), *call_arguments(inputs))
             machine = OverflowMachine(self.module, half=chosen.wants.only_half)
@@ -378,7 +378,7 @@ class AIProgram:
             MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
             TypeError: a state cannot be written to.
         """
-        from patcomp.ir.evaluate.calling import arguments_by_name, is_model_call, result_of
+        from patcomp.evaluate.calling import arguments_by_name, is_model_call, result_of
 
         draws = self.draws.get(entrypoint, {})
         noise = {name: keywords.pop(name) for name in draws if name in keywords}
@@ -417,8 +417,8 @@ class AIProgram:
         machine: Machine | None = None,
         seed: int = 0,
     ) -> dict[str, Any]:
-        from patcomp.ir.evaluate import evaluate, prepare_input
-        from patcomp.ir.evaluate.calling import check_names
+        from patcomp.evaluate import evaluate, prepare_input
+        from patcomp.evaluate.calling import check_names
 
         if backend not in ("evaluator", "runtime"):
             raise ValueError(f"backend must be 'evaluator' or 'runtime', got {backend!r}")
@@ -467,7 +467,7 @@ class AIProgram:
         draws = self.draws.get(entrypoint)
         if not draws:
             return {}
-        from patcomp.ir.evaluate import drawn
+        from patcomp.evaluate import drawn
 
         dims, signature = self.dims.get(entrypoint, Dims()), self.signature(entrypoint)
         return drawn(signature, {**self.new_state(entrypoint), **values}, dims, seed)
@@ -672,7 +672,7 @@ class AIProgram:
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        from patcomp.ir.evaluate import Expectation, Verification
+        from patcomp.evaluate import Expectation, Verification
 
         if by not in ("output", "module"):
             raise ValueError(f"by must be 'output' or 'module', got {by!r}")

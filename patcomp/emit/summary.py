@@ -12,7 +12,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.weights import stored_weights
 
 if TYPE_CHECKING:
-    from patcomp.ir.evaluate import Verification
+    from patcomp.evaluate import Verification
 
 
 @dataclass(frozen=True)

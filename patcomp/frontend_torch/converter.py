@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -29,29 +30,29 @@ from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
-from patcomp.frontend_torch.decomposition.functional import functional
-from patcomp.frontend_torch.decomposition.random_inputs import with_random_inputs
-from patcomp.frontend_torch.departure import DepartureSearch
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
+from patcomp.frontend_torch.functional.programs import functional
+from patcomp.frontend_torch.functional.random_inputs import with_random_inputs
 from patcomp.frontend_torch.interface.calls import in_types_of, initial_state, model_call
 from patcomp.frontend_torch.interface.core_ml import compressed_weights
 from patcomp.frontend_torch.interface.dims import dims_of
 from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.frontend_torch.interface.value_checks import value_checks
+from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.ir import aten
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, versions_of
+from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of, versions_of
 from patcomp.questions.audit import audit
 from patcomp.questions.programs import explain, why_not
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
 from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from patcomp.rewrites.target import STEPS
-from patcomp.targets import Target, check_names, chosen_target
+from patcomp.targets import TARGETS, Target, check_names, chosen_target
 from patcomp.version import __version__
 
 
@@ -131,6 +132,7 @@ class TorchConverter:
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
         self._versions = partial(_versions, given, installed_catalogs)
+        self._targets = {**TARGETS, **targets_of(given)}
         self._without = frozenset(without)
         self.rules: RuleSet = in_front(all_rules(), catalogs, without)
         self.lowerings = Lowerings(self._is_built_in)
@@ -503,11 +505,14 @@ class TorchConverter:
 
     def _target(self, target: str | Target | None) -> Target | None:
         """The target that the user chose, without the rules that the converter leaves out."""
-        chosen = chosen_target(target)
+        chosen = chosen_target(target, self._targets)
         if chosen is None:
             return None
-        chosen = chosen.without(*(name for name in chosen.rules if name in self._without))
-        check_names(chosen, (rule.name for rule in self.rules.stage("target")), STEPS)
+        rules, omitted = (
+            tuple(name for name in names if name not in self._without) for names in (chosen.rules, chosen.omitted)
+        )
+        chosen = replace(chosen, rules=rules, omitted=omitted)
+        check_names(chosen, self.rules.stage("target"), STEPS)
         return chosen
 
     def calls(self, staged: Sequence[Staged] | None = None) -> dict[str, ModelCall]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.constants import BlobStore, constant_attribute
+from patcomp.ir.blobs import BlobStore
+from patcomp.ir.constants import constant_attribute
 from patcomp.ir.locations import UNKNOWN
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
@@ -100,7 +101,7 @@ class Builder:
         self._constants = {key: value for key, value in self._constants.items() if value.ssa not in erased}
 
     def constant(self, array: np.ndarray, element: Attribute, name: str = "constant") -> Value:
-        """A constant of values in storage form (`constants.to_numpy`); small equal ones are made once.
+        """A constant of values in storage form (`elements.to_numpy`); small equal ones are made once.
 
         A large one is a weight of that name.
         """

@@ -21,9 +21,10 @@ import numpy as np
 from patcomp.errors import DynamicSizeError, did_you_mean
 from patcomp.ir.attributes import symbol_constant, word_attribute
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import dense, element_of_numpy, to_numpy
+from patcomp.ir.constants import dense
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.dialect import OPS
+from patcomp.ir.elements import element_of_numpy, to_numpy
 from patcomp.ir.graphs import graph as graph
 from patcomp.ir.infer import InferenceError, infer_types
 from patcomp.ir.rows import Row, Slot

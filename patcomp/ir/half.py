@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from patcomp.ir.constants import BlobStore, attribute_values
+from patcomp.ir.blobs import BlobStore
+from patcomp.ir.constants import attribute_values
 from patcomp.ir.xdsl import Operation
 
 LARGEST = 65504.0

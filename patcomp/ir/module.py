@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from patcomp.ir.attributes import NO_PARAMETERS
-from patcomp.ir.constants import BlobStore
+from patcomp.ir.blobs import BlobStore
 from patcomp.ir.custom import Lower
 from patcomp.ir.dialect import OPS, CoreaiOp
 from patcomp.ir.text import parse_module, to_text

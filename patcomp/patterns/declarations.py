@@ -71,6 +71,7 @@ def rule(
     example: Mapping[str, Any] | None = ...,
     priority: int = ...,
     name: str | None = ...,
+    targets: Sequence[str] = ...,
     unspecified: Unspecified | None = ...,
 ) -> Callable[[Callable[..., Rewrite]], Rule]: ...
 
@@ -85,6 +86,7 @@ def rule(
     example: Mapping[str, Any] | None = None,
     priority: int = 0,
     name: str | None = None,
+    targets: Sequence[str] = (),
     unspecified: Unspecified | None = None,
 ) -> Any:
     """Declare a rule that replaces the ops that a pattern matches by a target. The decorated name becomes a `Rule`.
@@ -96,6 +98,7 @@ def rule(
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.
+        targets: the names of the targets to which a rule of the target stage belongs.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
 
     Raises:
@@ -107,6 +110,7 @@ def rule(
         spelled, place = name or function.__name__.strip("_"), place_of(function)
         with _declaring(spelled, place):
             served = Stage.of_rewrites(stage)
+            _check_membership(targets, served)
             namespace = SourceNamespace(source, composites)
             captures = captures_of(function, namespace, 2)
             rewrite = function(namespace, TargetNamespace(target), *captures.values())
@@ -129,9 +133,22 @@ def rule(
             source=place,
             priority=priority,
             size=pattern.size,
+            targets=tuple(targets),
         )
 
     return declare if function is None else declare(function)
+
+
+def _check_membership(targets: Sequence[str], stage: Stage) -> None:
+    """Check that only a rule of the target stage says to which targets it belongs.
+
+    Raises:
+        RuleError: another rule says so, or the targets are no list of names.
+    """
+    if isinstance(targets, str) or not all(isinstance(name, str) for name in targets):
+        raise RuleError(f'targets takes a list of names, such as ("neural_engine",), got {targets!r}')
+    if targets and stage is not Stage.TARGET:
+        raise RuleError(f"only rules of the stage target belong to targets; this one is of the stage {stage}")
 
 
 def _check_target(pattern: Pattern, target: Any) -> None:
@@ -155,6 +172,7 @@ def op_rule(
     *ops: str | Composite,
     examples: Iterable[Example] = (),
     name: str | None = None,
+    targets: Sequence[str] = (),
     size: int = 1,
     pattern: Fragment | None = None,
     priority: int = 0,
@@ -168,6 +186,7 @@ def op_rule(
             takes. The view then has the composite's inputs, attributes and options as arguments.
         examples: the arguments on which the generated tests run the rule.
         name: the rule's name; by default the function's.
+        targets: the names of the targets to which a rule of the target stage belongs.
         size: the least number of ops that the rule matches. The examples of a rule for several ops are programs.
         pattern: the ops around the op. The function is called only where the index finds the pattern's ops; without a
             pattern, it is called at each op of the given names.
@@ -183,6 +202,7 @@ def op_rule(
         spelled = name or (f"normalize {plain}" if stage == Stage.NORMALIZE else plain)
         with _declaring(spelled, place):
             served = Stage.of_rewrites(stage)
+            _check_membership(targets, served)
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
         matched = pattern.pattern if pattern is not None else None
@@ -190,7 +210,7 @@ def op_rule(
         names = (RegionOp.name,) if of_composite is not None and len(ops) == 1 else ops
         return _of_function(
             function, spelled, served, names, examples, unspecified, pattern=matched, priority=priority, size=size,
-            composite=of_composite,
+            composite=of_composite, targets=tuple(targets),
         )  # fmt: skip
 
     return declare

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from patcomp.errors import StageError
+from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import BlobStore, is_constant
+from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import describe
 from patcomp.ir.xdsl import (
     Block,

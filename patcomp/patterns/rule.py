@@ -49,6 +49,8 @@ class Rule:
     """Rules of higher priority are tried first, whatever their size."""
     size: int = 1
     """The largest number of ops that the rule matches. The driver tries larger rules first."""
+    targets: tuple[str, ...] = ()
+    """The names of the targets to which a rule of the target stage belongs; others may add it by its name."""
     of_complex: bool = False
     """Whether a rule of the import stage takes only calls with complex tensors or numbers."""
 

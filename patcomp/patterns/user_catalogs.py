@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, distributions, version
@@ -16,6 +17,7 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.rule import Rule
+from patcomp.targets import TARGETS, Target
 
 GROUP = "patcomp.catalogs"
 """The entry point group of packaging metadata in which a package names its catalogs."""
@@ -36,9 +38,29 @@ def rules_of(catalog: Catalog) -> RuleSet:
         return catalog
     if not isinstance(catalog, ModuleType):
         raise TypeError(f"a catalog is a module, a package or a RuleSet, not {catalog!r}")
+    return collect(*modules_of(catalog))
+
+
+def modules_of(catalog: ModuleType) -> list[ModuleType]:
+    """A module, or a package with all its modules."""
     inside = walk_packages(getattr(catalog, "__path__", ()), f"{catalog.__name__}.")
-    modules = [import_module(name) for name in sorted(module.name for module in inside)]
-    return collect(catalog, *modules)
+    return [catalog, *(import_module(name) for name in sorted(module.name for module in inside))]
+
+
+def targets_of(catalogs: Iterable[Catalog]) -> dict[str, Target]:
+    """The targets that catalogs declare, by name: values of their modules that are a `Target` with a name of its own.
+
+    Raises:
+        RuleError: two of them have one name.
+    """
+    found: dict[str, Target] = {}
+    for module in (each for catalog in catalogs if isinstance(catalog, ModuleType) for each in modules_of(catalog)):
+        for value in vars(module).values():
+            if not isinstance(value, Target) or value.name in TARGETS:  # a variant of one of patcomp's has its name
+                continue
+            if found.setdefault(value.name, value) != value:
+                raise RuleError(f"{module.__name__} declares a second target {value.name!r}; give it another name")
+    return found
 
 
 def module_of(function: Any) -> str:
@@ -156,10 +178,18 @@ def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] =
     return _in_front(tuple(own), tuple(users), names) if users or names else own
 
 
+def _replacing(rule: Rule, own: RuleSet) -> Rule:
+    """A user's rule; one that replaces a rule belongs to the same targets, unless it says to which it belongs."""
+    if rule.targets or rule.name not in own or not (targets := own[rule.name].targets):
+        return rule
+    return replace(rule, targets=targets)
+
+
 @lru_cache(maxsize=16)
 def _in_front(own: tuple[Rule, ...], users: tuple[Rule, ...], without: tuple[str, ...]) -> RuleSet:
     """The combined rules. The result is cached, because the indexes of its stages cost more than a small conversion."""
-    rules = RuleSet(own).preceded_by(users, override=True)
+    replaced = RuleSet(own)
+    rules = replaced.preceded_by([_replacing(rule, replaced) for rule in users], override=True)
     for name in without:
         try:
             rules[name]

@@ -12,9 +12,9 @@ import torch
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import EvaluationError, RuleError, StageError
-from patcomp.ir.evaluate import prepare_input
-from patcomp.ir.evaluate.eager import call_of, overload_of
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.evaluate import prepare_input
+from patcomp.evaluate.eager import call_of, overload_of
+from patcomp.evaluate.element_types import to_tensor
 from patcomp.ir.types import TensorType
 from patcomp.patterns import Rule, Stage
 from patcomp.patterns.aspects import is_left_open

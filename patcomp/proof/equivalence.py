@@ -149,8 +149,8 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     Raises:
         InvalidRewriteError: the rule raises an exception, or its result is an invalid program.
     """
-    from patcomp.ir.evaluate import evaluate
-    from patcomp.ir.evaluate.eager import random_tensor, run_eagerly, with_special_values
+    from patcomp.evaluate import evaluate
+    from patcomp.evaluate.eager import random_tensor, run_eagerly, with_special_values
 
     try:
         source, captures = _program(drawing)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.ir.evaluate.eager import random_tensor
+from patcomp.evaluate.eager import random_tensor
 from patcomp.patterns import Example, Rule, Stage
 from patcomp.patterns.example_types import limits_of, parse_type
 from patcomp.targets import Target

@@ -33,7 +33,7 @@ def op_drawings(rule: Rule) -> Iterator[OpDrawing]:
     Raises:
         RuleError: the rule has no example, or its op belongs to a library that is not imported.
     """
-    from patcomp.ir.evaluate.eager import is_pointwise
+    from patcomp.evaluate.eager import is_pointwise
 
     examples = [item for item in rule.examples if item.program is None]
     if not rule.examples:
@@ -50,7 +50,7 @@ def op_drawings(rule: Rule) -> Iterator[OpDrawing]:
 
 def is_registered(op: str) -> bool:
     """Whether PyTorch has an op. Those of other libraries are registered when the library is imported."""
-    from patcomp.ir.evaluate.eager import overload_of
+    from patcomp.evaluate.eager import overload_of
 
     try:
         overload_of(op)
@@ -80,7 +80,7 @@ def called(drawing: OpDrawing, seed: int = 0) -> OperatorCall | None:
 
     The results have no data if they are not compared.
     """
-    from patcomp.ir.evaluate.eager import (
+    from patcomp.evaluate.eager import (
         random_tensor,
         results_without_data,
         run_op,
@@ -181,7 +181,7 @@ def operator_schema(op: str) -> Schema:
     Raises:
         RuleError: there is no such op.
     """
-    from patcomp.ir.evaluate.eager import overload_of
+    from patcomp.evaluate.eager import overload_of
     from patcomp.pytorch import schema_of_overload
 
     op = op.replace("::", ".")
@@ -203,7 +203,7 @@ def arguments_of(
         tensor: makes a tensor of its type.
         element: makes an element type of its name; by default PyTorch's dtype.
     """
-    from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+    from patcomp.evaluate.element_types import TORCH_DTYPES
 
     schema, typed = operator_schema(drawing.op), element or TORCH_DTYPES.__getitem__
 
@@ -247,7 +247,7 @@ def check_decomposition(drawing: OpDrawing) -> int:
     Raises:
         WrongRuleError: a result differs, or is missing.
     """
-    from patcomp.ir.evaluate.eager import DATA_DEPENDENT, call_of, results_of, without_data
+    from patcomp.evaluate.eager import DATA_DEPENDENT, call_of, results_of, without_data
 
     rule, call = drawing.rule, called(drawing)
     assert rule.function is not None

@@ -97,7 +97,7 @@ class Trial:
             NotEquivalentError: a result differs.
             InvalidRewriteError: the program does not run.
         """
-        from patcomp.ir.evaluate import evaluate
+        from patcomp.evaluate import evaluate
 
         runner: Runner = run or (lambda module, inputs: evaluate(module, dict(inputs)))
         try:
@@ -121,8 +121,8 @@ class Trial:
         return "The source without the rule does not give the expected numbers either: look at its lowering."
 
     def _run(self, module: IRModule, runner: Runner) -> dict[str, Any]:
-        from patcomp.ir.evaluate import prepare_input
-        from patcomp.ir.evaluate.element_types import to_tensor
+        from patcomp.evaluate import prepare_input
+        from patcomp.evaluate.element_types import to_tensor
 
         arguments = module.graph("main").regions[0].block.args
         inputs: dict[str, Any] = {}
@@ -142,8 +142,8 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
         expected, actual: tensors.
         tolerance: by default the tolerance of the expected type.
     """
-    from patcomp.ir.evaluate import compare
-    from patcomp.ir.evaluate.eager import static_type_of
+    from patcomp.evaluate import compare
+    from patcomp.evaluate.eager import static_type_of
 
     try:
         error = compare("", "", expected, actual)

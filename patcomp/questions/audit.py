@@ -15,10 +15,10 @@ from patcomp.ir.weights import stored_weights
 from patcomp.ir.xdsl import Operation, SSAValue, ops_inside
 from patcomp.patterns import RuleSet
 from patcomp.questions.regions import INDICES, Regions
-from patcomp.targets import TARGETS, Target
+from patcomp.targets import Target
 
 if TYPE_CHECKING:
-    from patcomp.ir.evaluate import Overflow
+    from patcomp.evaluate import Overflow
 
 _WINDOWS = frozenset(f"coreai.{name}" for name in ("conv2d", "conv3d", "max_pool_2d", "max_pool_3d", "sum_pool_2d"))
 """The ops that read a padding themselves."""
@@ -218,11 +218,9 @@ def _is_read_by_windows(op: Operation) -> bool:
 
 def _by_op(rules: RuleSet, target: Target) -> dict[str, tuple[str, ...]]:
     """The rules of the stage `target` that start from each op or composite, but for those of other targets alone."""
-    own = {*target.rules, *(TARGETS[target.name].rules if target.name in TARGETS else ())}
-    foreign = {name for each in TARGETS.values() for name in each.rules} - own
     found: dict[str, tuple[str, ...]] = {}
     for rule in rules.stage("target"):
         for name in [f"composite {rule.composite.name}"] if rule.composite is not None else rule.ops:
-            if rule.name not in foreign:
+            if not rule.targets or target.name in rule.targets or target.takes(rule):
                 found[name] = (*found.get(name, ()), rule.name)
     return found

@@ -9,8 +9,9 @@ import numpy as np
 
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
-from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, is_constant, is_hidden, numpy_dtype
+from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, is_constant, is_hidden
 from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.traits import Repetition
@@ -92,7 +93,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
 def evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:
     """The results of an op; None if they are undefined (a division by zero), which is left to the run to report."""
     from patcomp.errors import EvaluationError
-    from patcomp.ir.evaluate import evaluate_op  # needs PyTorch, which is imported only if something can be folded
+    from patcomp.evaluate import evaluate_op  # needs PyTorch, which is imported only if something can be folded
 
     try:
         return evaluate_op(op, module, known)

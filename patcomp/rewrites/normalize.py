@@ -7,8 +7,8 @@ import numpy as np
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import remove_dead_ops
-from patcomp.ir.constants import to_numpy
 from patcomp.ir.custom import CustomOp
+from patcomp.ir.elements import to_numpy
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, is_empty, static_shape

@@ -1,6 +1,6 @@
 """Models of a folder by their task: images, texts, two towers, speech. `docs/model-folders.md` explains it."""
 
-from patcomp.tasks.conversion import convert_folder
+from patcomp.tasks.folder_to_program import convert_folder
 from patcomp.tasks.table import TASKS, Task
 
 __all__ = ["TASKS", "Task", "convert_folder"]

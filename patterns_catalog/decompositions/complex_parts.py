@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.eager import overload_of
+from patcomp.evaluate.eager import overload_of
 from patcomp.patterns import Example, Rule, decomposition, example
 
 Number = bool | int | float | complex

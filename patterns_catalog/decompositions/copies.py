@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.ir.evaluate.eager import overload_of
+from patcomp.evaluate.eager import overload_of
 from patcomp.patterns import Rejected, Rule, decomposition, example
 from patcomp.pytorch import pytree
 

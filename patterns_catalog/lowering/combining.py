@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.types import BIT_WIDTHS, Shape, element_name, element_type, is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute

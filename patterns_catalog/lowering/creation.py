@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.types import element_name, is_integer
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering

@@ -10,7 +10,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import Capture, OpView, Rewrite, example, op_rule, rule
 
 
-@op_rule("target", "coreai.gelu", name="gelu by sigmoid", examples=[
+@op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), examples=[
     example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x)),
     example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")),
 ])  # fmt: skip
@@ -25,7 +25,7 @@ def gelu_by_sigmoid(op: OpView, c: Coreai) -> Value:
     return c.broadcasting_mul(x, c.sigmoid(c.broadcasting_mul(c.broadcasting_add(x, cube), 2 * math.sqrt(2 / math.pi))))
 
 
-@op_rule("target", "coreai.tanh", name="tanh by sigmoid", examples=[
+@op_rule("target", "coreai.tanh", name="tanh by sigmoid", targets=("neural_engine",), examples=[
     example("2x64xf32", program=lambda torch, x: torch.tanh(x)),
 ])  # fmt: skip
 def tanh_by_sigmoid(op: OpView, c: Coreai) -> Value:
@@ -43,7 +43,7 @@ def silu_by_sigmoid(op: OpView, c: Coreai) -> Value:
 
 @rule(
     stage="target", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"},
-    name="softplus without overflow",
+    name="softplus without overflow", targets=("neural_engine",),
     unspecified={"infinities and zeros": "log(1 + exp(inf)) was infinite"},
 )  # fmt: skip
 def softplus_without_overflow(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:

@@ -27,7 +27,8 @@ _QUERIES = 576
 """The most queries that are computed at once."""
 
 
-@op_rule("target", scaled_dot_product_attention, name="attention with heads apart", examples=[
+@op_rule("target", scaled_dot_product_attention, name="attention with heads apart",
+    targets=("neural_engine",), examples=[
     example("1x2x5x8xf32", "1x2x7x8xf32", "1x2x7x4xf32", program=lambda torch, q, k, v: (
         torch.nn.functional.scaled_dot_product_attention(q, k, v))),
     example("2x4x5x8xf32", "2x2x7x8xf32", "2x2x7x8xf32", "5x7xf32", program=lambda torch, q, k, v, mask: (

@@ -20,7 +20,7 @@ _HIDDEN = {"f16": -65504.0}
 """A score plus at most this number has the weight 0; for other types it is -1e9."""
 
 
-@op_rule("target", scaled_dot_product_attention, name="causal attention", examples=[
+@op_rule("target", scaled_dot_product_attention, name="causal attention", targets=("gpu",), examples=[
     example("1x2x5x8xf32", "1x2x5x8xf32", "1x2x5x8xf32", program=lambda torch, q, k, v: (
         torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))),
     example("2x4x3x8xf32", "2x2x7x8xf32", "2x2x7x4xf32", program=lambda torch, q, k, v: (

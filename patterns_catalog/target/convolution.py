@@ -14,7 +14,7 @@ from patterns_catalog.composites.normalization import batch_norm
 from patterns_catalog.target.linear import is_weight
 
 
-@op_rule("target", batch_norm, name="batch_norm into convolution", examples=[
+@op_rule("target", batch_norm, name="batch_norm into convolution", targets=("cpu", "neural_engine"), examples=[
     example("2x3x6x5xf32", program=lambda torch, x: torch.nn.functional.batch_norm(
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 108).reshape(4, 3, 3, 3), torch.linspace(0, 1, 4)),
         torch.linspace(-1, 1, 4), torch.linspace(1, 2, 4), torch.linspace(1, 3, 4), torch.linspace(2, 3, 4),

@@ -13,7 +13,7 @@ from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.sizes import plus, positions, size_of
 
 
-@op_rule("target", "coreai.round", name="halves to even numbers", examples=[
+@op_rule("target", "coreai.round", name="halves to even numbers", targets=("gpu",), examples=[
     example("2x9xf32[-4,4]", program=lambda torch, x: torch.round(x)),
     example("2x9xsi32[-9,9]", program=lambda torch, x: torch.round(x.float() / 2)),
 ])  # fmt: skip
@@ -66,7 +66,7 @@ def _is_floor(users: Sequence[Operation], x: Value) -> bool:
     return where.operands[0] is greater.results[0] and where.operands[1] is less.results[0]
 
 
-@op_rule("target", "coreai.argmax", name="argmax by comparison", examples=[
+@op_rule("target", "coreai.argmax", name="argmax by comparison", targets=("gpu", "neural_engine"), examples=[
     example("2x5xf32", program=lambda torch, x: x.argmax(1)),
     example("3x2x9xsi32[0,3]", program=lambda torch, x: x.argmax(-1, keepdim=True)),
     example("3x7xf32", program=lambda torch, x: x.max(0)),

@@ -51,7 +51,7 @@ def _experts(torch: Any, x: Any, scores: Any, *, chosen: int, bias: bool = False
     return (out * weights.reshape(-1, 1)).view(-1, chosen, features).sum(1)
 
 
-@op_rule("target", "coreai.reduce_sum", name="experts of each token together", examples=[
+@op_rule("target", "coreai.reduce_sum", name="experts of each token together", targets=("gpu",), examples=[
     example("3x4xf32", "3x4xf32", program=lambda torch, x, scores: _experts(torch, x, scores, chosen=2)),
     example("3x4xf32", "3x4xf32", program=lambda torch, x, scores: _experts(torch, x, scores, chosen=3, bias=True)),
 ])  # fmt: skip

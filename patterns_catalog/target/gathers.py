@@ -12,7 +12,7 @@ _MOST = 4
 """The most runs of consecutive rows that slices replace."""
 
 
-@op_rule("target", "coreai.gather_nd", name="gather of runs as slices", examples=[
+@op_rule("target", "coreai.gather_nd", name="gather of runs as slices", targets=("neural_engine",), examples=[
     example("5x3x4xf32", program=lambda torch, x: torch.roll(x, -2, 0)),
     example("2x5x4xf32", program=lambda torch, x: torch.roll(x, (1, 2), (1, 2))),
 ])  # fmt: skip

@@ -108,7 +108,7 @@ def _cut(c: Coreai, whole: Value, axis: int, start: int, end: int) -> Value:
 # ---- transposes -------------------------------------------------------------------------------------
 
 
-@op_rule("target", "coreai.transpose", name="transpose before rms_norm", examples=[
+@op_rule("target", "coreai.transpose", name="transpose before rms_norm", targets=("gpu",), examples=[
     example("2x3x4x8xf32", program=lambda torch, x: _norm(torch, x).transpose(1, 2)),
 ])  # fmt: skip
 def transpose_before_norm(op: OpView, c: Coreai) -> Value:
@@ -127,7 +127,7 @@ def transpose_before_norm(op: OpView, c: Coreai) -> Value:
     return made
 
 
-@op_rule("target", "coreai.transpose", name="transposes of slices together", examples=[
+@op_rule("target", "coreai.transpose", name="transposes of slices together", targets=("gpu",), examples=[
     example("2x3x6x8xf32", program=lambda torch, x: (x[:, :, :4].transpose(1, 2), x[:, :, 4:].transpose(1, 2))),
     example("2x5x6x8xf32", program=lambda torch, x: (x[:, :3].permute(2, 0, 1, 3), x[:, 2:].permute(2, 0, 1, 3))),
     example("2x3x6x8xf32", program=lambda torch, x: tuple(y.transpose(1, 2) for y in x.split([4, 2], 2))),
@@ -228,7 +228,7 @@ def _apart(op: OpView, c: Coreai, calls: Sequence[_Call], made: Value) -> Value:
     return own
 
 
-@op_rule("target", rms_norm, name="rms_norm of query and key together", examples=[
+@op_rule("target", rms_norm, name="rms_norm of query and key together", targets=("gpu",), examples=[
     example("2x6x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, :4]), _norm(torch, x[:, 4:], 3.0))),
     example("1x8x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, 1:3]), _norm(torch, x[:, 3:6]), x[:, 6:])),
     example("1x8x3x8xf32", program=lambda torch, x: (
@@ -250,7 +250,7 @@ def norm_together(op: OpView, c: Coreai) -> Value:
     return _apart(op, c, calls, rms_norm(x, scale, axes=op.axes, eps=op.eps))
 
 
-@op_rule("target", rope, name="rope of query and key together", examples=[
+@op_rule("target", rope, name="rope of query and key together", targets=("gpu",), examples=[
     example("1x6x5x8xf32", "1x1x5x4xf32", "1x1x5x4xf32", program=lambda torch, x, cos, sin: (
         _turned(torch, x[:, :4], cos, sin), _turned(torch, x[:, 4:], cos, sin))),
     example("2x8x5x8xf32", "5x4xf32", "5x4xf32", program=lambda torch, x, cos, sin: (

@@ -39,7 +39,7 @@ def _attention(torch: Any, x: Any, heads: Sequence[int], *, bias: bool = False, 
     return torch.nn.functional.scaled_dot_product_attention(*parts, enable_gqa=heads[0] != heads[1])
 
 
-@op_rule("target", _PRODUCT, name="query, key and value in one product", examples=[
+@op_rule("target", _PRODUCT, name="query, key and value in one product", targets=("gpu",), examples=[
     example("1x5x8xf32", program=lambda torch, x: _attention(torch, x, [4, 2, 2])),
     example("2x5x8xf32", program=lambda torch, x: _attention(torch, x, [2, 2, 2], bias=True)),
     example("2x5x8xf32", program=lambda torch, x: _attention(torch, x, [4, 2, 2], norm=True)),

@@ -12,7 +12,8 @@ _VOCABULARY = 16384
 """From this many outputs on, a product stays one: the head of a language model is one in Apple's own models."""
 
 
-@op_rule("target", "coreai.decomposable.broadcasting_batch_matmul", name="linear as convolution", examples=[
+@op_rule("target", "coreai.decomposable.broadcasting_batch_matmul", name="linear as convolution",
+    targets=("neural_engine",), examples=[
     example("2x7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
     example("7x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(8, 6)),
     example("2x7x8xf32", program=lambda torch, x: (

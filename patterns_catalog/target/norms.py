@@ -41,7 +41,7 @@ def _affine(c: Coreai, normal: Value, scale: Value, shift: Value) -> Value:
     return c.broadcasting_add(c.broadcasting_mul(normal, c.cast(scale, element)), c.cast(shift, element))
 
 
-@op_rule("target", rms_norm, name="rms_norm divided first", examples=[
+@op_rule("target", rms_norm, name="rms_norm divided first", targets=("neural_engine",), examples=[
     example("2x3x8xf32", program=lambda torch, x: torch.nn.functional.rms_norm(x, [8], torch.linspace(1, 2, 8), 1e-6)),
 ])  # fmt: skip
 def rms_norm_divided_first(op: OpView, c: Coreai) -> Value:
@@ -50,7 +50,7 @@ def rms_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return c.cast(c.broadcasting_mul(normal, c.cast(op.scale, normal.element_type)), op.result.element_type)
 
 
-@op_rule("target", layer_norm, name="layer_norm divided first", examples=[
+@op_rule("target", layer_norm, name="layer_norm divided first", targets=("neural_engine",), examples=[
     example("2x3x8xf32", program=lambda torch, x: torch.nn.functional.layer_norm(x, [8], torch.linspace(1, 2, 8))),
     example("2x3x8xf32", program=lambda torch, x: torch.nn.functional.layer_norm(x, [3, 8])),
 ])  # fmt: skip
@@ -60,7 +60,7 @@ def layer_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return _affine(c, _normalized(c, op.input, axes, op.eps), op.gamma, op.beta)
 
 
-@op_rule("target", instance_norm, name="instance_norm divided first", examples=[
+@op_rule("target", instance_norm, name="instance_norm divided first", targets=("neural_engine",), examples=[
     example("2x4x5x3xf32", program=lambda torch, x: torch.nn.functional.instance_norm(x)),
 ])  # fmt: skip
 def instance_norm_divided_first(op: OpView, c: Coreai) -> Value:
@@ -68,7 +68,7 @@ def instance_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return _affine(c, _normalized(c, op.input, list(range(2, op.input.rank)), op.eps), op.gamma, op.beta)
 
 
-@op_rule("target", group_norm, name="group_norm divided first", examples=[
+@op_rule("target", group_norm, name="group_norm divided first", targets=("neural_engine",), examples=[
     example("2x6x4x5xf32", program=lambda torch, x: torch.nn.functional.group_norm(x, 2, torch.linspace(1, 2, 6))),
 ])  # fmt: skip
 def group_norm_divided_first(op: OpView, c: Coreai) -> Value:
@@ -82,7 +82,7 @@ def group_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return _affine(c, normal, c.reshape(op.weight, column), c.reshape(op.bias, column))
 
 
-@op_rule("target", batch_norm, name="batch_norm as scale and shift", examples=[
+@op_rule("target", batch_norm, name="batch_norm as scale and shift", targets=("neural_engine",), examples=[
     example("2x3x4x5xf32", program=lambda torch, x: torch.nn.functional.batch_norm(
         x, torch.linspace(-1, 1, 3), torch.linspace(1, 2, 3), torch.linspace(1, 3, 3), torch.linspace(2, 3, 3),
     )),

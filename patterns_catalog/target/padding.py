@@ -12,7 +12,7 @@ _WINDOWS = frozenset(
 )
 
 
-@op_rule("target", "coreai.pad", name="pad as concat", examples=[
+@op_rule("target", "coreai.pad", name="pad as concat", targets=("neural_engine",), examples=[
     example("2x3x4xf32", program=lambda torch, x: torch.nn.functional.pad(x, (1, 2), value=0.5)),
     example("1x2x3x4xf32", program=lambda torch, x: torch.nn.functional.pad(x, (1, 0, 0, 2)) * 2),
 ])  # fmt: skip

@@ -9,7 +9,7 @@ from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.target.linear import is_weight
 
 
-@op_rule("target", "coreai.conv2d", name="convolution of patches", examples=[
+@op_rule("target", "coreai.conv2d", name="convolution of patches", targets=("neural_engine",), examples=[
     example("2x3x10x15xf32", program=lambda torch, x: (
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 300).reshape(4, 3, 5, 5), torch.linspace(0, 1, 4), 5))),
     example("1x2x14x6xf32", program=lambda torch, x: (

@@ -8,7 +8,7 @@ from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.rope import rope
 
 
-@op_rule("target", rope, name="rope as plain ops", examples=[
+@op_rule("target", rope, name="rope as plain ops", targets=("neural_engine",), examples=[
     example("1x2x5x8xf32", "1x1x5x4xf32", "1x1x5x4xf32", program=lambda torch, x, cos, sin: (
         x * torch.cat([cos, cos], -1) + torch.cat([-x[..., 4:], x[..., :4]], -1) * torch.cat([sin, sin], -1))),
 ])  # fmt: skip

@@ -36,7 +36,7 @@ def _of_base(torch: Any, base: float, half: int) -> Any:
     return 1.0 / base ** (torch.arange(half, dtype=torch.float32) / half)
 
 
-@op_rule("target", rope, name="rope by positions", examples=[
+@op_rule("target", rope, name="rope by positions", targets=("gpu",), examples=[
     example("1x2x5x8xf32", "1x5xsi32[0,99]", program=lambda torch, x, p: _turned(torch, x, p, _of_base(torch, 1e4, 4))),
     example("2x3x5x16xf32", "2x5xsi32[0,99]", program=lambda torch, x, p: (
         _turned(torch, x, p, _of_base(torch, 1e6, 8) * 0.125))),

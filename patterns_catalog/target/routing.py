@@ -25,7 +25,7 @@ def _routed(torch: Any, x: Any, count: int) -> Any:
     return weights / weights.sum(-1, keepdim=True), experts
 
 
-@op_rule("target", f"{_BROADCASTING}divide", name="softmax of the chosen", examples=[
+@op_rule("target", f"{_BROADCASTING}divide", name="softmax of the chosen", targets=("gpu",), examples=[
     example("6x8xf32", program=lambda torch, x: _routed(torch, x, 2)),
     example("2x3x16xf32", program=lambda torch, x: _routed(torch, x, 4)),
 ])  # fmt: skip
@@ -51,7 +51,7 @@ def softmax_of_chosen(op: OpView, c: Coreai) -> Value:
     return c.softmax(c.gather_along_axis(Value(softmax.operands[0]), positions, last), last)
 
 
-@op_rule("target", "coreai.softmax", name="order of a softmax", examples=[
+@op_rule("target", "coreai.softmax", name="order of a softmax", targets=("gpu",), examples=[
     example("6x8xf32", program=lambda torch, x: torch.softmax(x, -1).topk(3, -1)[1]),
     example("2x9x3xf32", program=lambda torch, x: torch.softmax(x, 1).argsort(1)),
 ])  # fmt: skip

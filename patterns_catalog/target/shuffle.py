@@ -8,7 +8,7 @@ from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.shuffle import pixel_shuffle
 
 
-@op_rule("target", pixel_shuffle, name="pixel_shuffle of five dimensions", examples=[
+@op_rule("target", pixel_shuffle, name="pixel_shuffle of five dimensions", targets=("neural_engine",), examples=[
     example("2x12x3x5xf32", program=lambda torch, x: torch.nn.functional.pixel_shuffle(x, 2)),
 ])  # fmt: skip
 def pixel_shuffle_of_five_dimensions(op: OpView, c: Coreai) -> Value:

@@ -8,7 +8,7 @@ from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.vector_norm import linalg_vector_norm
 
 
-@op_rule("target", linalg_vector_norm, name="vector norm divided first", examples=[
+@op_rule("target", linalg_vector_norm, name="vector norm divided first", targets=("neural_engine",), examples=[
     example("2x3x8xf32", program=lambda torch, x: torch.linalg.vector_norm(x, dim=-1)),
     example("2x3x8xf32", program=lambda torch, x: torch.linalg.vector_norm(x, dim=(0, 2), keepdim=True)),
 ])  # fmt: skip

@@ -20,12 +20,12 @@ import torch
 
 from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
+from patcomp.evaluate import evaluate, prepare_input
+from patcomp.evaluate.eager import overload_of
+from patcomp.evaluate.element_types import to_tensor
 from patcomp.frontend_torch.fx.dtypes import dtype_of, type_of
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.evaluate import evaluate, prepare_input
-from patcomp.ir.evaluate.eager import overload_of
-from patcomp.ir.evaluate.element_types import to_tensor
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, element_type
 from patcomp.ir.value import Value

@@ -9,8 +9,8 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
+from patcomp.evaluate import prepare_input
 from patcomp.ir import aten
-from patcomp.ir.evaluate import prepare_input
 from tests.catalog.cases import Case, assert_agrees, eager_argument, overload_of
 
 

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 import patcomp
 from patcomp import TorchConverter
 from patcomp.emit.program import AIProgram
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.evaluate.element_types import to_tensor
 from patcomp.patterns import RuleSet, collect
 from patterns_catalog import default_rules
 from patterns_catalog.composites import norm_recovery

@@ -14,7 +14,7 @@ from torch import nn
 
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
-from patcomp.ir.evaluate import prepare_input
+from patcomp.evaluate import prepare_input
 from tests.catalog.attention_models import assert_equal, attentions, convert, export, input_types
 from tests.catalog.recovering import Calling
 from tests.helpers.thorough import examples

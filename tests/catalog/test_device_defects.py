@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.ir.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
+from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.targets import GPU, Target
 from tests.frontend_torch.models import Function
 

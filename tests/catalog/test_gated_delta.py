@@ -7,10 +7,10 @@ import torch
 
 from patcomp.composite_ops import GatedDeltaUpdate
 from patcomp.emit.native import Native
+from patcomp.evaluate import evaluate
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir import coreai, verify
 from patcomp.ir.builder import Builder
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from patcomp.evaluate import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.constants import constant_values
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify

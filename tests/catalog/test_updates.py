@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from patcomp.emit.native import Native
+from patcomp.evaluate import evaluate
 from patcomp.ir import coreai
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value

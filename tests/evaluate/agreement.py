@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES, round_to_f4, to_numpy, to_tensor
+from patcomp.evaluate.element_types import TORCH_DTYPES, round_to_f4, to_numpy, to_tensor
 from patcomp.ir.types import element_name, is_integer, shape_of
 from patcomp.ir.xdsl import TensorType
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate import evaluate
+from patcomp.evaluate.element_types import to_numpy
 from patcomp.ir import IRModule
-from patcomp.ir.evaluate import evaluate
-from patcomp.ir.evaluate.element_types import to_numpy
 from patcomp.ir.infer import compatible, infer_types
 from patcomp.ir.module import names_of
 from patcomp.ir.types import HandleType, element_name, shape_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from patcomp.ir.evaluate.draws import GUMBEL, NORMAL, UNIFORM, Draws, NotFromNoiseError, draws, noise_of
+from patcomp.evaluate.draws import GUMBEL, NORMAL, UNIFORM, Draws, NotFromNoiseError, draws, noise_of
 
 COUNT = 100_000
 ONES = torch.ones(COUNT)

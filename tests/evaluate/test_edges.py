@@ -14,9 +14,9 @@ from patcomp.emit.asset import as_array
 from patcomp.emit.hand_over import HandOver
 from patcomp.emit.native import Native
 from patcomp.errors import EvaluationError
+from patcomp.evaluate import evaluate
+from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir import IRModule, coreai
-from patcomp.ir.evaluate import evaluate
-from patcomp.ir.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.types import integer_range, is_integer
 from tests.evaluate.agreement import assert_all_agree, native_array
 from tests.helpers import warm

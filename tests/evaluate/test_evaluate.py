@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate import IMPLEMENTATIONS, evaluate, evaluate_graph
 from patcomp.ir import Builder, IRModule, Value, coreai, create_graph
 from patcomp.ir.constants import constant_attribute
 from patcomp.ir.dialect import OPS, create_op
-from patcomp.ir.evaluate import IMPLEMENTATIONS, evaluate, evaluate_graph
 from patcomp.ir.region import create_region
 from patcomp.ir.types import element_type, tensor
 from patcomp.ir.xdsl import Block, DenseResourceAttr

@@ -15,8 +15,8 @@ from torch import nn
 import patcomp
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate import ModuleError, compare, verify_outputs
-from patcomp.ir.evaluate.twin import Twin
+from patcomp.evaluate import ModuleError, compare, verify_outputs
+from patcomp.evaluate.twin import Twin
 
 X = torch.tensor([[1.0, -2.0, 3.0]])
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from patcomp import AIProgram
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.evaluate.element_types import to_tensor
 
 
 class Captures(nn.Module):

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+from patcomp.evaluate.calling import arguments_by_name, result_of
 
 
 class Function(nn.Module):

@@ -13,8 +13,8 @@ from torch import nn
 from patcomp import AIProgram, MismatchError, TorchConverter, Verification
 from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarget
 from patcomp.emit.native import Native
+from patcomp.evaluate import IMPLEMENTATIONS
 from patcomp.ir import coreai
-from patcomp.ir.evaluate import IMPLEMENTATIONS
 from patcomp.ir.module import with_outputs
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value

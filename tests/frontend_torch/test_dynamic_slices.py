@@ -14,8 +14,8 @@ from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
-from patcomp.frontend_torch.interface.slices import _FOLLOWED, Lengths, with_dynamic_slices, with_lengths
-from patcomp.frontend_torch.interface.small_sizes import with_small_sizes
+from patcomp.frontend_torch.sizes.slices import _FOLLOWED, Lengths, with_dynamic_slices, with_lengths
+from patcomp.frontend_torch.sizes.small_sizes import with_small_sizes
 from patcomp.pytorch import pytree
 from tests.frontend_torch.models import Function
 

@@ -11,8 +11,8 @@ from torch import nn
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate import prepare_input
-from patcomp.ir.evaluate.calling import arguments_by_name, result_of
+from patcomp.evaluate import prepare_input
+from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import graph_name, names_of
 from patcomp.ir.types import TensorType
 from tests.frontend_torch.models import export

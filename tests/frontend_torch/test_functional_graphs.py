@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
-from patcomp.frontend_torch.decomposition.views import VIEWS
-from patcomp.frontend_torch.decomposition.writes import Functional, NotFollowedError
+from patcomp.frontend_torch.functional.views import VIEWS
+from patcomp.frontend_torch.functional.writes import Functional, NotFollowedError
 from patcomp.frontend_torch.fx.nodes import writes_in_place
 from patcomp.pytorch import OpOverload, base_name
 from tests.frontend_torch.models import Function

@@ -25,8 +25,8 @@ from patcomp.frontend_torch.interface.guards import (
     _whole_quotients,
     guards_of,
 )
-from patcomp.frontend_torch.interface.slices import Length, with_lengths
-from patcomp.frontend_torch.interface.small_sizes import _cases
+from patcomp.frontend_torch.sizes.slices import Length, with_lengths
+from patcomp.frontend_torch.sizes.small_sizes import _cases
 from patcomp.pytorch import FloorDiv, Mod, sympy_interp
 from tests.frontend_torch.models import Function
 from tests.helpers.thorough import drawn

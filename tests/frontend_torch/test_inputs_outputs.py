@@ -12,8 +12,8 @@ from torch import nn
 from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
 from patcomp.emit.signature import Fixed
+from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir import IRModule
-from patcomp.ir.evaluate.calling import arguments_by_name, result_of
 from tests.frontend_torch.models import Function, assert_same, export
 
 X = torch.arange(6.0).reshape(2, 3)

@@ -93,7 +93,7 @@ def accepted(native, program: AIProgram, missing: str = "Unresolved symbol: core
     assert native.check(program.module) == ()
     assert native.check(program.module, pretty=True) == ()
     types = {v.name: v for v in program.signature().inputs}
-    from patcomp.ir.evaluate.element_types import TORCH_DTYPES
+    from patcomp.evaluate.element_types import TORCH_DTYPES
 
     inputs = {
         name: torch.ones(

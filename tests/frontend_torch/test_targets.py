@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from torch import nn
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
+from patcomp.errors import RuleError
+from patcomp.patterns import Rule, op_rule
 from patcomp.targets import NEURAL_ENGINE, TARGETS, Target
 from tests.helpers.as_users_run import AS_USERS_RUN
 
@@ -82,8 +86,59 @@ def test_what_is_no_target(target: object, error: type[Exception], message: str)
 
 
 def test_a_rule_that_a_target_lacks_cannot_be_left_out() -> None:
-    with pytest.raises(ValueError, match=r"no rule or step 'linear'; it has .*'linear as convolution'"):
-        NEURAL_ENGINE.without("linear")
+    with pytest.raises(ValueError, match=r"no rule or step 'linear' to leave out; it has .*'linear as convolution'"):
+        converter(nn.Linear(4, 4), torch.randn(1, 4)).to_coreai(target=NEURAL_ENGINE.without("linear"))
+
+
+def with_catalog(*values: object, **options: Any) -> TorchConverter:
+    """A converter of a linear layer, with the catalog of a user that has the given rules and targets."""
+    catalog = ModuleType("a_catalog")
+    vars(catalog).update({f"value_{number}": value for number, value in enumerate(values)})
+    exported = torch.export.export(nn.Linear(4, 4), (torch.randn(1, 4),))
+    return TorchConverter(catalog=[catalog], **options).add_exported_program(exported)
+
+
+def seen_products(seen: list[Any], **options: Any) -> Rule:
+    """A rule that refuses each product of matrices, and lists it."""
+
+    @op_rule("target", "coreai.decomposable.broadcasting_batch_matmul", **options)
+    def refusing(op: Any, c: Any) -> None:
+        seen.append(op)
+
+    return refusing
+
+
+def test_a_rule_says_to_which_targets_it_belongs() -> None:
+    """A target of a catalog is chosen by its name; the rule names the target, and nothing else names the rule."""
+    mine, calls = Target("mine"), list[Any]()
+    spy = seen_products(calls, name="own linear", targets=("mine",))
+    with_catalog(mine, spy).to_coreai(target="mine")
+    assert calls
+    calls.clear()
+    with_catalog(mine, spy).to_coreai(target="gpu")
+    with_catalog(spy).to_coreai(target=Target("mine").without("own linear"))
+    assert not calls
+
+
+def test_two_targets_of_one_name_are_refused() -> None:
+    with pytest.raises(RuleError, match="a_catalog declares a second target 'mine'; give it another name"):
+        with_catalog(Target("mine"), Target("mine", steps=("half precision",)))
+    variant = NEURAL_ENGINE.without("half precision")
+    assert with_catalog(variant).to_coreai(target="neural_engine").summary()  # patcomp's own
+
+
+def test_a_rule_that_replaces_another_belongs_to_its_targets() -> None:
+    calls: list[Any] = []
+    spy = seen_products(calls, name="linear as convolution")
+    assert "coreai.conv2d" not in str(with_catalog(spy).to_coreai(target="neural_engine"))
+    assert calls
+
+
+def test_only_rules_of_the_target_stage_belong_to_targets() -> None:
+    with pytest.raises(RuleError, match="only rules of the stage target belong to targets; this one is of the stage l"):
+        op_rule("lower", "aten.relu", targets=("gpu",))(lambda op, c: None)
+    with pytest.raises(RuleError, match=r'targets takes a list of names, such as \("neural_engine",\), got .gpu.'):
+        op_rule("target", "coreai.relu", targets="gpu")(lambda op, c: None)
 
 
 def test_weights_stay_shared_and_the_model_as_it_is() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from patcomp import TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.evaluate.element_types import to_tensor
 from tests.frontend_torch.models import PAIR, Function, TwoBranches, export
 
 HALF, INTEGERS = torch.tensor([60000.0, -60000.0, 1.0]).half(), torch.tensor([2**30 + 1, -(2**30) - 1, 5]).int()

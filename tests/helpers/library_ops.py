@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.evaluate.eager import registered_overload
 from patcomp.ir.aten import parse_schema
-from patcomp.ir.evaluate.eager import registered_overload
 
 LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("coreai", "torchao")}
 SCHEMAS = {

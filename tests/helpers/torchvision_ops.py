@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from patcomp.commands.torchvision import declare_operators
-from patcomp.ir.evaluate.eager import registered_overload
+from patcomp.evaluate.eager import registered_overload
 from tests.helpers.library_ops import SCHEMAS
 
 

@@ -11,7 +11,8 @@ import torch
 
 from patcomp.errors import VerifyError
 from patcomp.ir import OPS, Builder, InferenceError, IRModule, Value, coreai, create_graph, tensor, verify
-from patcomp.ir.constants import BlobStore, constant_values
+from patcomp.ir.blobs import BlobStore
+from patcomp.ir.constants import constant_values
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.locations import Origin, origin_location, origins
 from patcomp.ir.xdsl import Block

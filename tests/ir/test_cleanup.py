@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from xdsl.transforms.common_subexpression_elimination import cse
 from xdsl.transforms.dead_code_elimination import region_dce, would_be_trivially_dead
 
+from patcomp.evaluate import evaluate
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import (
@@ -20,7 +21,6 @@ from patcomp.ir.cleanup import (
     remove_uncalled_graphs,
 )
 from patcomp.ir.dialect import OPS, create_op
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.module import IRModule, callee, create_graph, graph_name
 from patcomp.ir.region import PATCOMP
 from patcomp.ir.types import tensor

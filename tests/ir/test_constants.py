@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patcomp.ir import BlobStore, tensor
-from patcomp.ir.constants import (
-    attribute_values,
-    constant_attribute,
-    dense,
-    element_of_numpy,
-    is_splat,
-    to_numpy,
-)
+from patcomp.ir.constants import attribute_values, constant_attribute, dense, is_splat
+from patcomp.ir.elements import element_of_numpy, to_numpy
 from patcomp.ir.types import element_type
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, DenseResourceAttr
 from tests.helpers.programs import storage_of

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patcomp.emit.native import Native
+from patcomp.evaluate import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_values, element_of_numpy
-from patcomp.ir.evaluate import evaluate
+from patcomp.ir.constants import constant_values
+from patcomp.ir.elements import element_of_numpy
 from patcomp.ir.module import IRModule
 from patcomp.ir.packing import pack, unpack
 from patcomp.ir.types import element_name, integer_range

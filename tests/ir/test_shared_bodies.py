@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from patcomp.errors import RuleError, VerifyError
+from patcomp.evaluate import evaluate
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.composite import Composite, composite
 from patcomp.ir.dialect import create_op
-from patcomp.ir.evaluate import evaluate
 from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph, graph_name
 from patcomp.ir.region import RegionOp, inner_first

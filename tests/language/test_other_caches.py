@@ -117,7 +117,7 @@ def test_attention_that_the_caller_chose(tmp_path: Path, monkeypatch: pytest.Mon
         chosen.append(model.config._attn_implementation)
         raise LanguageModelError("as far as this")
 
-    monkeypatch.setattr("patcomp.language.conversion._dynamic", export)
+    monkeypatch.setattr("patcomp.language.checkpoint_to_bundle._dynamic", export)
     for kind, own in (("llama", "sdpa"), ("llama", "eager"), ("gemma2", "eager")):
         model = checkpoint(kind)
         model.set_attn_implementation(own)  # type: ignore[operator]

@@ -14,7 +14,7 @@ import torch
 
 from patcomp.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
 from patcomp.language.architectures import ARCHITECTURES
-from patcomp.language.conversion import description
+from patcomp.language.checkpoint_to_bundle import description
 from patcomp.language.loading import implementations
 from patcomp.language.static_form import (
     Embeddings,

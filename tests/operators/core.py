@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from patcomp.evaluate.eager import overload_of
 from patcomp.ir import aten
-from patcomp.ir.evaluate.eager import overload_of
 from patcomp.patterns import Example, example
 
 UNARY = (

@@ -23,9 +23,9 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native, NativeError, ProcessDied
+from patcomp.evaluate import prepare_input
+from patcomp.evaluate.eager import overload_of
 from patcomp.ir import aten
-from patcomp.ir.evaluate import prepare_input
-from patcomp.ir.evaluate.eager import overload_of
 from tests.catalog.cases import eager_argument, make_case
 from tests.operators.core import EXAMPLES
 from tests.operators.samples import DTYPES, Program, Sample, name_of, operators, samples

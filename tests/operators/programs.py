@@ -11,7 +11,7 @@ from torch import nn
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.evaluate.element_types import to_tensor
 
 
 class _Function(nn.Module):

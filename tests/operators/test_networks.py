@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.ir.evaluate.element_types import to_tensor
+from patcomp.evaluate.element_types import to_tensor
 
 
 class Call(nn.Module):

@@ -188,7 +188,7 @@ def test_what_a_rule_builds_inside_regions_is_rewritten_at_once():
 
 
 def _boolean():
-    from patcomp.ir.constants import to_numpy
+    from patcomp.ir.elements import to_numpy
 
     return to_numpy(True, "i1")
 

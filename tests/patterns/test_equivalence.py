@@ -9,7 +9,7 @@ import torch
 
 from patcomp.authoring import AtenSource, AtenTarget, Composites, CoreaiSource, CoreaiTarget, Targets
 from patcomp.errors import RuleError
-from patcomp.ir.evaluate import evaluate
+from patcomp.evaluate import evaluate
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, Rule, rule
 from patcomp.proof.equivalence import NotEquivalentError, check_equivalence

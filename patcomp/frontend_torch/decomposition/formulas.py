@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from patcomp.evaluate.eager import registered_overload
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.ir import aten
-from patcomp.ir.evaluate.eager import registered_overload
 from patcomp.patterns import Rule, RuleSet
 from patcomp.pytorch import OpOverload, global_decomposition_table
 

@@ -22,7 +22,7 @@ from torch.fx.node import map_arg
 from patcomp.frontend_torch.fx.closeness import is_close
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at, symbols_in
 from patcomp.frontend_torch.interface.guards import conditions_of
-from patcomp.frontend_torch.interface.slices import Case
+from patcomp.frontend_torch.sizes.slices import Case
 from patcomp.patterns import Rejected
 from patcomp.pytorch import Mod, OpOverload, PythonMod, free_unbacked_symbols, int_oo, pytree
 

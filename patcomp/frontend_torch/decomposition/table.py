@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from patcomp.evaluate.eager import overload_of, registered_overload
 from patcomp.ir import aten
-from patcomp.ir.evaluate.eager import overload_of, registered_overload
 from patcomp.pytorch import OpOverload, Registrations, registrations, schema_of_overload, statically_known_true, sym_eq
 
 PRESERVED = (

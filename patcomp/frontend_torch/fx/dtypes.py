@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from patcomp.evaluate.element_types import ELEMENT_OF_DTYPE
 from patcomp.frontend_torch.fx.sizes import known_shape
-from patcomp.ir.evaluate.element_types import ELEMENT_OF_DTYPE
 from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.xdsl import Attribute, TensorType
 from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
@@ -56,7 +56,7 @@ def has_values(value: torch.Tensor) -> bool:
 def storage_array(value: torch.Tensor) -> np.ndarray:
     """A tensor's values as a numpy array in storage form, without copying a contiguous CPU tensor.
 
-    bfloat16 becomes uint16 bit patterns, as in `constants.to_numpy`; f8 becomes uint8.
+    bfloat16 becomes uint16 bit patterns, as in `elements.to_numpy`; f8 becomes uint8.
 
     Raises:
         TypeError: the tensor is a subclass that wraps other tensors, or an expanded view that is too large.

@@ -11,9 +11,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
+from patcomp.evaluate.draws import draws
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir import aten
-from patcomp.ir.evaluate.draws import draws
 from patcomp.pytorch import OpOverload, schema_of_overload
 
 ASSERTIONS = {

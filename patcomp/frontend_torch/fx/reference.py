@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
+from patcomp.evaluate.twin import Wider
 from patcomp.frontend_torch.fx.provenance import modules_of
-from patcomp.ir.evaluate.twin import Wider
 from patcomp.pytorch import tree_map
 
 Visit = Callable[[Node, Any], object]

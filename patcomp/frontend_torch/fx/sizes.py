@@ -20,7 +20,7 @@ import torch
 
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
-from patcomp.ir.constants import numpy_dtype
+from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.types import TensorType, element_type, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import set_name

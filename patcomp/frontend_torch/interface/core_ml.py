@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from patcomp.frontend_torch.fx.dtypes import element_of, has_values, storage_array
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir import coreai
-from patcomp.ir.constants import to_numpy
+from patcomp.ir.elements import to_numpy
 from patcomp.ir.types import integer_range
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute

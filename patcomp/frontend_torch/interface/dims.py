@@ -21,7 +21,7 @@ from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.frontend_torch.interface.small_sizes import WrongShape, with_small_sizes
+from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes
 
 
 def dims_of(

@@ -30,7 +30,7 @@ from patcomp.ir.types import (
     static_shape,
     storage_bytes,
 )
-from patcomp.ir.verify.verification import Verification
+from patcomp.ir.verify.run import VerifierRun
 from patcomp.ir.xdsl import (
     ArrayAttr,
     DenseIntOrFPElementsAttr,
@@ -47,7 +47,7 @@ class OfTheModel(str):
     """A problem that comes from numbers in the model itself, whatever rules made of it."""
 
 
-Hazard = Callable[[CoreaiOp, Verification], Iterator[str]]
+Hazard = Callable[[CoreaiOp, VerifierRun], Iterator[str]]
 
 _HAZARDS: dict[str, list[Hazard]] = {}
 
@@ -61,7 +61,7 @@ def _hazard(*names: str) -> Callable[[Hazard], Hazard]:
     return register
 
 
-def hazards_of(op: CoreaiOp, verification: Verification) -> Iterable[str]:
+def hazards_of(op: CoreaiOp, verification: VerifierRun) -> Iterable[str]:
     """The problems that an op with correct types would cause in the toolchain or the runtime."""
     name = op.name
     if name not in _HAZARDS and name not in _REFUSED_OPS and name not in _REFUSED_ELEMENTS:
@@ -69,7 +69,7 @@ def hazards_of(op: CoreaiOp, verification: Verification) -> Iterable[str]:
     return _hazards(op, verification)
 
 
-def _hazards(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _hazards(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     for hazard in _HAZARDS.get(op.name, ()):
         yield from hazard(op, verification)
     if op.name in _REFUSED_OPS:
@@ -120,7 +120,7 @@ _REFUSED_ELEMENTS: dict[str, tuple[set[str], str]] = {
 
 
 @_hazard("constant")
-def _constant(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _constant(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     value = op.properties["value"]
     if isinstance(value, DenseResourceAttr):
         key, type_ = value.resource_handle.data, op.results[0].type
@@ -141,13 +141,13 @@ def _constant(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("cast")
-def _cast(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _cast(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     if is_dropped(op.operands[0]):
         yield "the toolchain drops the cast of its operand, which changes numbers; compute a copy in between"
 
 
 @_hazard("if")
-def _if(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _if(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     if not op.regions[1].blocks:
         yield "without an else branch, saving aborts the process"
     elif not op.results:
@@ -160,7 +160,7 @@ def _if(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("while")
-def _while(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _while(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     if not verification.finished:
         return
     unsafe = [str(value.index) for value in read_unsafely(op.regions[1].block)]
@@ -174,7 +174,7 @@ def _while(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("write_handle")
-def _write_handle(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _write_handle(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     parent = op.parent_op()
     while parent is not None and parent.name != "coreai.graph":
         if parent.name in ("coreai.if", "coreai.while"):
@@ -184,7 +184,7 @@ def _write_handle(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("scatter_nd")
-def _scatter_nd(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _scatter_nd(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     block = op.regions[0].blocks[0] if op.regions[0].blocks else None
     yielded = block.last_op if block is not None else None
     if block is None or yielded is None or len(list(block.ops)) != 1 or len(block.args) != 2:
@@ -197,7 +197,7 @@ def _scatter_nd(op: CoreaiOp, verification: Verification) -> Iterator[str]:
     *("divide", "floor_divide", "modulo"),
     *(f"decomposable.broadcasting_{name}" for name in ("divide", "floor_divide", "modulo")),
 )
-def _divide(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _divide(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     divisor = op.operands[1]
     if isinstance(divisor.type, TensorType) and is_integer(divisor.type.element_type):
         values = constant_values(divisor, verification.module.blobs)
@@ -206,21 +206,21 @@ def _divide(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("pad")
-def _pad(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _pad(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     mode = op.properties["padding_mode"]
     if isinstance(mode, EnumerationAttr) and mode.data != "constant" and not is_constant(op.operands[2]):
         yield f"the padding value must be a constant when the mode is {mode.data}"
 
 
 @_hazard("interpolate")
-def _interpolate(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _interpolate(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     for value, name in zip(op.operands[1:], ("output_shape", "scale", "offset"), strict=True):
         if not is_static(value.type):
             yield f"operand `{name}` must have a static length"
 
 
 @_hazard("blockwise_shift_scale")
-def _shifted_floats(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _shifted_floats(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     data, _, shift, _ = op.operands
     element = element_name(data.type.element_type)  # type: ignore[attr-defined]
     if element not in ("f8E4M3FN", "f8E5M2", "f4E2M1FN"):
@@ -231,7 +231,7 @@ def _shifted_floats(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("lut_to_dense")
-def _lut(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _lut(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     indices, lut = shape_of(op.operands[0].type), shape_of(op.operands[1].type)
     element = op.operands[0].type.element_type  # type: ignore[attr-defined]
     entries = 1 << BIT_WIDTHS[element_name(element)]
@@ -243,7 +243,7 @@ def _lut(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("gather_along_axis", "scatter_along_axis")
-def _index_along_axis(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _index_along_axis(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     axis, indices = constant_integers(op.operands[-1]), constant_values(op.operands[1])
     shape = shape_of(op.operands[0].type)
     if axis is not None and indices is not None and indices.size:
@@ -253,7 +253,7 @@ def _index_along_axis(op: CoreaiOp, verification: Verification) -> Iterator[str]
 
 
 @_hazard("gather_nd", "scatter_nd")
-def _index_vectors(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _index_vectors(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     indices, shape = constant_values(op.operands[1]), shape_of(op.operands[0].type)
     if indices is None or not indices.size:
         return
@@ -264,7 +264,7 @@ def _index_vectors(op: CoreaiOp, verification: Verification) -> Iterator[str]:
 
 
 @_hazard("read_handle", "write_handle")
-def _token(op: CoreaiOp, verification: Verification) -> Iterator[str]:
+def _token(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     handle, token = op.operands[0], op.operands[-1]
     if any(other is not handle for other in _handles_of(token, set())):
         yield "its token comes from another handle"

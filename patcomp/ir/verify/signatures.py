@@ -21,7 +21,7 @@ from patcomp.ir.types import (
     is_integer,
     shape_of,
 )
-from patcomp.ir.verify.verification import Verification
+from patcomp.ir.verify.run import VerifierRun
 from patcomp.ir.xdsl import (
     Attribute,
     DenseArrayBase,
@@ -51,7 +51,7 @@ objects alive, so that no other object gets their identity.
 class SignatureChecker:
     """The checks of one run. Few combinations of types are distinct, so the problems of each are kept."""
 
-    def __init__(self, verification: Verification):
+    def __init__(self, verification: VerifierRun):
         self.verification = verification
 
     def check(self, op: CoreaiOp) -> bool:

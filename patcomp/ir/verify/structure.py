@@ -15,8 +15,8 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, TokenType
 from patcomp.ir.verify.arguments import argument_problems
 from patcomp.ir.verify.hazards import OfTheModel, graph_hazards, hazards_of
+from patcomp.ir.verify.run import VerifierRun
 from patcomp.ir.verify.signatures import SignatureChecker
-from patcomp.ir.verify.verification import Verification
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
@@ -57,7 +57,7 @@ def verify(module: IRModule, *, runtime: bool = True, finished: bool = True) -> 
     Raises:
         VerifyError: there are problems; its `problems` lists all of them.
     """
-    verification = Verification(module, runtime, finished)
+    verification = VerifierRun(module, runtime, finished)
     _StructureChecker(verification).module()
     if verification.problems:
         count = len(verification.problems)
@@ -65,7 +65,7 @@ def verify(module: IRModule, *, runtime: bool = True, finished: bool = True) -> 
 
 
 class _StructureChecker:
-    def __init__(self, verification: Verification):
+    def __init__(self, verification: VerifierRun):
         self.verification = verification
         self.signatures = SignatureChecker(verification)
         self.calls: dict[str, dict[str, Operation]] = {}

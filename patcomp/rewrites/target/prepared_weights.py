@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
-from patcomp.ir.constants import BlobStore, constant_attribute, is_constant
+from patcomp.ir.constants import constant_attribute, is_constant
 from patcomp.ir.dialect import CoreaiOp, create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
@@ -121,7 +122,7 @@ def _stored(op: Operation, module: IRModule, sources: Iterable[Attribute]) -> li
 
 def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
     """The results of an op. What its operands are computed from is not kept."""
-    from patcomp.ir.evaluate import evaluate_op  # needs PyTorch
+    from patcomp.evaluate import evaluate_op  # needs PyTorch
 
     known: dict[SSAValue, np.ndarray] = {}
     for operand in op.operands:
@@ -133,7 +134,7 @@ def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
 
 def _kept(array: np.ndarray, blobs: BlobStore) -> np.ndarray:
     """The array itself where it is a view of a weight, else a copy in a file that is mapped into memory."""
-    from patcomp.ir.evaluate import copy_elements  # needs PyTorch
+    from patcomp.evaluate import copy_elements  # needs PyTorch
 
     weights = (np.frombuffer(blob.data, np.uint8) for blob in blobs)
     if array.flags["C_CONTIGUOUS"] and any(np.may_share_memory(array, weight) for weight in weights):

@@ -51,9 +51,9 @@ def retarget(
     statistics = Statistics()
     if target is None:
         return statistics
-    check_names(target, (rule.name for rule in rules), STEPS)
+    check_names(target, rules, STEPS)
     called = called_graphs(module)
-    chosen = rules.filter(lambda rule: rule.name in target.rules)
+    chosen = rules.filter(target.takes)
     for graph in module.entry_graphs:
         fold_constants(graph, module)  # in the types of the model, before they are narrower
         merge_equal_ops(graph)

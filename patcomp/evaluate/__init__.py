@@ -1,0 +1,62 @@
+"""The reference evaluator: runs `coreai` IR on torch tensors, one function an op. Importing it imports torch.
+
+    outputs = evaluate(module, {"x": torch.randn(2, 3)})
+
+To teach it an op, write a function in the file of the op's family:
+
+    @implements("coreai.add")
+    def add(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor: ...
+"""
+
+from patcomp.evaluate import (  # noqa: F401  (these files register the ops)
+    control_flow,
+    elementwise,
+    indexing,
+    linear_algebra,
+    pooling_and_resizing,
+    quantized,
+    reductions,
+    shapes,
+    state,
+)
+from patcomp.evaluate.comparison import (
+    Expectation,
+    call_arguments,
+    compare,
+    named_arguments,
+    prepare_input,
+    verify_outputs,
+)
+from patcomp.evaluate.draws import drawn, noise_of
+from patcomp.evaluate.folding import copy_elements, evaluate_op
+from patcomp.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
+from patcomp.evaluate.overflow import Overflow, OverflowMachine
+from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
+from patcomp.evaluate.verification import Departure, ModuleError, OutputError, Verification
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "TOKEN",
+    "Departure",
+    "EvaluatedOp",
+    "Expectation",
+    "Handle",
+    "Machine",
+    "ModuleError",
+    "OutputError",
+    "Overflow",
+    "OverflowMachine",
+    "Verification",
+    "call_arguments",
+    "compare",
+    "copy_elements",
+    "drawn",
+    "evaluate",
+    "evaluate_graph",
+    "evaluate_op",
+    "implements",
+    "named_arguments",
+    "noise_of",
+    "prepare_input",
+    "verify_outputs",
+]

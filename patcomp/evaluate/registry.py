@@ -1,0 +1,114 @@
+"""The table of the functions that compute ops, and the object that these functions get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from patcomp.errors import EvaluationError
+from patcomp.evaluate.element_types import narrow, widen
+from patcomp.ir.attributes import word_of
+from patcomp.ir.locations import describe
+from patcomp.ir.types import element_name
+from patcomp.ir.xdsl import Attribute, Operation
+
+if TYPE_CHECKING:
+    from patcomp.evaluate.machine import Machine
+
+Implementation = Callable[..., Any]
+
+IMPLEMENTATIONS: dict[str, Implementation] = {}
+"""The function of each op by its full name. It takes an `EvaluatedOp` and the operands."""
+
+
+def implements(*names: str) -> Callable[[Implementation], Implementation]:
+    """Register a function as the meaning of ops: `@implements("coreai.add")`.
+
+    The function takes an `EvaluatedOp` and the op's operands, and returns its result, or a list when it has several.
+    """
+
+    def register(function: Implementation) -> Implementation:
+        for name in names:
+            assert name not in IMPLEMENTATIONS, f"{name} is implemented twice"
+            IMPLEMENTATIONS[name] = function
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class EvaluatedOp:
+    """An op as its function sees it: its properties and result types while it runs."""
+
+    operation: Operation
+    machine: Machine
+    values: dict[Any, Any]
+    """The values of the graph that the op is in, for regions that use outer ones."""
+
+    def element(self, result: int = 0) -> str:
+        """Name of the element type of a result."""
+        return element_name(self.operation.results[result].type.element_type)  # type: ignore[attr-defined]
+
+    def operand_element(self, operand: int = 0) -> str:
+        """Name of the element type of an operand."""
+        return element_name(self.operation.operands[operand].type.element_type)  # type: ignore[attr-defined]
+
+    def attribute(self, name: str, default: str = "") -> Any:
+        """The Python value of a property (enumerations as strings), or `default` when it is absent."""
+        attribute: Attribute | None = self.operation.properties.get(name)
+        if attribute is None:
+            return default
+        declared = next((item for item in self.operation.ROW.properties if item.name == name), None)  # type: ignore[attr-defined]
+        if declared is not None and declared.words:
+            return word_of(declared, attribute)
+        data = getattr(attribute, "data", None)
+        return data if data is not None else attribute.value.data  # type: ignore[attr-defined]
+
+    def result(self, tensor: Tensor, result: int = 0) -> Tensor:
+        """A computed tensor in the element type of a result."""
+        return narrow(tensor, self.element(result))
+
+    def error(self, message: str) -> EvaluationError:
+        """An error that names the op and where it comes from."""
+        return EvaluationError(f"{self.operation.name}: {message} ({describe(self.operation)})")
+
+    def region(self, index: int, arguments: Sequence[Any]) -> list[Any]:
+        """Runs a region of the op and returns the operands of its terminator."""
+        return self.machine.run_block(self.operation.regions[index].block, arguments, self.values)
+
+
+def computed(function: Callable[..., Tensor]) -> Implementation:
+    """The implementation that widens the operands, applies `function` and narrows the result."""
+
+    def implementation(op: EvaluatedOp, *operands: Tensor) -> Tensor:
+        return op.result(function(*map(widen, operands)))
+
+    return implementation
+
+
+def integers(tensor: Tensor) -> list[int]:
+    """The elements of an index operand (axes, sizes, bounds)."""
+    return widen(tensor).reshape(-1).tolist()
+
+
+def axes_of(op: EvaluatedOp, axes: Tensor, rank: int) -> list[int]:
+    """Axes counted from the front.
+
+    Raises:
+        EvaluationError: one is out of range or they repeat.
+    """
+    given = integers(axes)
+    if any(not -rank <= axis < rank for axis in given):
+        raise op.error(f"axes {given} are out of range for rank {rank}")
+    result = [axis % rank for axis in given]
+    if len(set(result)) != len(result):
+        raise op.error(f"axes {given} repeat one another")
+    return result
+
+
+def axis_of(op: EvaluatedOp, axis: Tensor, rank: int) -> int:
+    """A single axis counted from the front."""
+    return axes_of(op, axis, rank)[0]

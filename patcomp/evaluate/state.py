@@ -1,0 +1,27 @@
+"""State buffers: handles are read and written in program order, so tokens carry nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from patcomp.evaluate.machine import TOKEN, Handle, check_value
+from patcomp.evaluate.registry import EvaluatedOp, implements
+
+
+@implements("coreai.create_token", "coreai.join_token")
+def token(op: EvaluatedOp, *tokens: Any) -> Any:
+    return TOKEN
+
+
+@implements("coreai.read_handle")
+def read_handle(op: EvaluatedOp, handle: Handle, in_token: Any) -> list[Any]:
+    return [handle.tensor, TOKEN]
+
+
+@implements("coreai.write_handle")
+def write_handle(op: EvaluatedOp, handle: Handle, data: Tensor, in_token: Any) -> Any:
+    check_value(data, op.operation.operands[0].type.tensor_type, f"what is written to {handle.name!r}")  # type: ignore[attr-defined]
+    handle.tensor = data
+    return TOKEN

@@ -1,0 +1,112 @@
+"""The twin of a model: the same model, which computes in a wider element type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from patcomp.evaluate.draws import draws
+from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
+
+HALF = (torch.float16, torch.bfloat16)
+_IN_FLOAT32: dict[torch.dtype, torch.dtype] = {**dict.fromkeys(HALF, torch.float32), torch.complex32: torch.complex64}
+_IN_FLOAT64: dict[torch.dtype, torch.dtype] = {
+    **dict.fromkeys((*HALF, torch.float32), torch.float64),
+    **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
+}
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A value of a model in a wider type."""
+
+    value: Tensor
+    of: torch.dtype
+    """The narrowest type that the model computes in."""
+
+    @property
+    def name(self) -> str:
+        """What to call it, by the type that it computes in."""
+        return "float32 twin" if self.of in HALF else "float64 twin"
+
+
+class Wider(TorchDispatchMode):
+    """Run each operator in wider element types: its tensors, its results and the types among its arguments.
+
+    Args:
+        wider: what to use instead of an element type.
+
+    Raises:
+        NotImplementedError: an operator has other results in a wider type: random numbers, or the bits of a float.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, wider: dict[torch.dtype, torch.dtype]) -> None:
+        super().__init__()
+        self.wider = wider
+        self.narrowest: torch.dtype | None = None
+        """The narrowest type that was widened."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._control_flow(func, args)
+        if func is torch.ops.aten.view.dtype or draws(func, args, kwargs):
+            raise NotImplementedError(f"{func} has other results in a wider type")
+        if any(argument.alias_info is not None for argument in schema_of_overload(func).arguments):
+            return func(*args, **kwargs)  # a view, or a write, which a converted copy would lose
+        args, kwargs = tree_map(self.widened, (args, kwargs))
+        return tree_map(self.widened, func(*args, **kwargs))
+
+    def _control_flow(self, func: HigherOrderOperator, args: Any) -> Any:
+        """Run the operators of a branch or a loop."""
+        with self:
+            if func is torch.ops.higher_order.cond:
+                condition, then, otherwise, operands = args
+                return (then if condition else otherwise)(*operands)
+            if func is torch.ops.higher_order.while_loop:
+                condition, body, carried, more = args
+                while condition(*carried, *more):
+                    carried = body(*carried, *more)
+                return carried
+        raise NotImplementedError(f"{func} has no twin")
+
+    def widened(self, value: Any) -> Any:
+        """A tensor or element type in its wider type; anything else as it is."""
+        if isinstance(value, torch.dtype) and value in self.wider:
+            self._find(value)
+            return self.wider[value]
+        if type(value) in (Tensor, torch.nn.Parameter, torch.nn.Buffer) and value.dtype in self.wider:
+            self._find(value.dtype)
+            return value.detach().to(self.wider[value.dtype])
+        return value
+
+    def _find(self, dtype: torch.dtype) -> None:
+        self.narrowest = max(self.narrowest or dtype, dtype, key=lambda each: torch.finfo(each).eps)
+
+
+def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]:
+    """What a model computes in float32, if it computes anything in half precision; otherwise in float64.
+
+    Args:
+        run: runs the model in a mode, which it must enter.
+
+    Returns:
+        Nothing if the model does not run in other types, because it checks them for instance, or is random.
+    """
+    for wider in (_IN_FLOAT32, _IN_FLOAT64):
+        mode = Wider(wider)
+        try:
+            with torch.compiler.set_stance("force_eager"):  # `torch.cond` compiles itself, which a mode disturbs
+                values = run(mode)
+        except Exception:  # whatever a model raises that does not expect these types
+            return {}
+        if mode.narrowest is not None:
+            return {key: Twin(value, mode.narrowest) for key, value in values.items()}
+    return {}

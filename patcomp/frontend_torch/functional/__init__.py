@@ -1,0 +1,1 @@
+"""Exported programs as functions: without writes in place, without nested graphs that only switch a mode."""

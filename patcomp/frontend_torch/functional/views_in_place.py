@@ -1,0 +1,34 @@
+"""Operators that turn a tensor itself into another view of its memory, such as `x.t_()`: no element is written."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from patcomp.frontend_torch.functional.overloads import without_writes
+from patcomp.pytorch import OpOverload, base_name
+
+_VIEWS = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+
+
+def view_in_place(node: Node) -> OpOverload | None:
+    """The operator that returns what a node turns a tensor into; None for any other node."""
+    op = node.target
+    if not isinstance(op, OpOverload) or op.namespace != "aten" or torch.Tag.inplace_view not in op.tags:
+        return None
+    name = base_name(op).removesuffix("_")
+    return without_writes(op, name) if name in _VIEWS else None
+
+
+def replace_views_in_place(graph: Graph) -> None:
+    """Make of each such node the view that it turns its argument into, which is read from there on."""
+    became: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if became:
+            node.args = map_arg(node.args, lambda source: became.get(source, source))
+            node.kwargs = map_arg(node.kwargs, lambda source: became.get(source, source))
+        if (view := view_in_place(node)) is not None:
+            node.target = view
+            source = node.args[0]
+            became.update({each: node for each, now in became.items() if now is source} | {source: node})

@@ -1,0 +1,1 @@
+"""Where a program's numbers depart from the model's: by module, stage and rule."""
