@@ -138,11 +138,14 @@ def signed(value: int) -> bytes:
 
 def read_bits(cursor: Cursor, width: int) -> int:
     """A bit pattern of `width` bits, at most 64, as an unsigned number."""
-    if width <= 8:
-        return cursor.byte()
     if width > 64:
         cursor.fail(f"integers of {width} bits are not supported")
-    return cursor.signed() & (1 << width) - 1
+    if width == 64:
+        return cursor.signed() & (1 << 64) - 1
+    found = cursor.byte() if width <= 8 else cursor.signed()
+    if not 0 <= found < 1 << width:
+        cursor.fail(f"the file is damaged: {found} has more than {width} bits")
+    return found
 
 
 def bits(value: int, width: int) -> bytes:

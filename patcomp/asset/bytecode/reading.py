@@ -95,7 +95,11 @@ class _Ops:
         if mask & (_ATTRIBUTES | _SUCCESSORS):
             cursor.fail(f"the op {name[:80]} has attributes or successors, which is not supported")
         location = self._decoder.attribute(cursor)
-        properties = self._properties_of(name, cursor) if mask & _PROPERTIES else {}
+        properties: dict[str, Entry] = {}
+        if mask & _PROPERTIES:
+            properties = self._properties_of(name, cursor)
+        elif any(not key.endswith("?") for key in PROPERTIES.get(name, ())):
+            cursor.fail(f"the file is damaged: the op {name[:80]} has no properties")
         results: list[Value] = []
         if mask & _RESULTS:
             results = [Value(self._decoder.type(cursor)) for _ in range(cursor.count("results"))]
