@@ -157,13 +157,68 @@ known = program({}, lambda: c.softsign(c.constant([1.0, -3.0])))
 assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
 """
 
+SCHEME = {
+    "patcomp/compression/schemes/halves.py": """
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from patcomp.compression.scheme import Scheme
+from patcomp.ir import coreai
+
+
+@dataclass(frozen=True)
+class Half:
+    values: np.ndarray
+
+    @property
+    def size(self):
+        return self.values.nbytes
+
+    def floats(self):
+        return self.values.astype(np.float32)
+
+    def unpacked(self, element, key):
+        return coreai.cast(coreai.constant(self.values, "f16", name=key), element)
+
+
+@dataclass(frozen=True)
+class Halves(Scheme):
+    spelling, examples, unpacking = re.compile("half"), "half (float16)", ()
+
+    @classmethod
+    def of(cls, name, match):
+        return cls(name)
+
+    def store(self, weight, layout, round_to):
+        return Half(weight.astype(np.float16))
+
+    @classmethod
+    def name_of(cls, op):
+        return "half"
+"""
+}
+
+COMPRESSED = """
+import torch
+import patcomp
+
+model, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
+program = patcomp.TorchConverter().add_exported_program(torch.export.export(model, (x,))).to_coreai()
+small = program.compress({"names": {"weight": "half"}})
+(weight,) = [each for each in small.compression.weights if each.scheme]
+assert (weight.scheme, weight.after) == ("half", 64 * 64 * 2), weight
+small.verify_against(model, (x,), backends=["evaluator"], tolerance=1e-2).check()
+"""
+
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
     for package in ("patcomp", "patterns_catalog"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for path, text in additions.items():
-        source = (folder / path).read_text()
+        source = (folder / path).read_text() if (folder / path).exists() else ""
         before, end_of_table, after = source.partition(")\nCOREAIX_ROWS")  # elsewhere, the end of the file
         (folder / path).write_text(before + text + end_of_table + after)
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PATCOMP_STRICT": "1"}
@@ -174,6 +229,10 @@ def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
 def test_places_to_touch(tmp_path: Path) -> None:
     assert [len(places) for places in (LOWERING, COMPOSITE, OP, OPTIMIZATION, TARGETING)] == [1, 1, 2, 1, 1]
     _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION | TARGETING, MODEL)
+
+
+def test_a_compression_scheme_is_one_file(tmp_path: Path) -> None:
+    _run(tmp_path, SCHEME, COMPRESSED)
 
 
 def test_rewrites_know_a_new_op_by_its_traits(tmp_path: Path) -> None:

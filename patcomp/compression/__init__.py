@@ -7,7 +7,7 @@ from patcomp.compression.budget import BUDGET_SCHEMES, within
 from patcomp.compression.compress import compress_module, psnr
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import CompressionReport, WeightReport
-from patcomp.compression.schemes import PRESETS, Scheme
+from patcomp.compression.scheme import PRESETS, Scheme
 from patcomp.compression.stored import compressed_weights
 from patcomp.compression.weights import Weight, weights_of
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from patcomp.compression.compress import dtype_of, floats, squared_error
+from patcomp.compression.compress import dtype_of, floats, squared_error, stored_as
 from patcomp.compression.config import CompressionConfig
-from patcomp.compression.schemes import Scheme, compressed, floats_of, stored_bytes
+from patcomp.compression.scheme import Scheme
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
@@ -133,10 +133,10 @@ def _tried(
     values, is_pinned, price = floats(weight, module.blobs), config.pins(weight), None
     found = []
     for scheme in [own] if is_pinned else map(Scheme.parse, BUDGET_SCHEMES):
-        stored = compressed(values, weight.layout, scheme, dtype_of(weight))
-        made = floats_of(stored)
+        stored = stored_as(scheme, weight, values)
+        made = stored.floats()
         error = _relative_error(values, made)
-        found.append(_Candidate(scheme, stored_bytes(stored, scheme), error))
+        found.append(_Candidate(scheme, stored.size, error))
         if output_loss is not None and scheme == _PROBE and not is_pinned:
             changed = copy(module)
             changed.blobs = module.blobs.with_values(weight.key, made.astype(dtype_of(weight)))

@@ -10,16 +10,15 @@ import numpy as np
 
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import WeightReport
-from patcomp.compression.schemes import Indices, Integers, Scheme, Sparse, Stored, compressed, floats_of, stored_bytes
+from patcomp.compression.scheme import Scheme, Stored
 from patcomp.compression.weights import Weight, weights_of
-from patcomp.ir import coreai
 from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes
-from patcomp.ir.value import Value, replace_op
+from patcomp.ir.value import replace_op
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block, Operation, SSAValue
 
@@ -53,12 +52,11 @@ def compress_module(
             reports.append(WeightReport(weight.name, weight.kinds, weight.shape, "", size, size, math.inf))
             continue
         values = floats(weight, made.blobs)
-        stored = compressed(values, weight.layout, scheme, dtype_of(weight))
+        stored = stored_as(scheme, weight, values)
         made.blobs.remove(weight.key)
         _replace(weight, stored, scheme, made.blobs)
-        after = stored_bytes(stored, scheme)
-        error = psnr(values, floats_of(stored))
-        reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, after, error))
+        error = psnr(values, stored.floats())
+        reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, stored.size, error))
     verify(made, runtime=True)
     return made, reports
 
@@ -86,6 +84,11 @@ def dtype_of(weight: Weight) -> np.dtype:
     return ML_DTYPES[name] if name in ML_DTYPES else np.dtype(f"float{name[1:]}")
 
 
+def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray) -> Stored:
+    """What stands for the values of a weight in a scheme."""
+    return scheme.store(values.astype(np.float32, copy=False), weight.layout, dtype_of(weight))
+
+
 def squared_error(exact: np.ndarray, made: np.ndarray | None = None) -> float:
     """The squared distance of two arrays, or the squared length of one, in parts, because a weight may be large."""
     total, flat = 0.0, exact.reshape(-1)
@@ -102,13 +105,13 @@ def psnr(exact: np.ndarray, made: np.ndarray) -> float:
     return math.inf if error == 0 else -math.inf if peak == 0 else 10 * math.log10(peak**2 / error)
 
 
-def _replace(weight: Weight, stored: Stored | Sparse, scheme: Scheme, blobs: BlobStore) -> None:
+def _replace(weight: Weight, stored: Stored, scheme: Scheme, blobs: BlobStore) -> None:
     """Make the readers of a weight read what stands for it, which is stored once, however many graphs read it."""
     first, *others = weight.constants
     assert first.parent is not None
     before = first.prev_op
     with Builder(first.parent, before=first, blobs=blobs, location=fused(f"compress {scheme.name}", [first])):
-        made = _unpacked(stored, scheme, element_name(weight.type.element_type), weight.key)
+        made = stored.unpacked(element_name(weight.type.element_type), weight.key)
     ops = list(itertools.takewhile(lambda op: op is not first, _from(before, first.parent)))
     for other in others:
         assert other.parent is not None
@@ -127,22 +130,3 @@ def _from(before: Operation | None, block: Block) -> Iterator[Operation]:
     while op is not None:
         yield op
         op = op.next_op
-
-
-def _unpacked(stored: Stored | Sparse, scheme: Scheme, element: str, key: str) -> Value:
-    """The ops that make floats of what stands for a weight."""
-    if isinstance(stored, Sparse):
-        values = _unpacked(stored.values, scheme, element, key)
-        sparse = coreai.build_sparse_with_bitmask(values, coreai.constant(stored.mask, "ui1", name=f"{key}.mask"))
-        return coreai.sparse_with_bitmask_to_dense(sparse)
-    if isinstance(stored, Integers):
-        zeros = np.zeros(stored.scales.shape)
-        return coreai.blockwise_shift_scale(
-            coreai.constant(stored.values, scheme.element, name=key),
-            coreai.constant(stored.scales, element, name=f"{key}.scales"),
-            coreai.constant(zeros, scheme.element), coreai.constant(zeros, element),
-        )  # fmt: skip
-    if isinstance(stored, Indices):
-        table = coreai.constant(stored.tables, element, name=f"{key}.palette")
-        return coreai.lut_to_dense(coreai.constant(stored.values, scheme.element, name=key), table, stored.axis)
-    return coreai.constant(stored, element, name=key)

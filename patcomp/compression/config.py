@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from patcomp.compression.schemes import Scheme
+from patcomp.compression.scheme import Scheme
 from patcomp.compression.weights import KINDS, Weight
 from patcomp.errors import near_names
 

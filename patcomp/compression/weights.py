@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from patcomp.compression.schemes import Layout
+from patcomp.compression.scheme import Layout
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.traits import Reshape
@@ -43,7 +43,7 @@ class Weight:
     @property
     def name(self) -> str:
         """The weight's name in the model."""
-        return name_of(self.key)
+        return weight_name(self.key)
 
     @property
     def type(self) -> TensorType[Any]:
@@ -61,7 +61,7 @@ class Weight:
         return math.prod(self.shape)
 
 
-def name_of(key: str) -> str:
+def weight_name(key: str) -> str:
     """The name in the model of a weight's key, which has `_` in front of a digit."""
     return key[1:] if re.match(r"_\d", key) else key
 

@@ -7,7 +7,7 @@ runtime computes `x`. Observed with coreai-core 1.0.0b3.
 from __future__ import annotations
 
 from patcomp.ir.types import BIT_WIDTHS, element_name
-from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
+from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType, maker_of
 
 _FLOATS = {"f8E5M2": (3, 5), "f8E4M3FN": (4, 4), "f16": (11, 5), "bf16": (8, 8), "f32": (24, 8), "f64": (53, 11)}
 """The bits of the significand and of the exponent."""
@@ -44,8 +44,8 @@ def is_dropped(value: SSAValue) -> bool:
 
 def _cast_of(value: SSAValue) -> Operation | None:
     """The cast op that made a value, or None."""
-    owner = value.owner
-    return owner if isinstance(owner, Operation) and owner.name == "coreai.cast" else None
+    maker = maker_of(value)
+    return maker if maker is not None and maker.name == "coreai.cast" else None
 
 
 def _element(value: SSAValue) -> Attribute:

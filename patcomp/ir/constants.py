@@ -34,6 +34,7 @@ from patcomp.ir.xdsl import (
     SSAValue,
     StringAttr,
     TensorType,
+    maker_of,
     unchecked,
 )
 
@@ -98,7 +99,8 @@ def constant_attribute(
 
 def weight_key(value: SSAValue) -> str | None:
     """The key of the weight that a value is; None for small constants, and for what is computed."""
-    attribute = value.owner.properties.get("value") if isinstance(value.owner, Operation) else None
+    maker = maker_of(value)
+    attribute = None if maker is None else maker.properties.get("value")
     return attribute.resource_handle.data if isinstance(attribute, DenseResourceAttr) else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from patcomp.ir.module import IRModule, callee, graph_name, names_of
 from patcomp.ir.text import TextPrinter
-from patcomp.ir.xdsl import Attribute, Operation, Region, SSAValue, ops_inside
+from patcomp.ir.xdsl import Attribute, Operation, Region, SSAValue, maker_of, ops_inside
 
 Lines = Sequence[tuple[Operation, str]]
 """Ops, and the text of each without names of values."""
@@ -201,9 +201,9 @@ def _outputs(op: Operation) -> Iterator[SSAValue | Region]:
 
 
 def _origin(value: SSAValue) -> str:
-    owner = value.owner
+    maker = maker_of(value)
     name = f"%{value.name_hint} " if value.name_hint else ""
-    return f"{name}of {owner.name}" if isinstance(owner, Operation) else f"argument {name.strip() or value.index}"  # type: ignore[attr-defined]
+    return f"{name}of {maker.name}" if maker is not None else f"argument {name.strip() or value.index}"  # type: ignore[attr-defined]
 
 
 class _Texts:

@@ -105,10 +105,7 @@ class Value:
 
     def made_by(self, *kinds: Kind) -> Operation | None:
         """The op that computes the value, if it has one of these names or traits; otherwise None."""
-        op = maker_of(self.ssa)
-        if op is None or not any(op.name == kind if isinstance(kind, str) else op.has_trait(kind) for kind in kinds):
-            return None
-        return op
+        return made_by(self.ssa, *kinds)
 
     @property
     def users(self) -> list[Operation]:
@@ -128,6 +125,14 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value(%{self.ssa.name_hint or '?'} : {self.ssa.type})"
+
+
+def made_by(value: SSAValue, *kinds: Kind) -> Operation | None:
+    """The op that computes a value, if it has one of these names or traits; otherwise None."""
+    op = maker_of(value)
+    if op is None or not any(op.name == kind if isinstance(kind, str) else op.has_trait(kind) for kind in kinds):
+        return None
+    return op
 
 
 def replace_op(op: Operation, values: Sequence[SSAValue]) -> None:

@@ -25,7 +25,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue
+from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue, maker_of
 from patcomp.narrowing.float_rounding import rounded_beyond_result
 from patcomp.narrowing.index_uses import POSITIONS, bound_by_use, holds
 from patcomp.narrowing.op_groups import MOVES, aten
@@ -143,10 +143,10 @@ class Facts:
         return self.constants[ssa]
 
     def _constant(self, ssa: SSAValue) -> Range:
-        assert isinstance(ssa.owner, Operation)
-        kind = self.kind(ssa)
+        maker, kind = maker_of(ssa), self.kind(ssa)
+        assert maker is not None
         blobs = self.module.blobs if kind.name[0] not in "fb" or kind.narrowed else None
-        values = attribute_values(ssa.owner.properties["value"], blobs)
+        values = attribute_values(maker.properties["value"], blobs)
         if values is None or values.dtype.kind == "c":
             return kind.range
         if values.dtype.kind == "f":
@@ -321,8 +321,8 @@ class Ranges:
             carried, found = self.known[argument], self.range(Value(value))
             grows = not found.within(Range(carried.low - STEP, carried.high + STEP))
             if grows and self.facts.kind(argument).is_narrowed_integer:
-                made_by = value.owner if isinstance(value.owner, Operation) else op
-                self.changes.setdefault((made_by, False), Change(made_by, False, found))
+                maker = maker_of(value) or op
+                self.changes.setdefault((maker, False), Change(maker, False, found))
 
     # ---- floats -----------------------------------------------------------------------------------
 

@@ -451,8 +451,7 @@ def _read(condition: Expression, match: Match) -> Iterator[str]:
 def _described(actual: Any) -> str:
     if isinstance(actual, Value):
         hint = actual.ssa.name_hint
-        owner = actual.ssa.owner
-        kind = owner.name if isinstance(owner, Operation) else "an argument"
+        kind = "an argument" if actual.maker is None else actual.maker.name
         return f"{kind} (%{hint})" if hint else kind
     if isinstance(actual, list | tuple):
         return f"[{', '.join(map(_described, actual))}]"

@@ -24,7 +24,7 @@ from patcomp.ir.infer import InferenceError
 from patcomp.ir.namespaces import ArgumentSpec
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp
+from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp, maker_of
 from patcomp.patterns import Rule
 from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import (
@@ -215,8 +215,9 @@ class _Building:
                 self.like = self.like or self.inputs[name]
         with Builder(self.block):
             root = self.value(self.rule.graph.root)
-        assert isinstance(root.owner, Operation)
-        return Sample(self.block, root.owner, self.inputs, self.nodes)
+        maker = maker_of(root)
+        assert maker is not None
+        return Sample(self.block, maker, self.inputs, self.nodes)
 
     def _constant(self, literal: Any, argument: ArgumentSpec | None = None) -> Value:
         """A constant of the element type that its argument asks for, or of the first input's; a fraction next to

@@ -30,7 +30,7 @@ from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.traits import Repetition, View
 from patcomp.ir.types import HandleType, shape_of
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, made_by
 from patcomp.ir.xdsl import (
     ArrayAttr,
     DictionaryAttr,
@@ -147,8 +147,8 @@ def _contents(last: SSAValue, first: SSAValue) -> list[SSAValue]:
     else uses too. The runtime copies less if each of them is written.
     """
     found, content = [last], last
-    while isinstance(content.owner, Operation) and content.owner.name == "coreai.slice_update":
-        content = content.owner.operands[0]
+    while (update := made_by(content, "coreai.slice_update")) is not None:
+        content = update.operands[0]
         if content is first:
             return found[::-1]
         if not content.has_one_use():

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
 from patcomp.composite_ops import GatherMM
 from patcomp.compression import Scheme, psnr
-from patcomp.compression.palettes import palette, vector_palette
-from patcomp.compression.schemes import Integers, Layout, compressed, floats_of
+from patcomp.compression.k_means import palette, vector_palette
+from patcomp.compression.scheme import Layout
+from patcomp.compression.schemes.integers import Scaled
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.ir.constants import is_constant
@@ -109,11 +110,11 @@ def test_any_matrix_can_be_stored(scheme: str, rows: int, columns: int, dtype: s
     weight = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
     weight[:, seed % columns] = 0
     round_to = np.dtype(ml_dtypes.bfloat16) if dtype == "bf16" else np.dtype(dtype)
-    stored = compressed(weight, Layout((0,), 1), Scheme.parse(scheme), round_to)
-    made = floats_of(stored)
+    stored = Scheme.parse(scheme).store(weight, Layout((0,), 1), round_to)
+    made = stored.floats()
     assert made.shape == weight.shape
     assert np.isfinite(made).all()
-    if isinstance(stored, Integers):
+    if isinstance(stored, Scaled):
         steps = np.abs(weight - made) / np.repeat(
             stored.scales.astype(np.float32), columns // stored.scales.shape[1], 1
         )
@@ -206,7 +207,8 @@ def test_the_most_specific_entry_wins(program: AIProgram, tmp_path: Path) -> Non
     ("config", "words"),
     [
         ("w5", "integers have 2, 4, 8 bits, not 5"), ("pal5", "palettes have 1, 2, 3, 4, 6, 8 bits, not 5"),
-        ("int8", "is no compression scheme; schemes are w8"), ("w4_group16", "palettes go by groups"),
+        ("int8", "is no compression scheme; schemes are w8"), ("w4_group16", "palettes have groups"),
+        ("pal4_block16", "palettes go by groups"), ("sparse50_sparse20", "is sparse once"),
         ("sparse100", "between 1 and 99"), ("sparse50_w4_block32", "a sparse weight has no blocks"),
         ("", "is no compression scheme"),
         ({"scheme": "w8", "kind": {}}, "no key 'kind'; there are scheme, kinds"),
@@ -214,7 +216,7 @@ def test_the_most_specific_entry_wins(program: AIProgram, tmp_path: Path) -> Non
         ({"scheme": "w8", "names": {"upp.*": "w4"}}, "no weight is called 'upp.*'; there are"),
         ({"scheme": "w8", "threshold": 10**9}, "compresses no weight of this program; its weights are embedding"),
         ({"scheme": 8}, "a scheme is a name such as 'w8', not 8"), ({"kinds": "w8"}, "kinds is a mapping"),
-        ("pal4_vector0", "a block needs elements"),
+        ("pal4_vector0", "a vector needs elements"),
         ({"threshold": "many"}, "threshold is a number of elements"),
     ],
 )  # fmt: skip

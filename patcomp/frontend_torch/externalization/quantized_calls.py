@@ -11,20 +11,21 @@ from collections.abc import Collection
 
 from patcomp.frontend_torch.externalization.marked_calls import between, read_from_outside
 from patcomp.ir.region import RegionBeginOp, RegionEndOp
-from patcomp.ir.xdsl import Operation, SSAValue
+from patcomp.ir.xdsl import Operation, SSAValue, maker_of
 
 _NAMESPACE = "quantized_decomposed."
 
 
-def is_dequantized(value: SSAValue) -> bool:
-    """Whether a value is a dequantized one."""
-    return isinstance(value.owner, Operation) and value.owner.name.startswith(f"{_NAMESPACE}dequantize")
+def dequantization(value: SSAValue) -> Operation | None:
+    """The op that dequantizes a value; None if none made it."""
+    maker = maker_of(value)
+    return maker if maker is not None and maker.name.startswith(f"{_NAMESPACE}dequantize") else None
 
 
 def settle(begin: RegionBeginOp, end: RegionEndOp) -> None:
     """Make the values that a call's body reads its arguments, and its unquantized results its results."""
     if not any(op.name.startswith(_NAMESPACE) for op in between(begin, end)) and not any(
-        map(is_dequantized, read_from_outside(begin, end))
+        map(dequantization, read_from_outside(begin, end))
     ):
         return
     _read_one_of_equals(begin, end)
@@ -69,24 +70,18 @@ def _key(value: SSAValue) -> object:
 
 def _rounded(value: SSAValue) -> SSAValue | None:
     """The value before quantization and dequantization."""
-    if not is_dequantized(value):
-        return None
-    assert isinstance(value.owner, Operation)
-    source = value.owner.operands[0].owner
-    if not isinstance(source, Operation) or not source.name.startswith(f"{_NAMESPACE}quantize"):
-        return None
-    return source.operands[0]
+    maker = dequantization(value)
+    source = maker_of(maker.operands[0]) if maker is not None else None
+    return source.operands[0] if source is not None and source.name.startswith(f"{_NAMESPACE}quantize") else None
 
 
 def _computed(output: SSAValue, end: RegionEndOp, members: Collection[Operation]) -> SSAValue | None:
     """The unquantized form of a result, if the call itself reads only that form."""
-    value = _rounded(output)
-    if value is None or value.owner not in members:
+    value, maker = _rounded(output), maker_of(output)
+    if value is None or maker is None or value.owner not in members:
         return None
-    assert isinstance(output.owner, Operation)
-    quantized = output.owner.operands[0]
-    inside = {use.operation for part in (output, quantized) for use in part.uses if use.operation in members}
-    return value if inside <= {output.owner} else None
+    inside = {use.operation for part in (output, maker.operands[0]) for use in part.uses if use.operation in members}
+    return value if inside <= {maker} else None
 
 
 def _move_behind(begin: RegionBeginOp, end: RegionEndOp) -> None:

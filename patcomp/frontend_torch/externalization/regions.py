@@ -11,7 +11,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.externalization.marked_calls import between, read_from_outside
-from patcomp.frontend_torch.externalization.quantized_calls import is_dequantized, settle
+from patcomp.frontend_torch.externalization.quantized_calls import dequantization, settle
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
@@ -19,7 +19,18 @@ from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionBeginOp, RegionEndOp, create_region, strings
-from patcomp.ir.xdsl import ArrayAttr, Attribute, Block, DictionaryAttr, Operation, SSAValue, StringAttr, Use, set_name
+from patcomp.ir.value import made_by
+from patcomp.ir.xdsl import (
+    ArrayAttr,
+    Attribute,
+    Block,
+    DictionaryAttr,
+    Operation,
+    SSAValue,
+    StringAttr,
+    Use,
+    set_name,
+)
 
 
 def form_regions(module: IRModule) -> None:
@@ -71,7 +82,7 @@ def _form(begin: RegionBeginOp, end: RegionEndOp, problems: list[Problem]) -> No
     read = read_from_outside(begin, end)
     given = set(begin.inputs)
     copied = [value for value in read if _is_known(value) and value not in given]
-    if (unused := _names(begin.unused_names)) and any(map(is_dequantized, copied)):
+    if (unused := _names(begin.unused_names)) and any(map(dequantization, copied)):
         lost = ", ".join(unused)
         problems.append(problem_at(
             begin,
@@ -208,12 +219,8 @@ def _declared(
 
 def _is_known(value: SSAValue) -> bool:
     """Whether a value is a constant, a complex number of two constants, or a dequantized constant."""
-    owner = value.owner
-    if not isinstance(owner, Operation):
-        return False
-    return is_constant(value) or (
-        (owner.name == "aten.complex" or is_dequantized(value)) and all(map(_is_known, owner.operands))
-    )
+    maker = made_by(value, "aten.complex") or dequantization(value)
+    return is_constant(value) or (maker is not None and all(map(_is_known, maker.operands)))
 
 
 def _copied(value: SSAValue, builder: Builder) -> SSAValue:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from patcomp.ir.constants import MOST_INTEGERS, constant_integers
 from patcomp.ir.rows import Row
 from patcomp.ir.types import FAMILIES, Shape, shape_of, tensor
-from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
+from patcomp.ir.xdsl import Attribute, SSAValue, TensorType, maker_of
 
 
 class InferenceError(ValueError):
@@ -126,21 +126,21 @@ def partial_integers(value: SSAValue) -> Shape | None:
     """
     if (constant := constant_integers(value)) is not None:
         return constant
-    shape, owner = shape_of(value.type), value.owner
-    operands: Sequence[SSAValue] = owner.operands if isinstance(owner, Operation) else ()
-    if not all(isinstance(operand.type, TensorType) for operand in operands) or len(operands) < _FEWEST.get(
-        getattr(owner, "name", ""), 0
-    ):
+    shape, maker = shape_of(value.type), maker_of(value)
+    if maker is None:
+        return _unknown(shape)
+    name, operands = maker.name, maker.operands
+    if not all(isinstance(operand.type, TensorType) for operand in operands) or len(operands) < _FEWEST.get(name, 0):
         return _unknown(shape)  # the op is invalid; the verifier says so when it comes to it
-    if isinstance(owner, Operation) and owner.name == "coreai.get_shape":
+    if name == "coreai.get_shape":
         return shape_of(operands[0].type)
-    if isinstance(owner, Operation) and owner.name in ("coreai.cast", "coreai.reshape", "coreai.shrink_dims"):
+    if name in ("coreai.cast", "coreai.reshape", "coreai.shrink_dims"):
         inner = partial_integers(operands[0]) if len(shape_of(operands[0].type)) < 2 else None
         return inner if inner is not None and _unknown(shape) == (None,) * len(inner) else _unknown(shape)
-    if isinstance(owner, Operation) and owner.name == "coreai.concat" and len(shape) == 1:
+    if name == "coreai.concat" and len(shape) == 1:
         parts = [partial_integers(part) for part in operands[1:]]
         return None if None in parts else tuple(item for part in parts for item in part)  # type: ignore[union-attr]
-    if isinstance(owner, Operation) and owner.name == "coreai.slice" and len(shape) == 1:
+    if name == "coreai.slice" and len(shape) == 1:
         inner, bounds = partial_integers(operands[0]), [constant_integers(bound) for bound in operands[1:4]]
         if inner is not None and all(bound is not None and len(bound) == 1 for bound in bounds) and bounds[2] != (0,):
             return inner[slice(*(bound[0] for bound in bounds))]  # type: ignore[index, arg-type]

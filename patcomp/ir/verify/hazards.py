@@ -37,9 +37,9 @@ from patcomp.ir.xdsl import (
     DenseResourceAttr,
     DictionaryAttr,
     FunctionType,
-    Operation,
     SSAValue,
     TensorType,
+    maker_of,
 )
 
 
@@ -279,13 +279,13 @@ def _handles_of(token: SSAValue, seen: set[SSAValue]) -> Iterator[SSAValue]:
     if token in seen:
         return
     seen.add(token)
-    owner = token.owner
-    if not isinstance(owner, Operation):
+    maker = maker_of(token)
+    if maker is None:
         return
-    if owner.name in ("coreai.read_handle", "coreai.write_handle"):
-        yield owner.operands[0]
-    elif owner.name == "coreai.join_token":
-        for operand in owner.operands:
+    if maker.name in ("coreai.read_handle", "coreai.write_handle"):
+        yield maker.operands[0]
+    elif maker.name == "coreai.join_token":
+        for operand in maker.operands:
             yield from _handles_of(operand, seen)
 
 

@@ -13,7 +13,7 @@ from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import is_static
 from patcomp.ir.value import Value, replace_op
-from patcomp.ir.xdsl import Operation, SSAValue, TensorType, is_inside, ops_inside
+from patcomp.ir.xdsl import Operation, SSAValue, TensorType, is_inside, maker_of, ops_inside
 from patcomp.patterns.statistics import Statistics
 
 
@@ -68,9 +68,9 @@ def _is_outside(value: SSAValue, branches: Operation) -> bool:
 
 def _taken_out(value: SSAValue, branches: Operation) -> SSAValue:
     """A value that is there before some branches, to which a constant in them is moved."""
-    owner = value.owner
-    if isinstance(owner, Operation) and branches.is_ancestor(owner):
+    maker = maker_of(value)
+    if maker is not None and branches.is_ancestor(maker):
         assert branches.parent is not None
-        owner.detach()
-        branches.parent.insert_op_before(owner, branches)
+        maker.detach()
+        branches.parent.insert_op_before(maker, branches)
     return value

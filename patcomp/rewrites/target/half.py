@@ -24,6 +24,7 @@ from patcomp.ir.xdsl import (
     DenseResourceAttr,
     Operation,
     SSAValue,
+    maker_of,
     ops_inside,
     set_type,
 )
@@ -76,10 +77,11 @@ def _separate(fixed: set[SSAValue]) -> None:
     for value in list(fixed):
         others = [use for use in value.uses if value not in set(_fixed_operands(use.operation))]
         if others:
-            assert isinstance(value.owner, Operation)
-            assert value.owner.parent is not None
-            copy = value.owner.clone()
-            value.owner.parent.insert_op_before(copy, value.owner)
+            constant = maker_of(value)
+            assert constant is not None
+            assert constant.parent is not None
+            copy = constant.clone()
+            constant.parent.insert_op_before(copy, constant)
             for use in others:
                 use.operation.operands[use.index] = copy.results[0]
 

@@ -20,7 +20,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, ops_inside, replace_uses
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, maker_of, ops_inside, replace_uses
 from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
 from patcomp.rewrites.target.mapped import mapped
 
@@ -126,9 +126,10 @@ def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
 
     known: dict[SSAValue, np.ndarray] = {}
     for operand in op.operands:
-        assert isinstance(operand.owner, Operation)
-        if not is_constant(operand):
-            known.update(zip(operand.owner.results, _computed(operand.owner, module), strict=True))
+        maker = maker_of(operand)
+        assert maker is not None
+        if not is_constant(maker):
+            known.update(zip(maker.results, _computed(maker, module), strict=True))
     return evaluate_op(op, module, known, views=True)
 
 

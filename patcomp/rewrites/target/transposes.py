@@ -25,7 +25,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import TensorType, static_shape, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Block, Operation, SSAValue, set_name
+from patcomp.ir.xdsl import Block, Operation, SSAValue, maker_of, set_name
 from patcomp.rewrites.target.frames import (
     Carried,
     Frame,
@@ -260,7 +260,8 @@ def _kept_in_order(
                 if (operand in moved or turned) and not is_constant(operand):
                     readers.setdefault(operand, []).append(side[op])
     for value, users in readers.items():
-        maker = side.get(value.owner, ordered) if isinstance(value.owner, Operation) else ordered
+        computed = maker_of(value)
+        maker = ordered if computed is None else side.get(computed, ordered)
         to_order, to_carry = ("in order", value), ("carried", value)
         network.add_edge(to_order, maker, capacity=1)
         network.add_edge(maker, to_carry, capacity=1)

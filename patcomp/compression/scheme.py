@@ -1,0 +1,170 @@
+"""A scheme says how a weight is stored: its name, what stands for the floats, and the ops that make floats of it again.
+
+Each file of `schemes` has one kind of scheme, and nothing else lists them.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+
+from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation, SSAValue, TensorType, maker_of
+
+PRESETS = ("w8", "w4_block32", "pal4_group16", "pal6")
+"""The schemes that most people want."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which axes of a weight count its output channels, the last of them in each matrix, and which is summed over."""
+
+    kept: tuple[int, ...]
+    summed: int
+
+    @property
+    def channels(self) -> int:
+        return self.kept[-1]
+
+
+class Stored(Protocol):
+    """What stands for the floats of a weight."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+
+    def floats(self) -> np.ndarray:
+        """The floats, in float32, that the program will compute with."""
+
+    def unpacked(self, element: str, key: str) -> Value:
+        """The ops that make floats of it.
+
+        Args:
+            element: the element type of the floats.
+            key: the requested name of the weight.
+        """
+
+
+@dataclass(frozen=True)
+class Scheme(ABC):
+    """A way to store a weight; a class is a kind of them, such as integers.
+
+    Attributes:
+        name: says all about it: `w4_block32`.
+    """
+
+    name: str
+
+    spelling: ClassVar[re.Pattern[str]]
+    """The names of the kind."""
+    examples: ClassVar[str]
+    """Some of them, for messages."""
+    unpacking: ClassVar[tuple[str, ...]]
+    """The ops that make floats, in programs from anywhere."""
+
+    @staticmethod
+    def parse(name: str) -> Scheme:
+        """The scheme of a name.
+
+        Raises:
+            ValueError: no kind has such a name; the message lists some names of each.
+        """
+        for kind in kinds():
+            if match := kind.spelling.fullmatch(name):
+                return kind.of(name, match)
+        raise ValueError(f"{name!r} is no compression scheme; schemes are {', '.join(k.examples for k in kinds())}")
+
+    @classmethod
+    @abstractmethod
+    def of(cls, name: str, match: re.Match[str]) -> Self:
+        """The scheme of a name that is spelled like one of this kind.
+
+        Raises:
+            ValueError: it means none.
+        """
+
+    @abstractmethod
+    def store(self, weight: np.ndarray, layout: Layout, round_to: np.dtype) -> Stored:
+        """What stands for a weight.
+
+        Args:
+            weight: finite floats, in float32.
+            layout: which axes are which; elements without channels are one row, `Layout((), 0)`.
+            round_to: the dtype of scales and palettes.
+        """
+
+    @classmethod
+    @abstractmethod
+    def name_of(cls, op: Operation) -> str:
+        """The name of the scheme of one of the ops `unpacking`, as far as a name goes."""
+
+
+@cache  # of the process, because the files of a folder do not change
+def kinds() -> Sequence[type[Scheme]]:
+    """The kinds of schemes, ordered by their files."""
+    folder = import_module("patcomp.compression.schemes")
+    modules = [import_module(f"{folder.__name__}.{name}") for _, name, _ in iter_modules(folder.__path__)]
+    return [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Scheme) and kind.__module__ == module.__name__
+    ]
+
+
+@cache
+def _kind_of_op() -> dict[str, type[Scheme]]:
+    return {op: kind for kind in kinds() for op in kind.unpacking}
+
+
+def is_unpacking(op: Operation) -> bool:
+    """Whether an op makes floats of a compressed weight."""
+    return op.name in _kind_of_op()
+
+
+def name_of(op: Operation) -> str:
+    """The name of the scheme of an op that unpacks."""
+    return _kind_of_op()[op.name].name_of(op)
+
+
+def unpacking_of(value: SSAValue) -> Operation | None:
+    """The op that unpacks a value, if it is compressed itself."""
+    maker = maker_of(value)
+    return maker if maker is not None and is_unpacking(maker) else None
+
+
+def packed_bytes(values: np.ndarray, bits: int) -> int:
+    """The bytes that integers or indices of some bits take."""
+    return (values.size * bits + 7) // 8
+
+
+def type_of(value: SSAValue) -> TensorType:
+    """The type of a tensor."""
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...]:
+    """The static shape of a tensor."""
+    return static_shape(type_of(value))
+
+
+def bits_of(value: SSAValue) -> int:
+    """The bits of an element."""
+    return BIT_WIDTHS[element_name(type_of(value).element_type)]
+
+
+def sizes(word: str, shape: Sequence[int], counts: Sequence[int]) -> str:
+    """The size of the parts of each axis that has several, of several elements: `_block32`."""
+    found = [str(size // count) for size, count in zip(shape, counts, strict=True) if 1 < count < size]
+    return f"_{word}{'x'.join(found)}" if found else ""

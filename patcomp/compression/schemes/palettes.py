@@ -1,0 +1,123 @@
+"""Indices of a palette for the whole weight, found by k-means: `pal1`, `pal2`, `pal3`, `pal4`, `pal6`, `pal8`.
+
+`pal4_group16` has a palette for each 16 output channels; in `pal4_vector2` an index stands for two elements, of
+neighbouring output channels.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from patcomp.compression.k_means import palette, vector_palette
+from patcomp.compression.scheme import (
+    Layout,
+    Scheme,
+    bits_of,
+    name_of,
+    packed_bytes,
+    shape_of,
+    sizes,
+    unpacking_of,
+)
+from patcomp.ir import coreai
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Operation
+
+_BITS = (1, 2, 3, 4, 6, 8)
+
+
+@dataclass(frozen=True)
+class Indices:
+    """Indices and the tables that they choose from: blocks..., entries, elements of an entry.
+
+    The elements of an entry follow each other along `axis`.
+    """
+
+    values: np.ndarray
+    tables: np.ndarray
+    axis: int
+    bits: int
+
+    @property
+    def size(self) -> int:
+        return packed_bytes(self.values, self.bits) + self.tables.nbytes
+
+    def floats(self) -> np.ndarray:
+        block = []
+        for axis, size in enumerate(self.values.shape):
+            number = np.arange(size) // (size // self.tables.shape[axis])
+            block.append(number.reshape([-1 if dim == axis else 1 for dim in range(self.values.ndim)]))
+        entries = np.moveaxis(self.tables[(*block, self.values)], -1, self.axis + 1)
+        shape = list(self.values.shape)
+        shape[self.axis] *= self.tables.shape[-1]
+        return entries.reshape(shape).astype(np.float32)
+
+    def unpacked(self, element: str, key: str) -> Value:
+        table = coreai.constant(self.tables, element, name=f"{key}.palette")
+        return coreai.lut_to_dense(coreai.constant(self.values, f"ui{self.bits}", name=key), table, self.axis)
+
+
+@dataclass(frozen=True)
+class Palette(Scheme):
+    """Indices of palettes.
+
+    Attributes:
+        bits: bits of an index.
+        group: channels that share a palette; 0 for all. A group that does not divide the channels is all of them.
+        vector: elements for which an index stands. A vector that does not divide the channels is one element.
+    """
+
+    bits: int
+    group: int = 0
+    vector: int = 1
+
+    spelling = re.compile(r"pal(?P<bits>\d+)(?:_(?P<by>block|group|vector)(?P<size>\d+))?")
+    examples = "pal1 to pal8 (palettes), pal4_group16 (for groups of channels), pal4_vector2 (of pairs)"
+    unpacking = ("coreai.lut_to_dense",)
+
+    @classmethod
+    def of(cls, name: str, match: re.Match[str]) -> Palette:
+        bits, size = int(match["bits"]), int(match["size"] or 0)
+        if bits not in _BITS:
+            raise ValueError(f"{name!r}: palettes have {', '.join(map(str, _BITS))} bits, not {bits}")
+        if match["by"] == "block":
+            raise ValueError(f"{name!r}: palettes go by groups (pal4_group16) or have vectors (pal4_vector2)")
+        if match["by"] and not size:
+            raise ValueError(f"{name!r}: a {match['by']} needs elements")
+        return cls(name, bits, vector=size) if match["by"] == "vector" else cls(name, bits, size)
+
+    def store(self, weight: np.ndarray, layout: Layout, round_to: np.dtype) -> Indices:
+        axis = layout.channels if layout.kept else 0
+        if self.vector > 1 and weight.shape[axis] % self.vector == 0:
+            return self._vectors(weight, axis, round_to)
+        groups = 1
+        if self.group and layout.kept and weight.shape[axis] % self.group == 0:
+            groups = weight.shape[axis] // self.group
+        values, tables = np.empty(weight.shape, np.uint8), []
+        for chosen, part in zip(np.split(values, groups, axis), np.split(weight, groups, axis), strict=True):
+            table, indices = palette(part.reshape(-1), self.bits, round_to)
+            chosen[...] = indices.reshape(part.shape)
+            tables.append(table)
+        blocks = [groups if dim == axis else 1 for dim in range(weight.ndim)]
+        return Indices(values, np.stack(tables).reshape([*blocks, -1, 1]), axis, self.bits)
+
+    def _vectors(self, weight: np.ndarray, axis: int, round_to: np.dtype) -> Indices:
+        """Indices of vectors along an axis, with one palette for the whole weight."""
+        shape = list(weight.shape)
+        shape[axis : axis + 1] = [weight.shape[axis] // self.vector, self.vector]
+        parts = np.moveaxis(weight.reshape(shape), axis + 1, -1)
+        table, indices = vector_palette(parts.reshape(-1, self.vector), self.bits, round_to)
+        tables = table.reshape([1] * weight.ndim + [*table.shape])
+        return Indices(indices.reshape(parts.shape[:-1]), tables, axis, self.bits)
+
+    @classmethod
+    def name_of(cls, op: Operation) -> str:
+        """A table may be compressed itself."""
+        data, tables = op.operands[:2]
+        *blocks, _, vector = shape_of(tables)
+        name = f"pal{bits_of(data)}{sizes('group', shape_of(op.results[0]), blocks)}{f'_vector{vector}' * (vector > 1)}"
+        inner = unpacking_of(tables)
+        return f"{name}, table {name_of(inner)}" if inner else name
