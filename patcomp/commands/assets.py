@@ -92,7 +92,7 @@ def run(
     if inputs is not None and size:
         raise UsageError("--size is for random inputs; leave it out with --inputs")
     with opened(asset) as native:
-        signature = entry(signatures(read_asset(native, asset)[0], read_metadata(asset)), entrypoint)
+        signature = entry(signatures(read_asset(asset)[0], read_metadata(asset)), entrypoint)
         if inputs is None:
             values = _random(signature, size or (), seed)
             say(f"random inputs with seed {seed}; --inputs FILE.npz gives others")
