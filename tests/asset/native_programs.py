@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -29,35 +30,47 @@ def native_programs() -> dict[str, bytes]:
         return {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
 
 
-def saved(text: str, folder: Path) -> bytes | None:
-    """What coreai-core saves for a text, in a child process; None if it refuses the text or aborts."""
-    path = folder / "case.aimodel"
+def saved(texts: Mapping[str, str], folder: Path) -> dict[str, bytes]:
+    """What coreai-core saves for each text, without those that it refuses or that abort it.
+
+    A child process imports it, and forks one for each text.
+    """
     if not (child := os.fork()):
         try:
-            from patcomp.emit.asset import asset_of_text
+            from patcomp.emit.asset import toolchain
 
-            with asset_of_text(text) as asset:
-                os.rename(asset.path / "main.mlirb", path)
+            toolchain()
+            for number, text in enumerate(texts.values()):
+                if not (grandchild := os.fork()):
+                    _save(text, folder / f"{number}.mlirb")
+                os.waitpid(grandchild, 0)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    if not path.exists():
-        return None
-    data = path.read_bytes()
-    path.unlink()
-    return data
+    found = {}
+    for number, name in enumerate(texts):
+        path = folder / f"{number}.mlirb"
+        if path.exists():
+            found[name] = path.read_bytes()
+            path.unlink()
+    return found
 
 
-def _written() -> Iterator[tuple[str, bytes]]:
-    with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
-            if (data := saved(case.text, Path(folder))) is not None:
-                yield case.id, data
+def _save(text: str, path: Path) -> None:
+    """Save a text, and end the process."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what the toolchain says of programs that it refuses
+        from patcomp.emit.asset import asset_of_text
+
+        with asset_of_text(text) as asset:
+            shutil.copy(asset.path / "main.mlirb", path)
+    finally:
+        os._exit(0)
 
 
 def main() -> None:
-    with tarfile.open(_FILE, "w:xz", preset=9) as archive:
-        for name, data in _written():
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(_FILE, "w:xz", preset=9) as archive:
+        for name, data in saved({case.id: case.text for case in CASES}, Path(folder)).items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
