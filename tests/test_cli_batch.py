@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from patcomp.commands import batch
-from patcomp.commands.batch import BatchJob, BatchResult, convert_batch, convert_one, junit, read_jobs
+from patcomp.commands.batch import BatchJob, BatchResult, convert_batch, convert_one, junit
+from patcomp.commands.convert import jobs_in
 from tests.helpers import warm
 from tests.helpers.command import Command
 
@@ -63,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_jobs_of_a_file(file: Path) -> None:
-    good, broken = read_jobs(file)
+    good, broken = jobs_in(file)
     defaults = ("--verify", "--recover", "rms_norm,layer_norm")
     assert good == BatchJob(
         "good", ("nets/models.py:good", *defaults, "--text", "good.mlir", "--dynamic", "input:0=batch:1..8"),
@@ -85,7 +86,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_conversion_that_aborts_does_not_end_the_others(file: Path) -> None:
     seen: list[str] = []
-    good, broken = convert_batch(file, Immediately(), done=lambda result: seen.append(result.name))
+    good, broken = convert_batch(jobs_in(file), Immediately(), done=lambda result: seen.append(result.name))
     assert good.data is not None
     assert good, good.log
     assert good.data["signatures"]["main"]["inputs"][0]["shape"] == ["batch", 4]
@@ -106,7 +107,7 @@ class Losing(Executor):
 
 
 def test_errors_of_the_executor_are_results(file: Path) -> None:
-    results = convert_batch(file, Losing())
+    results = convert_batch(jobs_in(file), Losing())
     assert [(each.code, each.reason) for each in results] == [(1, "error: ConnectionError: the worker is lost")] * 2
 
 

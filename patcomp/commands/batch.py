@@ -1,4 +1,4 @@
-"""Many conversions at once: read their options from a TOML file, and run each as a process of its own.
+"""Many conversions at once, each as a process of its own.
 
 A conversion in its own process cannot disturb the others, not even by an abort of native code.
 """
@@ -11,17 +11,14 @@ import re
 import subprocess
 import sys
 import time
-import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from patcomp.commands.common import ANSWER_IS_NO, UsageError
-from patcomp.errors import PatcompError, near_names
+from patcomp.commands.common import ANSWER_IS_NO
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class BatchResult:
 
 
 def convert_batch(
-    jobs: str | Path | Sequence[BatchJob],
+    jobs: Sequence[BatchJob],
     executor: Executor | None = None,
     *,
     workers: int = 1,
@@ -77,11 +74,11 @@ def convert_batch(
 ) -> list[BatchResult]:
     """Convert many models, each in a process of its own.
 
-        results = convert_batch("models.toml", workers=4)
+        results = convert_batch(jobs_in("models.toml"), workers=4)
         assert all(results)
 
     Args:
-        jobs: a TOML file, as docs/command-line.md describes it, or jobs.
+        jobs: the conversions; `patcomp.commands.convert.jobs_in` reads them from a file.
         executor: runs the jobs: any `concurrent.futures.Executor`, such as that of Dask, whose workers see the same
             files. By default a pool of threads in this process, each of which waits for its conversion.
         workers: the size of this pool.
@@ -89,12 +86,8 @@ def convert_batch(
 
     Returns:
         The results in the order of the jobs. A conversion that fails does not end the others.
-
-    Raises:
-        UsageError: the file has another form.
-        OSError: the file cannot be read.
     """
-    listed = read_jobs(Path(jobs)) if isinstance(jobs, str | Path) else list(jobs)
+    listed = list(jobs)
     if executor is None:
         with ThreadPoolExecutor(workers) as pool:
             return convert_batch(listed, pool, done=done)
@@ -134,99 +127,6 @@ def convert_one(job: BatchJob) -> BatchResult:
 
 # ---- the TOML file --------------------------------------------------------------------------------
 
-_OF_THE_BATCH = ("batch", "jobs", "junit", "json", "quiet", "verbose", "help")
-"""Options of the command that are not options of one conversion."""
-
-
-def read_jobs(path: Path) -> list[BatchJob]:
-    """The jobs in a TOML file: a table `[defaults]`, and a table `[[models]]` for each model.
-
-    The keys are the options of `patcomp convert`; paths are relative to the file.
-
-    Raises:
-        UsageError: the file is no TOML, or a table, key or value has another form.
-    """
-    try:
-        data = tomllib.loads(path.read_text())
-    except RecursionError:
-        raise UsageError(f"{path} has lists or tables that are nested too deeply") from None
-    except ValueError as error:  # of the syntax, of bytes that are no text, or of an integer of thousands of digits
-        raise UsageError(f"{path} is not TOML: {error}") from error
-    models, defaults = data.get("models"), data.get("defaults", {})
-    if not (isinstance(models, list) and models and all(isinstance(each, dict) for each in [*models, defaults])):
-        raise UsageError(f"{path} must have a table [[models]] for each model, and may have a table [defaults]")
-    if unknown := data.keys() - {"models", "defaults"}:
-        raise UsageError(f"{path} has {', '.join(sorted(unknown))}; it may have [defaults] and [[models]] only")
-    jobs = [_job(path, defaults | model) for model in models]
-    for what, keys in (("name", [job.name for job in jobs]), ("output", [_asset(job) for job in jobs])):
-        if repeated := sorted({key for key in keys if key and keys.count(key) > 1}):
-            raise UsageError(f"{path}: two models have the same {what}, {repeated[0]}")
-    return jobs
-
-
-def _job(path: Path, table: Mapping[str, Any]) -> BatchJob:
-    options = {key.replace("_", "-"): value for key, value in table.items()}
-    model = options.pop("model", None)
-    if not isinstance(model, str):
-        raise UsageError(f"{path}: each of [[models]] needs a model, such as model = 'nets.py:net'")
-    if "\0" in f"{model}{table.get('name')}":
-        raise UsageError(f"{path}: the model {model!r} has a null character")
-    name = str(options.pop("name", model.rpartition(".py:")[2] if ".py:" in model else Path(model).stem))
-    if not options.keys() & {"output", "text"}:
-        options["output"] = f"{name}.aimodel"
-    arguments = [model]
-    for key, value in options.items():
-        arguments += _arguments(f"{path}: {name}: {key}", key, value)
-    return BatchJob(name, tuple(arguments), str(path.absolute().parent))
-
-
-def _arguments(place: str, key: str, value: Any) -> list[str]:
-    """An option and its value as arguments of the command.
-
-    Raises:
-        UsageError: there is no such option, or the value has another type.
-    """
-    options = _options()
-    if key not in options:
-        raise UsageError(f"{place} is not an option of convert; there are {near_names(key, options)}")
-    is_flag, is_list = options[key]
-    values = value if isinstance(value, list) else [value]
-    if any(isinstance(each, bool) != is_flag or not isinstance(each, str | int | float) for each in values):
-        raise UsageError(
-            f"{place} must be {'true or false' if is_flag else 'a text or a list of texts'}, got {value!r}"
-        )
-    if is_flag:
-        return [f"--{key}"] if value else []
-    texts = [str(each) for each in values]
-    if any("\0" in text for text in texts):
-        raise UsageError(f"{place} has a null character")
-    return [part for each in (texts if is_list else [",".join(texts)]) for part in (f"--{key}", each)]
-
-
-@cache
-def _options() -> dict[str, tuple[bool, bool]]:
-    """Whether an option of convert is a flag, and whether it may be repeated, by its name without dashes."""
-    import typer
-    from typer.main import get_command
-
-    from patcomp.commands.convert import convert
-
-    app = typer.Typer()
-    app.command()(convert)
-    return {
-        name.removeprefix("--"): (getattr(option, "is_flag", False), getattr(option, "multiple", False))
-        for option in get_command(app).params
-        for name in option.opts
-        if name.startswith("--") and name.removeprefix("--") not in _OF_THE_BATCH
-    }
-
-
-def _asset(job: BatchJob) -> str:
-    """The path of a job's asset; empty if it has none."""
-    if "--output" not in job.arguments:
-        return ""
-    return str(Path(job.folder, job.arguments[job.arguments.index("--output") + 1]).resolve())
-
 
 # ---- the report -----------------------------------------------------------------------------------
 
@@ -254,38 +154,3 @@ def junit(results: Sequence[BatchResult]) -> str:
             ET.SubElement(case, "system-err").text = log
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def run_batch(file: Path, workers: int, report: Path | None, *, as_json: bool, quiet: bool) -> int:
-    """Convert the models of a TOML file for the command line; return the exit code."""
-    from patcomp.commands.common import print_json, say
-    from patcomp.commands.tables import print_table
-    from patcomp.emit.replacement import check_writable
-
-    if workers < 1:
-        raise UsageError("--jobs must be 1 or more")
-    if report is not None:
-        check_writable(report)
-    if not file.is_file():
-        raise PatcompError(f"there is no file {file}")
-
-    def show(result: BatchResult) -> None:
-        if not quiet or not result:
-            reason = f": {result.reason}" if result.reason else ""
-            say(f"{result.verdict} {result.name} in {result.seconds:.1f} s{reason}")
-
-    results = convert_batch(file, workers=workers, done=show)
-    if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(junit(results))
-    if as_json:
-        print_json([result.to_dict() for result in results])
-    elif not quiet:
-        ops = [str((result.data or {}).get("ops", "")) for result in results]
-        rows = [
-            (each.name, each.verdict, f"{each.seconds:.1f}", count, each.reason)
-            for each, count in zip(results, ops, strict=True)
-        ]
-        print_table(["model", "result", "seconds", "ops", "reason"], rows)
-    codes = {result.code for result in results} - {0}
-    return 0 if not codes else ANSWER_IS_NO if codes == {ANSWER_IS_NO} else 1

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 from rich.console import Console
 
-from patcomp.commands.batch import run_batch
+from patcomp.commands.batch import BatchJob
+from patcomp.commands.batch_file import options_of, read_jobs, run_batch
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AllowMissing,
@@ -119,7 +120,7 @@ def convert(
 
     if batch is not None:
         _check_alone(context)
-        sys.exit(run_batch(batch, jobs, junit, as_json=json, quiet=quiet))
+        sys.exit(run_batch(batch, options_of(context.command), jobs, junit, as_json=json, quiet=quiet))
     if model is None:
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
@@ -205,6 +206,18 @@ def _check_alone(context: typer.Context) -> None:
     ]  # fmt: skip
     if given:
         raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
+
+
+def jobs_in(file: str | Path) -> list[BatchJob]:
+    """The conversions of a TOML file, as docs/command-line.md describes it.
+
+    Raises:
+        UsageError: the file has another form.
+        OSError: the file cannot be read.
+    """
+    app = typer.Typer()
+    app.command()(convert)
+    return read_jobs(Path(file), options_of(typer.main.get_command(app)))
 
 
 def target_of(name: str | None, without: list[str] | None, catalogs: Sequence[str] | None = None) -> Target | None:

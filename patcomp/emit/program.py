@@ -33,7 +33,7 @@ from patcomp.targets import Target, chosen_target
 if TYPE_CHECKING:
     from patcomp.compression import CompressionConfig, CompressionReport
     from patcomp.evaluate import Expectation, Machine, OutputError, Overflow, Verification
-    from patcomp.ir.dialect import CoreaiOp
+    from patcomp.ir.coreai_op import CoreaiOp
     from patcomp.questions.audit import Audit
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -12,11 +12,9 @@ from patcomp.errors import EvaluationError
 from patcomp.evaluate.element_types import narrow, widen
 from patcomp.ir.attributes import word_of
 from patcomp.ir.locations import describe
+from patcomp.ir.module import IRModule
 from patcomp.ir.types import element_name
-from patcomp.ir.xdsl import Attribute, Operation
-
-if TYPE_CHECKING:
-    from patcomp.evaluate.machine import Machine
+from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue
 
 Implementation = Callable[..., Any]
 
@@ -39,12 +37,38 @@ def implements(*names: str) -> Callable[[Implementation], Implementation]:
     return register
 
 
+class Runner(Protocol):
+    """What runs ops, as their functions see it."""
+
+    @property
+    def module(self) -> IRModule:
+        """The program."""
+
+    def accumulated(self, weight: Tensor) -> Tensor:
+        """A weight in the type in which products are summed."""
+
+    def constant(self, attribute: Attribute) -> Tensor:
+        """The elements of a constant."""
+
+    def run_graph(self, graph: Operation, operands: Sequence[Any]) -> list[Any]:
+        """The results of a graph."""
+
+    def run_block(self, block: Block, arguments: Sequence[Any], values: dict[SSAValue, Any]) -> list[Any]:
+        """The operands of a block's terminator.
+
+        Args:
+            block: the block.
+            arguments: the values of its arguments.
+            values: those that it reads from outside.
+        """
+
+
 @dataclass(frozen=True)
 class EvaluatedOp:
     """An op as its function sees it: its properties and result types while it runs."""
 
     operation: Operation
-    machine: Machine
+    machine: Runner
     values: dict[Any, Any]
     """The values of the graph that the op is in, for regions that use outer ones."""
 

@@ -4,7 +4,8 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
-from patcomp.ir.dialect import OPS, CoreaiOp, create_op
+from patcomp.ir.coreai_op import CoreaiOp
+from patcomp.ir.dialect import OPS, create_op
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.locations import Origin, origins
 from patcomp.ir.module import IRModule, create_graph

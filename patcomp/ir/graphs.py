@@ -16,7 +16,8 @@ from typing import Any
 
 from patcomp.ir.attributes import CompositeDeclarationAttr, composite_declaration
 from patcomp.ir.builder import Builder
-from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.coreai_op import CoreaiOp
+from patcomp.ir.dialect import create_op
 from patcomp.ir.module import create_graph
 from patcomp.ir.region import RegionOp, create_region
 from patcomp.ir.value import Value

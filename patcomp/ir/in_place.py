@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.traits import Elementwise
 from patcomp.ir.types import TensorType
 from patcomp.ir.xdsl import Block, BlockArgument, Operation

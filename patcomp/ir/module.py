@@ -9,8 +9,9 @@ from typing import Any
 
 from patcomp.ir.attributes import NO_PARAMETERS
 from patcomp.ir.blobs import BlobStore
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.custom import Lower
-from patcomp.ir.dialect import OPS, CoreaiOp
+from patcomp.ir.dialect import OPS
 from patcomp.ir.text import parse_module, to_text
 from patcomp.ir.xdsl import (
     ArrayAttr,

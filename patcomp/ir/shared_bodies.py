@@ -15,7 +15,7 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.graphs import region_graph
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.region import RegionOp, inner_first

@@ -10,7 +10,8 @@ import numpy as np
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
 from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, is_constant, is_hidden
-from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.coreai_op import CoreaiOp
+from patcomp.ir.dialect import create_op
 from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule

@@ -19,7 +19,7 @@ from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import called_graphs, remove_uncalled_graphs
 from patcomp.ir.constants import INLINE_LIMIT, constant_integers
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types, merge
 from patcomp.ir.locations import describe

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from patcomp.commands.batch import read_jobs
 from patcomp.commands.common import rules_with
+from patcomp.commands.convert import jobs_in
 from patcomp.commands.models import load_model
 from tests.hostile.judge import Case
 from tests.hostile.mutation import broken_bytes, broken_text, name
@@ -68,7 +68,7 @@ def run(data: bytes, path: str, is_model: bool) -> None:
 
 def read_batch(data: bytes) -> None:
     Path("batch.toml").write_bytes(data)
-    read_jobs(Path("batch.toml"))
+    jobs_in(Path("batch.toml"))
 
 
 def of_bytes(random: Random) -> tuple[bytes, str]:

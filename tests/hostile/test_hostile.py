@@ -20,8 +20,8 @@ from torch.export.graph_signature import InputKind
 
 import patcomp
 from patcomp import PatcompError, TorchConverter, UnsupportedError
-from patcomp.commands.batch import read_jobs
 from patcomp.commands.common import UsageError
+from patcomp.commands.convert import jobs_in
 from patcomp.emit.asset import AssetError
 from patcomp.emit.state_file import STATE_FILE, StateFileError, read_state, write_state
 from patcomp.errors import ParseError, VerifyError
@@ -240,7 +240,7 @@ def test_an_expanded_constant_is_not_written_out() -> None:
 def test_a_broken_batch_is_a_wrong_use(text: str) -> None:
     Path("batch.toml").write_text(text)
     with pytest.raises(UsageError, match=r"batch\.toml"):
-        read_jobs(Path("batch.toml"))
+        jobs_in(Path("batch.toml"))
 
 
 # ---- assets --------------------------------------------------------------------------------------

@@ -6,10 +6,7 @@ name of a pair of functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+from patcomp.ir.coreai_op import Form
 from patcomp.ir.rows import Row
 from patcomp.ir.syntax.graph import parse_graph, print_graph
 from patcomp.ir.syntax.special import (
@@ -21,20 +18,8 @@ from patcomp.ir.syntax.special import (
     print_terminator,
 )
 from patcomp.ir.syntax.template import Template
-from patcomp.ir.xdsl import Parser, Printer
 
-if TYPE_CHECKING:
-    from patcomp.ir.dialect import CoreaiOp
-
-__all__ = ["Form", "form_of"]
-
-
-@dataclass(frozen=True)
-class Form:
-    """A pair of functions: print what follows the op's name, and parse it back."""
-
-    print: Callable[[CoreaiOp, Printer], None]
-    parse: Callable[[Parser, type[CoreaiOp]], CoreaiOp]
+__all__ = ["form_of"]
 
 
 _FUNCTIONS = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from patcomp.ir.attributes import ParameterDeclarationsAttr
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.xdsl import (
     ArrayAttr,
     Attribute,
@@ -18,10 +19,6 @@ from patcomp.ir.xdsl import (
     next_token,
     parse_balanced_text,
 )
-
-if TYPE_CHECKING:
-    from patcomp.ir.dialect import CoreaiOp
-
 
 _GRAPH_KEYWORDS = {"private": "priv", "noinline": "no_inline", "externalize": "externalize"}
 _EMPTY = DictionaryAttr({})

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from patcomp.ir.attributes import EnumerationAttr, TargetSpecAttr, word_attribute
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.syntax.template import ParsedOp, parse_types, parse_values, print_attributes, print_types, print_values
 from patcomp.ir.xdsl import DenseResourceAttr, Parser, Printer, TypedAttribute
-
-if TYPE_CHECKING:
-    from patcomp.ir.dialect import CoreaiOp
 
 
 def print_constant(op: CoreaiOp, printer: Printer) -> None:

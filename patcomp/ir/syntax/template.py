@@ -25,9 +25,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from patcomp.ir.attributes import SymbolConstantAttr, word_attribute, word_of
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.rows import Row
 from patcomp.ir.types import HandleType, ImageType
 from patcomp.ir.xdsl import (
@@ -41,9 +42,6 @@ from patcomp.ir.xdsl import (
     UnresolvedOperand,
     next_token,
 )
-
-if TYPE_CHECKING:
-    from patcomp.ir.dialect import CoreaiOp
 
 _NOT_PRINTED = ("delegate_id", "operandSegmentSizes")
 """Properties that `{properties}` leaves out: another piece prints them, or they follow from the operands."""

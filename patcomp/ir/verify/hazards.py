@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from patcomp.ir.attributes import EnumerationAttr
 from patcomp.ir.casts import is_dropped
 from patcomp.ir.constants import constant_integers, constant_values, is_constant, is_hidden
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from patcomp.ir.merged_branches import are_merged
 from patcomp.ir.module import names_of

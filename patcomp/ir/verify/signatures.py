@@ -7,7 +7,7 @@ from functools import cache
 
 from patcomp.ir.attributes import SymbolConstantAttr, class_of
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.infer import InferenceError, RuntimeRefusalError, UndeterminedError, compatible, infer_types
 from patcomp.ir.infer.common import SIZE_MAKERS, partial_integers
 from patcomp.ir.rows import Row, Slot

@@ -8,8 +8,8 @@ from graphlib import CycleError, TopologicalSorter
 from patcomp.errors import VerifyError
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.attributes import CompositeDeclarationAttr, SymbolConstantAttr
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.coreai_table import ROWS
-from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, TokenType

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patcomp.ir.constants import is_constant
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.custom import CustomOp
-from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.extents import extents
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.value import Value

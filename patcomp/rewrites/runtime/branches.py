@@ -9,7 +9,7 @@ from __future__ import annotations
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import is_static
 from patcomp.ir.value import Value, replace_op

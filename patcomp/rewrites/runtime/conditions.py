@@ -7,7 +7,7 @@ and again at the end of its body, and its result is carried.
 
 from __future__ import annotations
 
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.in_place import is_unsafe_condition
 from patcomp.ir.module import IRModule
 from patcomp.ir.value import replace_op

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from patcomp.ir.constants import constant_integers, constant_values
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.traits import Elementwise, Reduction
 from patcomp.ir.types import TensorType, is_static, static_shape
 from patcomp.ir.xdsl import Operation, SSAValue

@@ -14,7 +14,7 @@ import numpy as np
 
 from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
-from patcomp.ir.dialect import CoreaiOp
+from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.half import LARGEST, beyond_half
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.types import TensorType, element_name, element_type, tensor

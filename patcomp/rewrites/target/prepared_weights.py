@@ -14,7 +14,8 @@ from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
 from patcomp.ir.constants import constant_attribute, is_constant
-from patcomp.ir.dialect import CoreaiOp, create_op
+from patcomp.ir.coreai_op import CoreaiOp
+from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
