@@ -195,6 +195,22 @@ class Asset:
                     np.copyto(as_array(old), new)
         return outputs
 
+    def evaluate(
+        self, inputs: Mapping[str, Any], state: dict[str, Any] | None = None, entrypoint: str = "main"
+    ) -> dict[str, np.ndarray]:
+        """Run an entry point on the reference evaluator, which needs no coreai-core; it is slow, for checks.
+
+        Args:
+            inputs, state, entrypoint: as for `run`.
+
+        Raises:
+            EvaluationError: an input or state is missing, unknown, or of another type or shape.
+            UnknownNameError: there is no such entry point; it is a `KeyError`.
+        """
+        from patcomp.emit.evaluated import evaluated
+
+        return evaluated(self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint)
+
     @property
     def function_names(self) -> list[str]:
         """The names of the entry points."""

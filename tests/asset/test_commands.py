@@ -1,0 +1,141 @@
+"""Assets on a machine without coreai-core: converted, inspected, compared, audited and run by the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import patcomp as package
+from patcomp.asset.bytecode import ProgramWriter
+from patcomp.asset.folder import read_folder
+from patcomp.errors import AssetError
+from patcomp.ir import IRModule
+from tests.helpers.command import Command
+
+MODELS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, bias=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.linear = nn.RMSNorm(32), nn.Linear(32, 32)
+        self.linear.weight.data += bias
+
+    def forward(self, x):
+        return self.linear(self.norm(x)).relu()
+
+class Sums(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.ones(4))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 2
+
+def net(): return Net().eval(), (torch.rand(2, 32),)
+def changed(): return Net(0.5).eval(), (torch.rand(2, 32),)
+def sums(): return Sums().eval(), (torch.rand(4),)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _without_the_toolchain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "coreai.authoring", None)
+    (tmp_path / "models.py").write_text(MODELS)
+
+
+def _convert(patcomp: Command, *names: str) -> None:
+    for name in names:
+        done = patcomp("convert", f"models.py:{name}", "-o", f"{name}.aimodel")
+        assert done.code == 0, done.err
+
+
+def test_an_asset_is_written_read_and_run(patcomp: Command, tmp_path: Path) -> None:
+    _convert(patcomp, "net", "sums")
+    found = json.loads(patcomp("inspect", "net.aimodel", "--json").out)
+    assert found["composites"] == {"rms_norm": 1}
+    assert found["metadata"]["producer"].startswith("patcomp ")
+    assert [weight["name"] for weight in found["weights"]] == ["linear.weight"]
+    x = np.random.default_rng(0).random((2, 32), np.float32)
+    np.savez(tmp_path / "inputs.npz", x=x)
+    done = patcomp("run", "net.aimodel", "--inputs", "inputs.npz", "-o", "out.npz", "--backend", "evaluator")
+    assert done.code == 0, done.err
+    scope: dict[str, object] = {}
+    exec(MODELS, scope)
+    expected = scope["Net"]().eval()(torch.from_numpy(x))  # type: ignore[operator]
+    (output,) = np.load(tmp_path / "out.npz").values()
+    np.testing.assert_allclose(output, expected.detach().numpy(), atol=1e-5)
+    done = patcomp("run", "net.aimodel")
+    assert done.code == 1
+    assert "needs coreai-core" in done.err
+
+
+def test_states_start_from_those_of_the_asset(patcomp: Command) -> None:
+    _convert(patcomp, "sums")
+    asset = package.load("sums.aimodel")
+    assert asset.function_names == ["main"]
+    state = asset.new_state()
+    for count in (1, 2):
+        (output,) = asset.evaluate({"x": np.ones(4, np.float32)}, state).values()
+        np.testing.assert_array_equal(output, np.full(4, 2.0 * (1 + count)))
+    np.testing.assert_array_equal(state["b_total"], np.full(4, 3.0))
+    np.testing.assert_array_equal(asset.new_state()["b_total"], np.ones(4))
+
+
+def test_a_difference_names_the_weight(patcomp: Command) -> None:
+    _convert(patcomp, "net", "changed")
+    assert patcomp("diff", "net.aimodel", "net.aimodel").code == 0
+    done = patcomp("diff", "net.aimodel", "changed.aimodel")
+    assert done.code == 3
+    assert done.out.splitlines() == ["weights with other values", "  linear.weight"]
+    assert patcomp("diff", "net.aimodel", "models.py:net").code == 0
+
+
+def test_questions_about_an_asset(patcomp: Command, tmp_path: Path) -> None:
+    _convert(patcomp, "net")
+    module = package.load("net.aimodel").module
+    done = patcomp("opt", "net.aimodel", "-p", "optimize")
+    assert done.code == 0, done.err
+    assert IRModule.parse(done.out).op_count() == module.op_count()
+    assert "models.py:13" in patcomp("explain", "net.aimodel", "models.py:13").out
+    assert patcomp("audit", "net.aimodel", "--target", "neural_engine").code in (0, 3)
+
+
+def test_damaged_assets_are_named(patcomp: Command, tmp_path: Path) -> None:
+    _convert(patcomp, "net")
+    for change in (lambda data: data[:-300], lambda data: b"", lambda data: data[:100] + b"\xff" * 20 + data[120:]):
+        shutil.copytree("net.aimodel", "broken.aimodel", dirs_exist_ok=True)
+        program = tmp_path / "broken.aimodel" / "main.mlirb"
+        program.write_bytes(change((tmp_path / "net.aimodel" / "main.mlirb").read_bytes()))
+        done = patcomp("inspect", "broken.aimodel")
+        assert done.code == 1
+        assert "the asset 'broken.aimodel' cannot be read" in done.err
+        with pytest.raises(AssetError, match=r"main\.mlirb is not the file that main\.hash describes"):
+            package.load("broken.aimodel")
+
+
+def test_a_save_that_is_interrupted_leaves_the_old_asset(
+    patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _convert(patcomp, "net")
+    before = (tmp_path / "net.aimodel" / "main.mlirb").read_bytes()
+
+    def pieces(self: ProgramWriter) -> object:
+        yield b"ML"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgramWriter, "size", 2)
+    monkeypatch.setattr(ProgramWriter, "pieces", pieces)
+    patcomp("convert", "models.py:changed", "-o", "net.aimodel")
+    assert (tmp_path / "net.aimodel" / "main.mlirb").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"models.py", "net.aimodel"}
+    read_folder(tmp_path / "net.aimodel")
