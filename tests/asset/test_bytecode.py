@@ -180,7 +180,7 @@ def test_regions_that_are_nested_too_deeply() -> None:
 
 def test_values_of_another_region_cannot_be_read() -> None:
     first = op("primitive.abs_v1", results=(FLOAT,))
-    inner = op("primitive.abs_v1", results=(FLOAT,))
+    inner = op("primitive.abs_v1", first.results[0], results=(FLOAT,))
     branch = op("controlflow.if_v1", regions=[[Block([], [], [inner])], [Block([], [], [])]])
     user = op("primitive.abs_v1", first.results[0])
     data = encoded(asset(first, branch, user))

@@ -132,8 +132,5 @@ PROPERTIES: dict[str, tuple[str, ...]] = {
 }
 """The properties of each op that has some, in the order of the file; `?` marks one that may be missing."""
 
-CAPTURING = ("controlflow.if_v1", "controlflow.while_v1")
-"""The ops with regions that read values from outside; all other regions are isolated."""
-
 DYNAMIC = -(2**63)
 """A dimension that is known only at run time."""

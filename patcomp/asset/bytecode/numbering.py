@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
-from patcomp.asset.bytecode.kinds import ATTRIBUTE_NUMBERS, CAPTURING, PROPERTIES, TYPE_NUMBERS, Fields
+from patcomp.asset.bytecode.kinds import ATTRIBUTE_NUMBERS, PROPERTIES, TYPE_NUMBERS, Fields
 from patcomp.asset.bytecode.program import Entry, Op, Region, Value
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -30,6 +30,7 @@ class Numbering:
         self.values: dict[Value, int] = {}
         """The number of each value in its region, which continues those of the regions that it may read."""
         self._sizes: dict[int, int] = {}
+        self._isolated: dict[int, bool] = {}
         self._visit_op(asset)
         work: list[tuple[Region, int]] = [(region, 0) for region in asset.regions]
         while work:
@@ -41,6 +42,13 @@ class Numbering:
     def size(self, region: Region) -> int:
         """How many values a region has, without those of regions in it."""
         return self._sizes[id(region)]
+
+    def is_isolated(self, op: Op) -> bool:
+        """Whether the regions of an op read no value from outside."""
+        found = self._isolated.get(id(op))
+        if found is None:
+            found = self._isolated[id(op)] = not _captures(op, set())
+        return found
 
     def _visit_region(self, region: Region, first: int) -> list[tuple[Region, int]]:
         """Number the values of a region from `first`; return the regions in it and their first numbers."""
@@ -58,7 +66,7 @@ class Numbering:
                 self._visit_op(op)
         self._sizes[id(region)] = next_value - first
         return [
-            (inner, next_value if op.name in CAPTURING else 0)
+            (inner, 0 if self.is_isolated(op) else next_value)
             for block in region
             for op in block.ops
             for inner in op.regions
@@ -92,6 +100,18 @@ class Numbering:
                     self._visit_type(part)
             elif field == "resource":
                 self.weights.setdefault(value, len(self.weights))
+
+
+def _captures(op: Op, inside: set[Value]) -> bool:
+    """Whether the regions of an op read a value other than those inside, to which their own ones are added."""
+    for region in op.regions:
+        for block in region:
+            inside.update(block.arguments)
+            for each in block.ops:
+                if not inside.issuperset(each.operands) or _captures(each, inside):
+                    return True
+                inside.update(each.results)
+    return False
 
 
 def _counted(counts: dict[_Key, int], key: _Key) -> int:

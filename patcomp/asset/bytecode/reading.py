@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcomp.asset.bytecode.encoding import Cursor
 from patcomp.asset.bytecode.entries import Decoder
-from patcomp.asset.bytecode.kinds import CAPTURING, PROPERTIES
+from patcomp.asset.bytecode.kinds import PROPERTIES
 from patcomp.asset.bytecode.program import Block, Entry, Op, Program, Region, Value
 from patcomp.asset.bytecode.tables import OPS, read_tables
 
@@ -112,25 +112,18 @@ class _Ops:
                 operands.append(scope[number])
         if mask & _USE_ORDERS:
             self._skip_use_orders(cursor, 1 if len(results) == 1 else cursor.number())
-        regions = self._regions(cursor, name, scope, inner, depth) if mask & _REGIONS else []
+        regions = self._regions(cursor, scope, inner, depth) if mask & _REGIONS else []
         return Op(name, operands, results, properties, regions, location)
 
-    def _regions(self, cursor: Cursor, name: str, scope: dict[int, Value], inner: int, depth: int) -> list[Region]:
-        start, head = cursor.position, cursor.number()
-        isolated = bool(head & 1)
-        if isolated == (name in CAPTURING):
-            cursor.position = start
-            cursor.fail(f"the file is damaged: the regions of {name[:80]} are {'' if isolated else 'not '}isolated")
-        regions: list[Region] = []
-        for _ in range(head >> 1):
-            if isolated:
-                kind, body = cursor.section()
-                if kind != OPS:
-                    body.fail(f"the file is damaged: a section of ops is one of kind {kind}")
-                regions.append(self.region(body, {}, 0, depth + 1))
-                body.finish("a region")
-            else:
-                regions.append(self.region(cursor, scope, inner, depth + 1))
+    def _regions(self, cursor: Cursor, scope: dict[int, Value], inner: int, depth: int) -> list[Region]:
+        head = cursor.number()
+        if not head & 1:
+            return [self.region(cursor, scope, inner, depth + 1) for _ in range(head >> 1)]
+        kind, body = cursor.section()  # the regions read nothing from outside
+        if kind != OPS:
+            body.fail(f"the file is damaged: a section of ops is one of kind {kind}")
+        regions = [self.region(body, {}, 0, depth + 1) for _ in range(head >> 1)]
+        body.finish("regions")
         return regions
 
     def _properties_of(self, name: str, cursor: Cursor) -> dict[str, Entry]:

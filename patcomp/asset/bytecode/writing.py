@@ -7,7 +7,7 @@ from typing import Any
 
 from patcomp.asset.bytecode import tables
 from patcomp.asset.bytecode.encoding import PADDING, bits, number, signed
-from patcomp.asset.bytecode.kinds import ATTRIBUTE_NUMBERS, CAPTURING, PROPERTIES, TYPE_NUMBERS
+from patcomp.asset.bytecode.kinds import ATTRIBUTE_NUMBERS, PROPERTIES, TYPE_NUMBERS
 from patcomp.asset.bytecode.numbering import Numbering
 from patcomp.asset.bytecode.program import Entry, Op, Program, Region
 
@@ -136,11 +136,10 @@ class ProgramWriter:
             made.append(number(len(op.operands)))
             made += [number(numbers.values[value]) for value in op.operands]
         if op.regions:
-            isolated = op.name not in CAPTURING
+            isolated = self._numbers.is_isolated(op)
             made.append(number(len(op.regions) << 1 | isolated))
-            for region in op.regions:
-                body = self._region(region)
-                made += _section(tables.OPS, body) if isolated else [body]
+            bodies = [self._region(region) for region in op.regions]
+            made += _section(tables.OPS, b"".join(bodies)) if isolated else bodies
         return b"".join(made)
 
     def _property_position(self, op: Op, keys: tuple[str, ...]) -> int:
