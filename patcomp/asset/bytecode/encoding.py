@@ -95,8 +95,16 @@ class Cursor:
         length = head.find(0)
         if length < 0:
             self.fail(f"the file is damaged: a name has no end within {most} bytes")
+        found = self.decoded(head[:length])
         self.position += length + 1
-        return head[:length].decode("utf-8", "surrogateescape")
+        return found
+
+    def decoded(self, data: bytes) -> str:
+        """A text in UTF-8."""
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            self.fail("the file is damaged: a text is not in UTF-8")
 
     def align(self, alignment: int) -> None:
         """Skip the padding before the next address that is a multiple of `alignment`, counted from the file's start."""

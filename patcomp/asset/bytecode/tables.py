@@ -69,7 +69,7 @@ def _texts(cursor: Cursor) -> list[str]:
         text = bytes(cursor.take(length))
         if not text.endswith(b"\0"):
             cursor.fail("the file is damaged: a text has no end")
-        texts.append(text[:-1].decode("utf-8", "surrogateescape"))
+        texts.append(cursor.decoded(text[:-1]))
     cursor.finish("the texts")
     return texts
 

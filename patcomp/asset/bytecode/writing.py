@@ -195,7 +195,7 @@ class ProgramWriter:
         return bytes((tables.RESOURCES | 0x80,)) + head + bytes([PADDING]) * (-(position + 1 + len(head)) % alignment)
 
     def _string_table(self) -> bytes:
-        encoded = [text.encode("utf-8", "surrogateescape") + b"\0" for text in self._texts]
+        encoded = [text.encode() + b"\0" for text in self._texts]
         return b"".join([number(len(encoded)), *(number(len(text)) for text in reversed(encoded)), *encoded])
 
     def _property_table(self) -> list[bytes]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from patcomp.asset.bytecode import Block, Entry, Op, Region, Value
 from patcomp.asset.bytecode.kinds import DYNAMIC
+from patcomp.asset.errors import UnsupportedInAssetError
 from patcomp.asset.types import element_of, stored_element
 from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, integer_range, is_float, is_integer
 
@@ -112,7 +113,11 @@ class Body:
 
     def constant(self, numbers: Sequence[complex], dims: Sequence[int], element_type: Entry) -> Value:
         """A constant of the given numbers in the order of its elements."""
-        elements, bits = np.array(numbers, dtype_of(element_type)), BIT_WIDTHS[element_name_of(element_type)]
+        name = element_name_of(element_type)
+        try:
+            elements, bits = np.array(numbers, dtype_of(element_type)), BIT_WIDTHS[name]
+        except OverflowError as error:
+            raise UnsupportedInAssetError(f"an asset cannot hold sizes that do not fit {name}") from error
         if elements.dtype.kind in "iu" and bits < 8:
             elements = elements.astype(np.uint8) & (1 << bits) - 1
         data, size = elements.tobytes(), elements.itemsize
