@@ -29,9 +29,8 @@ HEADINGS = ("step", "seconds", "CPU seconds", "most memory, GB", "GB before")
 
 
 def write_checkpoint(folder: Path, layers: int, width: int) -> None:
-    """A folder with the configuration and the weights of a Llama, and a tokenizer of one word."""
-    from tokenizers import Tokenizer, models
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    """A folder with the configuration and the weights of a Llama."""
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
         vocab_size=32_000, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
@@ -40,8 +39,6 @@ def write_checkpoint(folder: Path, layers: int, width: int) -> None:
     )  # fmt: skip
     torch.set_default_dtype(torch.float16)
     LlamaForCausalLM(config).save_pretrained(folder)
-    word = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
-    PreTrainedTokenizerFast(tokenizer_object=word, unk_token="<unk>").save_pretrained(folder)
 
 
 def convert(folder: Path) -> list[tuple[Any, ...]]:
@@ -59,7 +56,7 @@ def convert(folder: Path) -> list[tuple[Any, ...]]:
         sizes = [f"{(size or 0) / 1e9:.2f}" for size in (peak, before)]
         rows.append((name, f"{seconds:.1f}", f"{processor:.1f}", *sizes))
 
-    convert_language_model(folder, out=folder / "bundle", progress=step)
+    convert_language_model(folder, out=folder / "bundle", tokenizer=False, progress=step)
     return rows
 
 

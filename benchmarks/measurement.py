@@ -131,9 +131,7 @@ def convert(job: Job, compiler: ModuleType) -> dict[str, Any]:
     found["peak_bytes"] = None if before is None or peak is None else peak - before
     del result, program
     result, found["second"] = conversion(job, compiler, given_program(job, compiler))  # some change what they are given
-    reports = getattr(result, "reports", ())
-    stamped = not isinstance(reports, tuple)  # its reports are those of another conversion, of all layers
-    found["stages"] = {} if stamped else {report.name: report.seconds for report in reports}
+    found["stages"] = {report.name: report.seconds for report in getattr(result, "reports", ())}
     if found["stages"]:
         found["stages"] |= {"import": found["second"]["to_coreai"] - sum(found["stages"].values())}
     if job.compiler == "patcomp" or found["weights_bytes"] < 2**26:  # coreai-torch writes weights into the text, as hex

@@ -110,8 +110,7 @@ class Suite:
         python = self.other_python if job.compiler == PEER else sys.executable
         command = [str(python), "-m", "benchmarks.measurement", json.dumps(asdict(job))]
         load = os.getloadavg()[0]
-        cache = Path(self.folder, "cache")  # which starts empty and is filled by the first round
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATCOMP_CACHE": str(cache)}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # it would compile our files in every process
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if done.returncode:

@@ -14,11 +14,12 @@ from typing import Any
 
 import sympy
 import torch
-from torch._appdirs import user_cache_dir
+from torch._decomp import _core_aten_decompositions_post_autograd as python_decompositions
 from torch._decomp import global_decomposition_table
 from torch._decomp.decompositions import _rnn_helper as unrolled_layers
 from torch._decomp.decompositions import gather_params, one_layer_lstm
 from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _is_preservable_cia_op
 from torch._logging._internal import DTRACE_ENV_VAR
 from torch._logging.structured import INTERN_TABLE
 from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
@@ -31,6 +32,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.export import ExportedProgram
+from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
@@ -80,6 +82,7 @@ __all__ = [
     "guards_code",
     "has_default_settings",
     "int_oo",
+    "is_functional_composite",
     "is_traceable_wrapper_subclass",
     "make_fx",
     "no_questions",
@@ -87,6 +90,7 @@ __all__ = [
     "operator_of",
     "outside_of_traces",
     "overload_name",
+    "python_decompositions",
     "pytree",
     "qualified_name",
     "quiet",
@@ -100,7 +104,6 @@ __all__ = [
     "tree_map",
     "tree_map_only",
     "unrolled_layers",
-    "user_cache_dir",
 ]
 
 
@@ -346,6 +349,11 @@ def registrations() -> Registrations:
     if _last is None or vars(found) != vars(_last):
         _last = found
     return _last
+
+
+def is_functional_composite(op: OpOverload) -> bool:
+    """Whether PyTorch's default table decomposes an operator because its kernel is made of other operators."""
+    return op not in PRESERVED_ATEN_CIA_OPS and _is_preservable_cia_op(op)
 
 
 def operator_of(name: str) -> OpOverload:

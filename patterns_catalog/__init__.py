@@ -3,16 +3,20 @@
 from functools import cache
 from importlib.util import find_spec
 
-from patcomp.patterns import DeferredRuleSet, RuleSet
+from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import rules_of
 from patterns_catalog import composites, decompositions, lowering, normalize, optimize, target
 
 # made when the catalog is imported, because that declares the composites that patterns may name
-_RULES = rules_of(normalize) + rules_of(composites) + rules_of(lowering) + rules_of(target) + rules_of(optimize)
+_RULES = RuleSet(
+    rule
+    for stage in (normalize, composites, lowering, target, optimize)
+    for rule in sorted(rules_of(stage), key=lambda rule: rule.name)
+)
 
 
 def default_rules() -> RuleSet:
-    """Every rule that rewrites the IR: those of all files of a stage, by the names of the files, in declared order."""
+    """Every rule that rewrites the IR: stage by stage, sorted by name, which decides ties."""
     return _RULES
 
 
@@ -22,9 +26,7 @@ def default_decompositions() -> RuleSet:
     return RuleSet() if find_spec("torch") is None else rules_of(decompositions)
 
 
-_ALL = DeferredRuleSet(default_decompositions, _RULES)
-
-
+@cache
 def all_rules() -> RuleSet:
-    """The decompositions, which are loaded when one is asked for, and the default rules."""
-    return _ALL
+    """The decompositions and the default rules."""
+    return default_decompositions() + _RULES

@@ -11,6 +11,6 @@ from patcomp.patterns import Assumption
 
 MASKED_ROWS_ARE_NOT_READ = Assumption(
     "masked rows are not read",
-    "A mask's number of -1e4 or less hides a key from a query: scores stay above it, and nothing that is read depends "
-    "on the result of a query from which all keys are hidden.",
+    "A mask value of -1e4 or less hides a key from a query: every score is above the mask value, and no output that is "
+    "read depends on the result of a query whose keys are all hidden.",
 )

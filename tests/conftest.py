@@ -20,7 +20,6 @@ pytest_plugins = [f"tests.helpers.{name}" for name in ("as_users_run", "changed"
 # Modules with `pytestmark = AS_USERS_RUN` (tests/helpers/as_users_run.py) have none of these settings.
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning
 os.environ["PATCOMP_VERIFY"] = "all"  # a stage that produces invalid IR fails itself
-os.environ["PATCOMP_CACHE"] = ""  # what an earlier run left decides nothing; the tests of the cache set it themselves
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers have the cores already; threads would wait for each other
     torch.set_num_threads(1)

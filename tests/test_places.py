@@ -212,6 +212,24 @@ assert (weight.scheme, weight.after) == ("half", 64 * 64 * 2), weight
 small.verify_against(model, (x,), backends=["evaluator"], tolerance=1e-2).check()
 """
 
+ARCHITECTURE = {"patcomp/language/architectures.py": '\nARCHITECTURES["olmo"] = Architecture()\n'}
+
+LANGUAGE_MODEL = """
+import warnings
+from patcomp.commands.torchvision import declare_operators
+declare_operators()
+from transformers import OlmoConfig, OlmoForCausalLM
+import patcomp
+from patcomp.errors import ConversionWarning
+from patcomp.language import convert_language_model
+
+warnings.simplefilter("error", ConversionWarning)  # such as that the architecture is not tested
+sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=64)
+model = OlmoForCausalLM(OlmoConfig(**sizes, max_position_embeddings=64, pad_token_id=0)).eval()
+bundle = convert_language_model(model, out="bundle", max_context=64)
+assert len(bundle.generate([1, 2, 3], 4)) == 4
+"""
+
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
@@ -229,6 +247,10 @@ def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
 def test_places_to_touch(tmp_path: Path) -> None:
     assert [len(places) for places in (LOWERING, COMPOSITE, OP, OPTIMIZATION, TARGETING)] == [1, 1, 2, 1, 1]
     _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION | TARGETING, MODEL)
+
+
+def test_an_architecture_of_language_models_is_one_row(tmp_path: Path) -> None:
+    _run(tmp_path, ARCHITECTURE, LANGUAGE_MODEL)
 
 
 def test_a_compression_scheme_is_one_file(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def check_static(target: str, dims: Mapping[str, Dims]) -> None:
         problems = [Problem(f"the dimension {text}: {'; '.join(found)}") for text, found in places.items()]
         (name, size), *_ = examples
         raise UnsupportedError(
-            f"the target {target} takes fixed sizes only, and these dimensions are open; fix each of them, such as "
+            f"the target {target} takes fixed sizes only, and these dimensions are dynamic; fix each of them, such as "
             f"fixed={{{name!r}: {size}}} (--fix {name}={size}):",
             problems,
         )

@@ -50,8 +50,7 @@ class AIProgram:
 
     Attributes:
         module (IRModule): the IR and the weights that it names.
-        reports (Sequence[StageReport]): what each stage of the conversion did, in order. If layers were stamped, the
-            first look at it repeats the whole conversion.
+        reports (Sequence[StageReport]): what each stage of the conversion did, in order.
         stages (Mapping[str, str]): the text after each stage, by name: `program.stages["recover"]`.
         calls (Mapping[str, ModelCall]): how the PyTorch model of each entry point is called, by entry point.
         initial_state (Mapping[str, Mapping[str, Tensor]]): the contents of the buffers at conversion, by entry point

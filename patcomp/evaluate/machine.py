@@ -18,7 +18,6 @@ from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, narrow, to
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir import packing
 from patcomp.ir.blobs import NO_VALUES, BlobStore
-from patcomp.ir.constants import check_readable
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, graph_name, names_of
 from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, HandleType, element_name, shape_of, storage_bytes
@@ -185,13 +184,11 @@ def decode_constant(attribute: Attribute, blobs: BlobStore) -> Tensor:
 
     Raises:
         EvaluationError: the blob is missing or has another size than its type, or the attribute is of another kind.
-        HiddenValuesError: the attribute is a `hidden_weight`.
     """
     if isinstance(attribute, DenseIntOrFPElementsAttr):
         data: Any = attribute.data.data
         packed = False
     elif isinstance(attribute, DenseResourceAttr):
-        check_readable(attribute)
         key = attribute.resource_handle.data
         if key in blobs.without_values:
             raise EvaluationError(NO_VALUES.format(key))

@@ -61,7 +61,7 @@ def _of_order(graph: Graph) -> Iterator[Problem]:
                     f"the node reads %{source.name}, which is not computed before it", node=node.name, advice=_ADVICE
                 )
         if node.op == "call_function" and not callable(node.target):
-            yield Problem(f"the node calls {node.target!r}, which is no function", node=node.name, advice=_ADVICE)
+            yield Problem(f"the node calls {node.target!r}, which is not a function", node=node.name, advice=_ADVICE)
         if node.target is operator.getitem and not (
             len(node.args) == 2 and isinstance(node.args[0], Node) and isinstance(node.args[1], int)
         ):
@@ -77,7 +77,7 @@ def _of_inputs(program: ExportedProgram) -> Iterator[Problem]:
     for spec in program.graph_signature.input_specs:
         name = getattr(spec.arg, "name", "")
         if placeholders.pop(name, None) is None and not isinstance(spec.arg, ConstantArgument):
-            yield Problem(f"the signature has the input {name!r}, which the graph has not", advice=_ADVICE)
+            yield Problem(f"the signature has the input {name!r}, which the graph does not have", advice=_ADVICE)
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             source = program.state_dict if spec.target in program.state_dict else program.constants
             value = source.get(spec.target)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from patcomp.emit.checks import ValueChecks
 from patcomp.emit.dims import Dims
-from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
+from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
@@ -25,14 +24,10 @@ from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir.anonymous import anonymous, make_anonymous
-from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import is_of_user
-from patcomp.rewrites import Compilation, Dumps, Options, Reports, collector_paused, run_pipeline
-from patcomp.rewrites.repeats import NotPeriodicError, shorten, stamp
-from patterns_catalog import all_rules
+from patcomp.rewrites import Compilation, Dumps, Options, collector_paused, run_pipeline
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,66 +93,10 @@ class Conversion:
 
         try:
             with collector_paused():
-                if dumps is None and (stamped := self._stamped(after_stage)) is not None:
-                    return stamped
                 return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
             found = self._first_defect(error)
             raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
-
-    def _stamped(self, after_stage: Callable[[str, IRModule], object]) -> Compilation | None:
-        """The conversion of the program, of whose equal layers a few are converted; None if these cannot stand for the
-        others."""
-        if self.options.target is not None or self.options.fixed or self.options.budget is not None:
-            return None
-        if any(item.compressed for item in self.staged):
-            return None
-        for kept in (3, 4):  # where the first layer becomes another one than the second, four are needed
-            shortened = shorten(module := self.imported(), kept)
-            try:
-                if shortened is None:
-                    return run_pipeline(module, self.rules, self.options, after_stage=after_stage)
-                compilation = run_pipeline(module, self.rules, self.options)
-                tried = {name for report in compilation.reports for name in report.statistics.rules}
-                if asked := sorted(tried & _of_users(self.rules)):
-                    _LOG.info("all layers are converted, because rules may read their names: %s", ", ".join(asked))
-                    return None
-                stamp(shortened)
-            except NotPeriodicError as reason:
-                _LOG.info("some layers cannot stand for the others: %s", reason)
-                continue
-            except PatcompError as reason:
-                if shortened is None:
-                    raise
-                _LOG.info("all layers are converted: %s", str(reason).partition("\n")[0])
-                return None
-            if compilation.diagnostics:
-                return None  # their places are those of a few layers only
-            for stage in Dumps.NAMES[:-1]:
-                after_stage(stage, module)
-            _LOG.info("%d layers are copies of other layers", shortened.layers)
-            if self.options.verify_all:
-                self._check_stamped(compilation.module)
-            return replace(compilation, reports=Reports(lambda: self._whole().reports))
-        return None
-
-    def _whole(self) -> Compilation:
-        """The conversion without stamping."""
-        with collector_paused():
-            return run_pipeline(self.imported(), self.rules, self.options)
-
-    def _check_stamped(self, module: IRModule) -> None:
-        """Check that a stamped program is the one that the conversion of all layers makes, with the same origins.
-        The rules that made an op may differ where two give the same.
-
-        Raises:
-            StageError: it is not.
-        """
-        verify(module, runtime=True)
-        whole = self._whole().module
-        pairs = zip(module.op.walk(), whole.op.walk(), strict=False)
-        if module.text() != whole.text() or any(set(origins(a.location)) != set(origins(b.location)) for a, b in pairs):
-            raise StageError("the program has repeated layers, and stamping them gives another one", "optimize")
 
     def shown(self, module: IRModule, *, locations: bool = False) -> IRModule:
         """A program as its reader may see it: a copy without names of the model if places are not to be named.
@@ -266,9 +205,3 @@ def progress_bar(verbose: bool) -> Iterator[Callable[[str], None]]:
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("converting", total=len(Dumps.NAMES) - 1)
         yield lambda stage: bar.update(task, advance=1, description=stage)
-
-
-@lru_cache(maxsize=16)
-def _of_users(rules: RuleSet) -> frozenset[str]:
-    """The rules that have functions of others than patcomp."""
-    return frozenset() if rules is all_rules() else frozenset(rule.name for rule in rules if is_of_user(rule))

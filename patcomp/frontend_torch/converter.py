@@ -54,6 +54,9 @@ from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from patcomp.rewrites.target import STEPS
 from patcomp.targets import TARGETS, Target, check_names, chosen_target
 from patcomp.version import __version__
+from patterns_catalog import all_rules
+
+all_rules()  # to load them is a part of the import, not of a first conversion
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -121,8 +124,6 @@ class TorchConverter:
         float64: Choice = "narrow",
         random: Literal["refuse", "inputs"] = "refuse",
     ):
-        from patterns_catalog import all_rules
-
         if random not in ("refuse", "inputs"):
             raise ValueError(f"random must be 'refuse' or 'inputs', got {random!r}")
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.errors import PatcompError
 from patcomp.ir import packing
 from patcomp.ir.blobs import Blob, BlobStore
 from patcomp.ir.elements import numpy_dtype, to_numpy
@@ -128,45 +127,13 @@ def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     return values
 
 
-class HiddenValuesError(PatcompError):
-    """The values of a weight were read while it stands for those of several layers."""
-
-
-_HIDDEN = "hidden weight "
-"""No key of a store begins like this, because keys are identifiers."""
-
-
-def hidden_weight(number: int, type_: TensorType) -> DenseResourceAttr:
-    """The attribute of a weight whose values nobody may read."""
-    return DenseResourceAttr.from_params(f"{_HIDDEN}{number}", type_)
-
-
-def is_hidden(attribute: Attribute) -> bool:
-    """Whether an attribute is a `hidden_weight`."""
-    return isinstance(attribute, DenseResourceAttr) and attribute.resource_handle.data.startswith(_HIDDEN)
-
-
-def check_readable(attribute: Attribute) -> None:
-    """Check that the values of a constant may be read.
-
-    Raises:
-        HiddenValuesError: the attribute is a `hidden_weight`.
-    """
-    if is_hidden(attribute):
-        raise HiddenValuesError("the values of a weight were read that stands for those of several layers")
-
-
 def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np.ndarray | None:
     """The values of a constant's attribute as a read-only array; None if not readable.
 
     Floats that numpy lacks (bf16, f8, f4) are float32, integers below 8 bits are int8 or uint8.
-
-    Raises:
-        HiddenValuesError: the attribute is a `hidden_weight`.
     """
     if isinstance(attribute, DenseIntOrFPElementsAttr):
         return _dense_values(attribute)
-    check_readable(attribute)
     if blobs is not None and isinstance(attribute, DenseResourceAttr):
         blob = blobs.blobs.get(attribute.resource_handle.data)
         return None if blob is None else _blob_values(blob)

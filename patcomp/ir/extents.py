@@ -40,6 +40,16 @@ class Unknown:
 
     terms: frozenset[tuple[Monomial, int]]
 
+    @property
+    def names(self) -> frozenset[Hashable]:
+        """The unknowns."""
+        return frozenset(name for monomial, _ in self.terms for name, _ in monomial)
+
+    @property
+    def constant(self) -> int:
+        """The number that is added to the other terms."""
+        return dict(self.terms).get(frozenset(), 0)
+
     def __add__(self, other: Extent) -> Extent:
         return _polynomial([*self.terms, *_terms(other)])
 
@@ -73,8 +83,18 @@ def _polynomial(terms: Iterable[tuple[Monomial, int]]) -> Extent:
     return sum(left.values()) if left.keys() <= {frozenset()} else Unknown(frozenset(left.items()))
 
 
-def _unknown(name: Hashable) -> Unknown:
+def unknown(name: Hashable) -> Unknown:
+    """The unknown of a name."""
     return Unknown(frozenset({(frozenset({(name, 1)}), 1)}))
+
+
+def substituted(extent: Extent, values: Mapping[Hashable, Extent]) -> Extent:
+    """A polynomial with other polynomials in place of some unknowns."""
+    total: Extent = 0
+    for monomial, factor in _terms(extent):
+        powers = [values.get(name, unknown(name)) for name, power in monomial for _ in range(power)]
+        total = total + math.prod(powers, start=factor)
+    return total
 
 
 # ---- arguments -----------------------------------------------------------------------------------
@@ -145,9 +165,9 @@ def extent(x: Value, axis: int) -> Extent:
 def extent_of(size: Any) -> Extent:
     """The extent of a size argument: a number, or a 0-d value computed from numbers and dimensions."""
     if not isinstance(size, Value):
-        return size if size >= 0 else _unknown(object())  # the other sizes determine a size of -1
+        return size if size >= 0 else unknown(object())  # the other sizes determine a size of -1
     if (constant := constant_values(size.ssa)) is not None:
-        return int(constant) if constant.shape == () else _unknown(size.ssa)
+        return int(constant) if constant.shape == () else unknown(size.ssa)
     op = size.ssa.owner
     if isinstance(op, AtenOp):
         given = op.arguments_by_name()
@@ -157,7 +177,7 @@ def extent_of(size: Any) -> Extent:
             return extent_of(given["self"]) * extent_of(given["other"])
         if op.name == "aten.add.Tensor" and given["alpha"] == 1:
             return extent_of(given["self"]) + extent_of(given["other"])
-    return _unknown(size.ssa)
+    return unknown(size.ssa)
 
 
 def extents_of(sizes: Iterable[Any]) -> list[Extent]:
@@ -185,12 +205,12 @@ def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
         if parent is not None and parent.name == "coreai.graph":
             names = argument_notes(parent)[index].get(SIZES)
             if isinstance(names, ArrayAttr) and (name := names.data[axis].data):  # type: ignore[attr-defined]
-                return _unknown(name)
+                return unknown(name)
     elif isinstance(owner, AtenOp) and isinstance(x, OpResult):
         for ops, before in _BEFORE:
             if owner.name in ops and (found := before(owner.arguments_by_name(), Value(x), axis)) is not None:
                 return found
-    return _unknown((x, axis))
+    return unknown((x, axis))
 
 
 _Before = Callable[[Mapping[str, Any], Value, int], Before]

@@ -6,7 +6,7 @@ In the IR: `loc("fx_node@module.path"("model.py":12:0))` for an imported op, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -134,20 +134,6 @@ def rules(location: LocationAttr) -> tuple[str, ...]:
     names: list[str] = []
     _collect(location, {}, names)
     return tuple(dict.fromkeys(names))
-
-
-def places_in(location: LocationAttr) -> frozenset[LocationAttr]:
-    """The places of the user's program in a location, without the rules."""
-    if not isinstance(location, NameLoc) or not isinstance(location.location, FusedLoc):
-        return frozenset([location])
-    return frozenset().union(*map(places_in, _parts(location.location)))
-
-
-def with_places(location: LocationAttr, others: Mapping[int, LocationAttr]) -> LocationAttr:
-    """A location with other places of the user's program, by the identities of the `places_in` it."""
-    if not isinstance(location, NameLoc) or not isinstance(location.location, FusedLoc):
-        return others.get(id(location), location)
-    return _named(location.desc, tuple([with_places(part, others) for part in _parts(location.location)]))
 
 
 def _collect(location: LocationAttr, found: dict[Origin, None], names: list[str]) -> None:

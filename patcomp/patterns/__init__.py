@@ -1,7 +1,7 @@
 """The pattern language and its machine; it knows no op of any dialect."""
 
 from patcomp.patterns.aspects import FurtherResults
-from patcomp.patterns.catalog import DeferredRuleSet, RuleSet, collect
+from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.declarations import (
     Rewrite,
     decomposition,
@@ -31,7 +31,6 @@ __all__ = [
     "Capture",
     "CompositeTable",
     "Const",
-    "DeferredRuleSet",
     "Example",
     "Fragment",
     "FunctionTable",

@@ -125,7 +125,7 @@ def _call(
     """The replacement that a rule's function builds."""
     assert rule.function is not None
     if target is None:
-        raise RuleError("it has a function: give run target=, the namespace with which the function builds")
+        raise RuleError("the rule has a function: give run target=, the namespace with which the function builds")
     if rule.composite is not None:
         if not rule.composite.made(op):
             return _NO_MATCH
@@ -142,20 +142,20 @@ def _call(
         return _NO_MATCH
     given = list(made) if isinstance(made, list | tuple) else [made]
     if len(given) != len(view.results):
-        raise RuleError(f"it gave {len(given)} values for the {len(view.results)} results of {op.name}")
+        raise RuleError(f"the function returned {len(given)} values, but {op.name} has {len(view.results)} results")
     # None stands for a result that nobody reads
     pairs = [
         pair for pair in zip(given, op.results, strict=True) if pair[0] is not None or pair[1].first_use is not None
     ]
     values, results = [value for value, _ in pairs], [result for _, result in pairs]
     if wrong := [value for value in values if not isinstance(value, Value)]:
-        raise RuleError(f"it gave {wrong[0]!r} for {op.name}, which is no value")
+        raise RuleError(f"the function returned {wrong[0]!r} for {op.name}, which is not a value")
     if view.unread:
-        raise RuleError(f"it does not account for argument {', '.join(sorted(view.unread))} of {op.name}")
+        raise RuleError(f"the function does not account for argument {', '.join(sorted(view.unread))} of {op.name}")
     types = [view.results[result.index].attribute for result in results]
     _check_types(values, types, op, exact=rebuilding is None)
     if rebuilding is not None and (view.replaced or len(view.matched) > 1):
-        raise RuleError("it covers several ops; only the stages that rewrite in place can have such rules")
+        raise RuleError("the rule covers several ops; only the stages that rewrite in place can have such rules")
     others = [old.ssa for old, _ in view.replaced]
     _check_types([new for _, new in view.replaced], [old.type for old in others], op, exact=True)
     return Replacement([*values, *(new for _, new in view.replaced)], [*results, *others], view.matched)
@@ -174,7 +174,7 @@ def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) 
     with builder:
         values = _Instantiation(match).root(rule.target, types)
     if len(values) != len(types):
-        raise RuleError(f"it gave {len(values)} values for the {len(types)} results of {op.name}")
+        raise RuleError(f"the target gives {len(values)} values, but {op.name} has {len(types)} results")
     _check_types(values, types, op, exact=True)
     return Replacement(values, replaced, list(match.ops))
 
@@ -183,7 +183,7 @@ def _check_types(values: Sequence[Value], types: Sequence[Attribute], op: Operat
     for index, (value, wanted) in enumerate(zip(values, types, strict=True)):
         given = value.ssa.type
         if given != wanted and (exact or mismatch(value, wanted)):
-            raise RuleError(f"it gave {given} for result {index} of {op.name}, which is {wanted}")
+            raise RuleError(f"the rule gives {given} for result {index} of {op.name}, which is {wanted}")
 
 
 def mismatch(value: object, wanted: Attribute) -> str:
@@ -218,7 +218,7 @@ class _Instantiation:
             made = self.value(target, types)
         values = list(made) if isinstance(made, list | tuple) else [made]
         if wrong := [value for value in values if not isinstance(value, Value)]:
-            raise RuleError(f"its target gave {wrong[0]!r}, which is no value")
+            raise RuleError(f"the target gives {wrong[0]!r}, which is not a value")
         return values
 
     def value(self, part: Any, types: Sequence[Any] | None = None) -> Any:

@@ -234,7 +234,7 @@ def _of_function(
     place = place_of(function)
     with _declaring(name, place):
         if not ops or not all(isinstance(op, str) for op in ops):
-            raise RuleError(f'it names no ops to start from, such as "aten.relu"; it has {list(ops)}')
+            raise RuleError(f'the declaration names no ops to start from, such as "aten.relu"; it has {list(ops)}')
         check_unspecified(unspecified or {})
     doc = (doc or function.__doc__ or "").strip()
     return Rule(

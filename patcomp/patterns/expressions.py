@@ -476,14 +476,6 @@ class Computed(Expression):
         return iter(())
 
 
-def functions_in(expression: Expression) -> Iterator[Callable[..., Any]]:
-    """The functions in an expression that get more than types and constants."""
-    if isinstance(expression, Computed) or (isinstance(expression, FunctionCall) and not expression.is_local):
-        yield expression.function
-    for part in getattr(expression, "parts", ()):
-        yield from functions_in(part)
-
-
 def tag(name: str) -> Expression:
     """The tag that `any_of(..., tag=name)` chose, None when it is not part of what matched."""
     return Tag(name)

@@ -10,7 +10,6 @@ from patcomp.errors import RuleError, did_you_mean
 from patcomp.ir.composite import Composite
 from patcomp.ir.value import Value
 from patcomp.patterns.aspects import Unspecified
-from patcomp.patterns.expressions import Expression, functions_in
 from patcomp.patterns.op_view import Example, OpView
 from patcomp.patterns.pattern import Pattern
 from patcomp.patterns.stage import Stage
@@ -49,6 +48,8 @@ class Rule:
     """Rules of higher priority are tried first, whatever their size."""
     size: int = 1
     """The largest number of ops that the rule matches. The driver tries larger rules first."""
+    is_row: bool = False
+    """Whether the rule is a row of a table, whose function only builds a formula of the op's tensors."""
     targets: tuple[str, ...] = ()
     """The names of the targets to which a rule of the target stage belongs; others may add it by its name."""
     of_complex: bool = False
@@ -83,14 +84,6 @@ class Rule:
             if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):
                 near = did_you_mean(call.name, call.builder.names())
                 raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}{near}")
-
-    def functions(self) -> Iterator[Callable[..., Any]]:
-        """The functions that may read anything of a program: the rule's own, and those of conditions and the target."""
-        if self.function is not None:
-            yield self.function
-        targets = (part for part in target_parts(self.target) if isinstance(part, Expression))
-        for expression in (*(self.pattern.conditions if self.pattern else ()), *targets):
-            yield from functions_in(expression)
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""

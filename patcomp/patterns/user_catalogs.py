@@ -70,11 +70,6 @@ def module_of(function: Any) -> str:
     return str(getattr(function, "__module__", ""))
 
 
-def is_of_user(rule: Rule) -> bool:
-    """Whether a rule has functions that are not patcomp's own. They may read anything of a program, also names."""
-    return not all(module_of(each).startswith(("patcomp.", "patterns_catalog.")) for each in rule.functions())
-
-
 def listed(catalogs: Iterable[Catalog]) -> list[Catalog]:
     """Several catalogs as a list.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import is_removable
-from patcomp.ir.constants import INLINE_LIMIT, constant_attribute, is_constant, is_hidden
+from patcomp.ir.constants import constant_attribute, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.dialect import create_op
 from patcomp.ir.elements import numpy_dtype
@@ -108,8 +108,7 @@ def _is_in_the_text(value: SSAValue, limit: int) -> bool:
         return False
     maker = value.owner
     assert isinstance(maker, Operation)
-    attribute = maker.properties["value"]
-    return isinstance(attribute, DenseIntOrFPElementsAttr) or (is_hidden(attribute) and _elements(value) < INLINE_LIMIT)
+    return isinstance(maker.properties["value"], DenseIntOrFPElementsAttr)
 
 
 def _has_indices(value: SSAValue) -> bool:

@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import overload
 
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
@@ -115,25 +113,6 @@ class StageReport:
     ops_after: int
     seconds: float
     statistics: Statistics = field(default_factory=Statistics)
-
-
-class Reports(Sequence[StageReport]):
-    """The reports of a conversion that is repeated, without short cuts, when one of them is asked for."""
-
-    def __init__(self, replay: Callable[[], Sequence[StageReport]]):
-        self._all = cache(replay)
-
-    @overload
-    def __getitem__(self, index: int) -> StageReport: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[StageReport]: ...
-
-    def __getitem__(self, index: int | slice) -> StageReport | Sequence[StageReport]:
-        return self._all()[index]
-
-    def __len__(self) -> int:
-        return len(self._all())
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def hardswish(op: OpView, c: Coreai) -> Value:
 def aten_log_softmax(op: OpView, c: Coreai) -> Value:
     "x - max - log(sum(exp(x - max))) along one axis; of one number it is 0, or NaN where that is not finite"
     x = op["self"]
-    op.expect(not op.half_to_float, "log_softmax with half_to_float")
+    op.expect(not op.half_to_float, "log_softmax converts half to float, which the composite does not")
     if x.rank == 0:
         op.ignore("dim", because="there is none")
         return aten.sub.Tensor(op.result, x, x)

@@ -40,7 +40,7 @@ def scaled_dot_product_attention(
     if is_causal and mask is None:
         mask = lower_right_mask(c, query, key, window_size)
     elif is_causal or window_size:
-        raise Rejected("attention with a mask and is_causal, or with a window that is not causal")
+        raise Rejected("attention with a mask cannot be causal too, and a window needs causal attention")
     keys, values = (repeat_heads(c, x, heads) for x in (key, value))
     return attend(c, query, keys, values, mask, scale, sinks=sinks, written_out=written_out)
 
@@ -61,7 +61,7 @@ def attend(
     """
     if scale is None:
         if not query.shape[-1]:
-            raise Rejected("attention whose heads have no width, or a dynamic one")
+            raise Rejected("attention needs heads of a static width of at least 1")
         scale = 1.0 / math.sqrt(query.shape[-1])
     query, keys = (c.cast(x, "f32") if x.dtype in ("f16", "bf16") else x for x in (query, keys))
     scores = c.broadcasting_batch_matmul(
@@ -98,7 +98,7 @@ def repeat_heads(c: Coreai, x: Value, heads: int) -> Value:
     if own == heads:
         return x
     if own is None:
-        raise Rejected("attention with a dynamic number of heads")
+        raise Rejected("attention needs a static number of heads")
     *batch, _, length, width = sizes_of(c, x)
     wide = c.expand_dims(x, [x.rank - 2])
     wide = c.broadcast_in_dims(wide, [heads // own], [x.rank - 2])
@@ -181,23 +181,27 @@ def aten_attention(op: OpView, c: Coreai) -> Value:
     """
     query, key, value, mask = op.query, op.key, op.value, op.attn_mask
     rank = query.rank
-    op.expect(rank >= 3 and key.rank == value.rank == rank, "attention of rank 2 or of different ranks")
+    op.expect(
+        rank >= 3 and key.rank == value.rank == rank,
+        "query, key and value of attention must have one rank of at least 3",
+    )
     key, value = own_heads(query.shape[-3], (key, rank - 3), (value, rank - 3))
     grouped = op.enable_gqa or key != op.key
-    op.expect(op.dropout_p == 0.0, "attention with dropout")
+    op.expect(op.dropout_p == 0.0, "attention with dropout is random")
     one_head = rank == 3 and not grouped  # and the leading axis is the batch
-    op.expect(one_head or None not in (query.shape[-3], key.shape[-3]), "attention with a dynamic number of heads")
+    op.expect(one_head or None not in (query.shape[-3], key.shape[-3]), "attention needs a static number of heads")
     kept = -3 if grouped else -2  # grouped queries have more heads than keys and values
     op.expect(
-        query.shape[:kept] == key.shape[:kept] == value.shape[:kept], "attention that broadcasts its batch dimensions"
+        query.shape[:kept] == key.shape[:kept] == value.shape[:kept],
+        "attention broadcasts its batch dimensions, which the composite does not",
     )
-    op.expect(mask is None or (mask.rank <= rank), "an attention mask of more dimensions")
+    op.expect(mask is None or (mask.rank <= rank), "the attention mask has more dimensions than the query")
     if op.is_causal:
-        op.expect(mask is None, "attention with a mask and is_causal, which PyTorch refuses")
+        op.expect(mask is None, "attn_mask and is_causal exclude each other, as in PyTorch")
         mask = causal_mask(c, query, key)
     op.expect(
         rank <= 4 or all(x.is_static for x in (query, key, value)),
-        "attention of dynamic shapes and more than 4 dimensions",
+        "attention with more than 4 dimensions needs static shapes",
     )
     return attention_of_any_rank(c, query, key, value, mask, scale=op.scale, by_heads=grouped)
 

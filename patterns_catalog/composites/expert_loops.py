@@ -169,14 +169,14 @@ def _experts(root: Operation, op: OpView) -> _Experts:
                 others.append(term)
             continue
         (routing, expert), output = found[0]
-        op.expect(expert not in outputs, "an expert that is added twice")
+        op.expect(expert not in outputs, "an expert is added twice")
         routings[routing] = None
         outputs[expert] = output
-    op.expect(len(routings) == 1 and len(outputs) > 1, "no sum over experts with weights of one routing")
+    op.expect(len(routings) == 1 and len(outputs) > 1, "the terms are not experts with weights of one routing")
     (routing,) = routings
-    op.expect(sorted(outputs) == list(range(len(outputs))), "a sum over some of the experts")
+    op.expect(sorted(outputs) == list(range(len(outputs))), "the sum leaves out some experts")
     op.expect(
-        _chosen_among(routing.indices) == len(outputs), "indices that are not of the largest scores of all experts"
+        _chosen_among(routing.indices) == len(outputs), "the indices are not those of the largest scores of all experts"
     )
     return _Experts(routing, tuple(outputs[expert] for expert in range(len(outputs))), others)
 
@@ -222,9 +222,10 @@ def recovered_loop(op: OpView, c: Coreai) -> Value | None:
     experts = _experts(root, op)
     routing, first = experts.routing, experts.outputs[0]
     op.expect(
-        first.dtype in ("f32", "f16", "bf16") and routing.weights.dtype == first.dtype, "experts of other numbers"
+        first.dtype in ("f32", "f16", "bf16") and routing.weights.dtype == first.dtype,
+        "the experts and their weights must have one floating-point type",
     )
-    op.expect(first.shape == op.result.shape, "experts that broadcast")
+    op.expect(first.shape == op.result.shape, "an expert broadcasts its result")
     op.cover(*_terms(root)[1])
     gathered = GatheredExperts(op, routing)
     rows = gathered.rows(experts.outputs)

@@ -80,7 +80,7 @@ def _reshaped(indices: Value, shape: Shape) -> Value:
         return indices
     sizes = [size for size in shape if size is not None]
     if len(sizes) < len(shape):
-        raise Rejected("the shape of the gathered matrices is dynamic")
+        raise Rejected("gather_mm needs a static shape of the gathered matrices")
     return coreai.reshape(indices, sizes)
 
 

@@ -15,7 +15,7 @@ from patcomp.patterns.match import Match
 from patterns_catalog.composites import gated_delta_formulas as formulas
 from patterns_catalog.composites.gated_delta import gated_delta_update
 from patterns_catalog.composites.gated_delta_formulas import Element, element_at
-from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.slices import slice_axis
 from patterns_catalog.views import made_by
 
 # ---- elements of sequences -------------------------------------------------------------------------
@@ -25,7 +25,7 @@ def _logarithm(element: Element, op: OpView) -> Element:
     """The element whose exponential an element is; the exponential may be of the whole sequence."""
     exponential = made_by(element.source, "exp")
     if exponential is None:
-        op.reject("a decay that is no exponential")
+        op.reject("the decay is not an exponential")
     inner = exponential["self"]
     return element_at(inner) if element.dim is None else replace(element, source=inner)
 

@@ -61,7 +61,7 @@ class GatheredExperts:
 
     def _rows(self, values: tuple[Value, ...]) -> Value:
         first = values[0]
-        self.op.expect(self._has_rows(first), "an expert that mixes tokens")
+        self.op.expect(self._has_rows(first), "an expert mixes tokens")
         if all(value == first for value in values):
             table = coreai.reshape(first, [self.tokens, 1, first.static_shape[-1]])
             repeated = coreai.broadcast_to(table, [self.tokens, self.k, first.static_shape[-1]])
@@ -72,16 +72,18 @@ class GatheredExperts:
         if name == "aten.mm":
             return self._product(arguments["self"], arguments["mat2"])
         if name == "aten.matmul":
-            self.op.expect(all(value.rank == 2 for value in arguments["other"]), "an expert with several matrices")
+            self.op.expect(
+                all(value.rank == 2 for value in arguments["other"]), "an expert multiplies by several matrices"
+            )
             return self._product(arguments["self"], arguments["other"])
         if name == "aten.addmm":
-            self.op.expect(arguments["beta"] == arguments["alpha"] == 1, "an expert with a scaled product")
+            self.op.expect(arguments["beta"] == arguments["alpha"] == 1, "an expert scales its product")
             product = self._product(arguments["mat1"], arguments["mat2"])
             return coreai.broadcasting_add(product, self._vector(arguments["self"]))
         if name in ("aten.slice.Tensor", "aten.split_with_sizes"):
-            self.op.expect(arguments["dim"] % first.rank == first.rank - 1, "an expert that takes tokens apart")
+            self.op.expect(arguments["dim"] % first.rank == first.rank - 1, "an expert splits the tokens")
             return self._built(values, name, {**arguments, "self": self.rows(arguments["self"]), "dim": 1})
-        self.op.expect(name in _ELEMENTWISE, f"an expert with {name}")
+        self.op.expect(name in _ELEMENTWISE, f"an expert contains {name}")
         given = {key: self._operand(part) if isinstance(part, tuple) else part for key, part in arguments.items()}
         return self._built(values, name, given)
 
@@ -93,10 +95,10 @@ class GatheredExperts:
         owners = [value.ssa.owner for value in values]
         first = owners[0]
         if not isinstance(first, Operation) or not first.name.startswith("aten."):
-            self.op.reject("an expert that is not computed from the tokens")
+            self.op.reject("an expert is not computed from the tokens")
         results = {value.ssa.index for value in values if isinstance(value.ssa, OpResult)}
         same = all(isinstance(owner, Operation) and owner.name == first.name for owner in owners)
-        self.op.expect(same and len(results) == 1, "experts that compute different things")
+        self.op.expect(same and len(results) == 1, "the experts consist of different ops")
         each = [owner.arguments_by_name() for owner in owners]  # type: ignore[union-attr]
         arguments: dict[str, Any] = {}
         for name, argument in each[0].items():
@@ -104,10 +106,10 @@ class GatheredExperts:
             tensors = isinstance(argument, Value)
             self.op.expect(
                 all(isinstance(other, Value) if tensors else other == argument for other in others),
-                "experts with different arguments",
+                "the experts have different arguments",
             )
             alike = not tensors or all(other.type == argument.type for other in others)
-            self.op.expect(alike, "experts of different shapes")
+            self.op.expect(alike, "the experts have different shapes")
             arguments[name] = tuple(others) if tensors else argument
         return first.name, arguments
 
@@ -133,7 +135,7 @@ class GatheredExperts:
 
     def _vector(self, values: tuple[Value, ...]) -> Value:
         """The vector of each row, from a vector for each expert."""
-        self.op.expect(values[0].rank == 1, "an expert with a weight that is no vector")
+        self.op.expect(values[0].rank == 1, "an expert adds or multiplies by a weight that is not a vector")
         if all(value == values[0] for value in values):
             return values[0]
         at = coreai.expand_dims(as_index(coreai, self.expert_of_row), [1])
@@ -160,7 +162,7 @@ class GatheredExperts:
                 return whole
         builder = Builder.current()
         arrays = [constant_values(value.ssa, builder.blobs) for value in values]
-        self.op.expect(all(array is not None for array in arrays), "experts whose weights are no constants")
+        self.op.expect(all(array is not None for array in arrays), "the weights of the experts are not constants")
         return coreai.constant(np.stack([array for array in arrays if array is not None]), values[0].element_type)
 
 

@@ -142,7 +142,7 @@ def native_group_norm(op: OpView, c: Coreai) -> list[Value | None]:
 def native_batch_norm(op: OpView, c: Coreai) -> list[Value | None]:
     "(x - mean) / sqrt(var + eps) * weight + bias with the running statistics of each channel"
     saved = [index for index in (1, 2) if op.used(index) and 0 not in op.results[index].shape]
-    op.expect(not saved, "the saved statistics of batch norm")
+    op.expect(not saved, "batch_norm: the saved statistics are used; export the model in eval mode")
     op.ignore("momentum", because="it only concerns training")
     x, mean = op.input, op.running_mean
     vectors = [value for value in (op.weight, op.bias, mean, op.running_var) if value is not None]
@@ -162,10 +162,13 @@ def aten_instance_norm(op: OpView, c: Coreai) -> Value:
     "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each channel of each instance"
     x = op.input
     op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
-    op.expect(op.use_input_stats and op.running_mean is None and op.running_var is None, "running statistics")
-    op.expect(x.rank > 2, "an instance norm without positions")
+    op.expect(
+        op.use_input_stats and op.running_mean is None and op.running_var is None,
+        "instance_norm uses running statistics, which the composite does not have",
+    )
+    op.expect(x.rank > 2, "instance_norm needs at least one dimension after the channels")
     channels = x.shape[1]
-    op.expect(channels is not None, "an instance norm of a dynamic number of channels")
+    op.expect(channels is not None, "instance_norm needs a static number of channels")
     weight, bias = affine(c, op.weight, op.bias, [channels], x.element_type)
     column = [channels, *([1] * (x.rank - 2))]
     return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)

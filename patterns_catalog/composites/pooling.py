@@ -16,8 +16,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, composites, example, op_rule
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.computed import Computed, maximum, minimum
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import Size, as_data, plus, positions, size_of
+from patterns_catalog.slices import slice_axis
 
 _INPUTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 
@@ -181,7 +181,7 @@ def _average_pool(axes: int, name: str) -> Rule:
     @op_rule("recover", f"aten.avg_pool{axes}d", name=name, examples=examples)
     def rule(op: OpView, c: Coreai) -> Value:
         "the mean of each window, the padding counted or not"
-        op.expect(is_float(op["self"].element_type), "an average pool of integers")
+        op.expect(is_float(op["self"].element_type), "the average pool of integers is not a composite")
         return AveragePool.of(op).apply(c, op["self"])
 
     return rule
@@ -198,13 +198,15 @@ average_pool_3d = _average_pool(3, "avg_pool_3d")
 def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     """Where the output divides the input, the windows are all alike; the lower stage takes the others."""
     x, output = op["self"], tuple(op.output_size)
-    op.expect(is_float(x.element_type), "an average pool of integers")
-    op.expect(op.result.rank == x.rank, "an adaptive pool whose output_size has a size too few or too many")
+    op.expect(is_float(x.element_type), "the average pool of integers is not a composite")
+    op.expect(op.result.rank == x.rank, "output_size of the adaptive pool has too few or too many sizes")
     sizes = x.shape[-len(output) :]
-    op.expect(None not in sizes and 0 not in sizes, "an adaptive pool of dynamic sizes, or of nothing")
+    op.expect(
+        None not in sizes and 0 not in sizes, "the composite of an adaptive pool needs static sizes of at least 1"
+    )
     kernel = [size // count for size, count in zip(sizes, output, strict=True)]
     op.expect(
         all(size == count * step for size, count, step in zip(sizes, output, kernel, strict=True)),
-        "an adaptive pool whose windows differ",
+        "the windows of the adaptive pool differ in size",
     )
     return AveragePool(output, kernel, kernel, [0] * len(output)).apply(c, x)

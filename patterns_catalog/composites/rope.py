@@ -38,9 +38,9 @@ from patcomp.patterns import (
 )
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.normalize.repeats import twice_in_halves, twice_in_pairs
 from patterns_catalog.sizes import sizes_of, view_sizes
+from patterns_catalog.slices import slice_axis
 
 
 @composites.define
@@ -65,7 +65,7 @@ def rope(
     half = turned // 2
     if cos is None or sin is None:
         if positions is None:
-            raise Rejected("a rotation with neither tables nor positions")
+            raise Rejected("rope needs tables (cos and sin) or positions")
         cos, sin = _tables(c, x, positions, frequencies, half, scale, base)
     if interleaved:
         first, second = (slice_axis(c, x, last, start, turned, 2) for start in (0, 1))

@@ -32,7 +32,7 @@ def pixel_shuffle(c: Coreai, x: Value, *, upscale_factor: int) -> Value:
 def aten_pixel_shuffle(op: OpView, c: Coreai) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r]"
     x = op["self"]
-    op.expect(x.shape[-3] is not None, "a pixel shuffle of a dynamic number of channels")
+    op.expect(x.shape[-3] is not None, "pixel_shuffle needs a static number of channels")
     return pixel_shuffle(x, upscale_factor=op.upscale_factor)
 
 

@@ -43,7 +43,7 @@ def aten_vector_norm(op: OpView, c: Coreai) -> Value:
     """sum(|x| ** ord) ** (1 / ord); order and axes are declared as PyTorch has them"""
     op.ignore("dtype", because="the result type has it")
     x = op["self"]
-    op.expect(is_float(x.element_type), "a norm of complex numbers")
+    op.expect(is_float(x.element_type), "the composite is a vector norm of real numbers")
     x = c.cast(x, op.result.element_type)
     if x.rank == 0:
         op.ignore("dim", "keepdim", because="a 0-d tensor has one value")

@@ -52,7 +52,7 @@ def _written(x: Tensor, source: Tensor, view: Callable[[Tensor], Tensor]) -> Ten
 def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     "x with a diagonal replaced"
     if self.dim() < 2:
-        raise Rejected("a diagonal needs two dimensions")
+        raise Rejected("diagonal_scatter needs a tensor of at least two dimensions")
     return _written(self, src, lambda numbers: numbers.diagonal(offset, dim1, dim2))
 
 

@@ -13,9 +13,9 @@ from patcomp.patterns import OpView, Rejected, example, lowering
 from patterns_catalog.composites.normalization import compute_type
 from patterns_catalog.composites.pooling import AveragePool
 from patterns_catalog.computed import Computed, minimum
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.lowering.windows_of_axes import at_taps, taken_rows
 from patterns_catalog.sizes import Size, as_data, positions, size_of
+from patterns_catalog.slices import slice_axis
 
 
 @lowering("aten.avg_pool2d", "aten.avg_pool3d", name="avg_pool of integers", examples=[
@@ -43,7 +43,7 @@ def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
     [floor(i * size / n), ceil((i + 1) * size / n))."""
     x, output = op["self"], list(op.output_size)
     op.expect(is_float(x.element_type), "an adaptive pool of integers is not supported; cast the input to float")
-    op.expect(op.result.rank == x.rank, "an adaptive pool whose output_size has a size too few or too many")
+    op.expect(op.result.rank == x.rank, "output_size of the adaptive pool has too few or too many sizes")
     return c.cast(per_window(c, "mean", c.cast(x, compute_type(x)), output), x.element_type)
 
 
@@ -58,7 +58,7 @@ def per_window(c: Coreai, kind: str, x: Value, output: Sequence[Size]) -> Value:
     for axis, count in enumerate(output, x.rank - len(output)):
         size = x.shape[axis]
         if isinstance(count, Value):
-            raise Rejected("an adaptive pool to a size that is known only at run time; export with that size fixed")
+            raise Rejected("an adaptive pool needs a static output_size; export with that size fixed")
         if count == size:
             continue
         if count == 1:

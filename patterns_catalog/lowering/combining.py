@@ -16,8 +16,8 @@ from patcomp.patterns import Rejected
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.lowering.integer_sums import digits, from_digits, room
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import END, Size, size_of, sizes_of
+from patterns_catalog.slices import slice_axis
 
 _Mode = Literal["update", "add", "mul", "max", "min"]
 _MODES: dict[str, _Mode] = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from patcomp.authoring import Coreai
@@ -10,50 +11,32 @@ from patcomp.ir.types import element_name, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, example, lowering
 from patterns_catalog.lowering.casts import convert
-from patterns_catalog.lowering.elementwise import PAIR, same_typed
+from patterns_catalog.lowering.elementwise import PAIR
+from patterns_catalog.lowering.rows import row
 from patterns_catalog.numbers import number_in
 
+_EXAMPLES = PAIR, example("9xsi32[0,3]", "9xsi32[0,3]"), example("4xi1", "4xi1")
+_LOGIC = example("4xi1", "4xi1"), example("2x5xf32[0,1]", "5xsi32[0,1]")
 
-def _comparison(name: str, build: Any) -> Rule:
-    @lowering(
-        f"aten.{name}.Tensor",
-        name=name,
-        examples=[PAIR, example("9xsi32[0,3]", "9xsi32[0,3]"), example("4xi1", "4xi1")],
-    )
-    def rule(op: OpView, c: Coreai) -> Value:
-        "the broadcasting comparison, false of NaN but for `ne`; an order of bools is that of 0 and 1"
-        x, y = same_typed(op)
-        if x.dtype == "i1" and name not in ("eq", "ne"):
-            x, y = c.cast(x, "si32"), c.cast(y, "si32")  # the runtime orders no bools
-        return build(c, x, y)
-
-    return rule
+eq = row("eq.Tensor", "broadcasting_equal", *_EXAMPLES, doc="the broadcasting comparison, false of NaN")
+ne = row("ne.Tensor", "broadcasting_not_equal", *_EXAMPLES, doc="the broadcasting comparison, true of NaN")
 
 
-eq = _comparison("eq", lambda c, x, y: c.broadcasting_equal(x, y))
-ne = _comparison("ne", lambda c, x, y: c.broadcasting_not_equal(x, y))
-gt = _comparison("gt", lambda c, x, y: c.broadcasting_greater(x, y))
-lt = _comparison("lt", lambda c, x, y: c.broadcasting_greater(y, x))
+def _order(name: str, formula: Callable[[Coreai, Value, Value], Value]) -> Rule:
+    # the runtime orders no bools
+    of_bools = lambda c, x, y: formula(c, c.cast(x, "si32"), c.cast(y, "si32"))  # noqa: E731
+    doc = "the broadcasting comparison, false of NaN; the order of bools is that of 0 and 1"
+    return row(f"{name}.Tensor", formula, *_EXAMPLES, of={"bools": of_bools}, doc=doc)
+
+
+gt = _order("gt", lambda c, x, y: c.broadcasting_greater(x, y))
+lt = _order("lt", lambda c, x, y: c.broadcasting_greater(y, x))
 # not(x < y) would be true of NaN
-ge = _comparison("ge", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(x, y), c.broadcasting_equal(x, y)))
-le = _comparison("le", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(y, x), c.broadcasting_equal(x, y)))
+ge = _order("ge", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(x, y), c.broadcasting_equal(x, y)))
+le = _order("le", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(y, x), c.broadcasting_equal(x, y)))
 
-
-_LOGIC = [example("4xi1", "4xi1"), example("2x5xf32[0,1]", "5xsi32[0,1]")]
-
-
-@lowering("aten.logical_and", examples=_LOGIC)
-def logical_and(op: OpView, c: Coreai) -> Value:
-    "both are not zero"
-    element = op.result.element_type
-    return c.broadcasting_and(convert(c, op["self"], element), convert(c, op.other, element))
-
-
-@lowering("aten.logical_or", examples=_LOGIC)
-def logical_or(op: OpView, c: Coreai) -> Value:
-    "one of them is not zero"
-    element = op.result.element_type
-    return c.broadcasting_or(convert(c, op["self"], element), convert(c, op.other, element))
+logical_and = row("logical_and", "broadcasting_and", *_LOGIC, computed="as the result", doc="both are not zero")
+logical_or = row("logical_or", "broadcasting_or", *_LOGIC, computed="as the result", doc="one of them is not zero")
 
 
 @lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])

@@ -83,7 +83,7 @@ def arange(op: OpView, c: Coreai) -> Value:
 
 def _expect_storable(op: OpView, elements: int) -> None:
     """Refuse a constant that would take gigabytes to make."""
-    op.expect(elements <= _MOST, f"its {elements:,} elements would be stored, and at most {_MOST:,} are")
+    op.expect(elements <= _MOST, f"the tensor has {elements:,} elements, and a stored constant may have {_MOST:,}")
 
 
 def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:

@@ -9,7 +9,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.combining import combine, filled
 from patterns_catalog.lowering.indexing import as_index
-from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.slices import slice_axis
 
 _MODES = ("sum", "mean", "amax")
 

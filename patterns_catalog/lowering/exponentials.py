@@ -6,26 +6,10 @@ Half precision is computed in float32, as PyTorch does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import BIT_WIDTHS, element_name, element_type
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rule, example, lowering
-
-Function = Callable[[Any, Value], Value]
-
-
-def _function(aten_name: str, function: Function, *values: str) -> Rule:
-    def rule(op: OpView, c: Coreai) -> Value:
-        element = op.result.element_type
-        wide = element_type("f32") if BIT_WIDTHS[element_name(element)] < 32 else element
-        return c.cast(function(c, c.cast(op["self"], wide)), element)
-
-    rule.__doc__ = function.__doc__
-    examples = [example(value) for value in values]
-    return lowering(aten_name, name=aten_name.removeprefix("aten."), examples=examples)(rule)
+from patterns_catalog.lowering.rows import Formula, row
 
 
 def _divided_or_one(c: Coreai, x: Value, y: Value, where: Value) -> Value:
@@ -64,14 +48,8 @@ def _expm1(c: Coreai, x: Value) -> Value:
     return c.broadcasting_where(unchanged, x, product)
 
 
-def _exp2(c: Coreai, x: Value) -> Value:
-    "2 ** x"
-    return c.broadcasting_pow(c.constant(2.0, x.element_type), x)
-
-
-def _logarithm(base: float) -> Function:
+def _logarithm(base: float) -> Formula:
     def logarithm(c: Coreai, x: Value) -> Value:
-        "log(x) / log(base), rounded where that gives exactly x as a power"
         quotient = c.broadcasting_mul(c.log(x), 1.0 / math.log(base))
         whole = c.round_(quotient)
         power = c.broadcasting_pow(c.constant(base, x.element_type), whole)
@@ -80,8 +58,14 @@ def _logarithm(base: float) -> Function:
     return logarithm
 
 
-log1p = _function("aten.log1p", _log1p, "2x3xf32[-0.9,4]", "2x3xf32[-0.0001,0.0001]")
-expm1 = _function("aten.expm1", _expm1, "2x9xf32[-3,3]", "2x9xf32[-0.0001,0.0001]")
-exp2 = _function("aten.exp2", _exp2, "2x3xf32")
-log2 = _function("aten.log2", _logarithm(2.0), "2x3xf32[0.1,9]")
-log10 = _function("aten.log10", _logarithm(10.0), "2x3xf32[0.1,99]")
+_LOGARITHM = "log(x) / log(base), rounded where that gives exactly x as a power"
+_ROWS: dict[str, tuple[Formula, str, list[str]]] = {
+    "log1p": (_log1p, "log(1 + x), to the last digits for small x", ["2x3xf32[-0.9,4]", "2x3xf32[-0.0001,0.0001]"]),
+    "expm1": (_expm1, "exp(x) - 1, to the last digits for small x", ["2x9xf32[-3,3]", "2x9xf32[-0.0001,0.0001]"]),
+    "exp2": (lambda c, x: c.broadcasting_pow(c.constant(2.0, x.element_type), x), "2 ** x", ["2x3xf32"]),
+    "log2": (_logarithm(2.0), _LOGARITHM, ["2x3xf32[0.1,9]"]),
+    "log10": (_logarithm(10.0), _LOGARITHM, ["2x3xf32[0.1,99]"]),
+}
+exponentials = [
+    row(name, formula, *examples, computed="in 32 bits", doc=doc) for name, (formula, doc, examples) in _ROWS.items()
+]

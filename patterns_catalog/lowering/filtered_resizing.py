@@ -38,7 +38,7 @@ def upsample_bicubic(op: OpView, c: Coreai) -> Value:
 ])  # fmt: skip
 def upsample_bytes(op: OpView, c: Coreai) -> Value:
     "a linear resize of unsigned bytes, by integer weights"
-    op.expect(element_name(op.result.element_type) == "ui8", "a linear resize of these numbers is not one of bytes")
+    op.expect(element_name(op.result.element_type) == "ui8", "this rule resizes bytes only")
     return _filtered(op, c, "a linear", lambda *axis: _nearest_taps(*axis, cubic=False, corners=op.align_corners))
 
 

@@ -84,7 +84,7 @@ def index(op: OpView, c: Coreai) -> Value:
     axes = [axis for axis, item in enumerate(given) if item is not None]
     tensors = [item for item in given if item is not None]
     # uint8 indices are masks in PyTorch
-    op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "these indices are not supported together")
+    op.expect(all(item.dtype in ("si32", "si64") for item in tensors), "indexing needs int32 or int64 indices here")
     op.expect(bool(tensors), "indexing needs at least one index tensor")
     shape = broadcast_shapes(*(item.shape for item in tensors))
     sizes = broadcast_sizes(c, tensors) if len(tensors) > 1 else []

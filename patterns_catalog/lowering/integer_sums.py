@@ -10,7 +10,7 @@ from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
 from patcomp.patterns import Rejected
 from patterns_catalog.lowering.casts import wrap
-from patterns_catalog.lowering.shapes import slice_axis
+from patterns_catalog.slices import slice_axis
 
 _TERMS = 1 << 15
 """How many products of two digits can be summed: digits have 8 bits in 32, or 24 bits in 64."""

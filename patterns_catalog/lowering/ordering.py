@@ -6,13 +6,14 @@ PyTorch sorts NaN after infinity; the first NaN is both the largest and the smal
 from __future__ import annotations
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import BIT_WIDTHS, is_float, tensor
+from patcomp.ir.types import is_float, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import FurtherResults, OpView, Rule, example, lowering
 from patcomp.patterns.aspects import SPECIAL
+from patterns_catalog.lowering.elementwise import complement
 from patterns_catalog.lowering.reductions import extreme, reduce
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import Size
+from patterns_catalog.slices import slice_axis
 
 _TIES = FurtherResults("which of equal values has the index")
 
@@ -84,8 +85,7 @@ def _reversed(c: Coreai, x: Value) -> Value:
     """Values in the opposite order; for integers the complement, which cannot overflow."""
     if is_float(x.element_type):
         return c.broadcasting_mul(x, -1.0)
-    ones = (1 << BIT_WIDTHS[x.dtype]) - 1 if x.dtype[0] == "u" else -1
-    return c.broadcasting_bitwise_xor(x, c.constant(ones, x.element_type))
+    return complement(c, x)
 
 
 def _is_nan(c: Coreai, x: Value) -> Value:

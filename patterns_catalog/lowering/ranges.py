@@ -11,8 +11,8 @@ from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patterns_catalog.lowering.indexing import as_index
-from patterns_catalog.lowering.shapes import update_axis
 from patterns_catalog.sizes import Size, size_of
+from patterns_catalog.slices import update_axis
 
 
 def put_range(c: Coreai, x: Value, axis: int, index: Value, values: Value) -> Value | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.lowering.rows import Formula, row
 
-_EXAMPLES = [example("2x9xf32[-4,4]"), example("4xsi32[-3,3]")]
+_EXAMPLES = "2x9xf32[-4,4]", "4xsi32[-3,3]"
 
 
 def rounded_down(c: Coreai, x: Value) -> Value:
@@ -27,41 +26,27 @@ def without_fraction(c: Coreai, x: Value) -> Value:
     return c.broadcasting_where(c.broadcasting_equal(whole, 0.0), c.broadcasting_mul(x, 0.0), signed)
 
 
-@lowering("aten.floor", examples=_EXAMPLES)
-def floor(op: OpView, c: Coreai) -> Value:
-    "the rounded value, less one where that is greater; integers stay"
-    x = op["self"]
-    return rounded_down(c, x) if is_float(x.element_type) else x
+_ROUNDED: dict[str, tuple[Formula, str]] = {
+    "floor": (rounded_down, "the rounded value, less one where that is greater"),
+    "ceil": (lambda c, x: _negated(c, rounded_down(c, _negated(c, x))), "-floor(-x), which keeps the sign of a zero"),
+    "trunc": (without_fraction, "floor(abs(x)) with the sign of x"),
+    "round": ("round_", "to the nearest integer, halves to the even one"),
+}
+rounded = [
+    row(name, formula, *_EXAMPLES, of={"integers": lambda c, x: x}, doc=f"{doc}; integers stay")
+    for name, (formula, doc) in _ROUNDED.items()
+]
 
 
-@lowering("aten.ceil", examples=_EXAMPLES)
-def ceil(op: OpView, c: Coreai) -> Value:
-    "-floor(-x), which keeps the sign of a zero; integers stay"
-    x = op["self"]
-    return _negated(c, rounded_down(c, _negated(c, x))) if is_float(x.element_type) else x
+def _sign(c: Coreai, x: Value) -> Value:
+    return c.broadcasting_sub(_positive(c, x), c.cast(c.broadcasting_greater(0, x), x.element_type))
 
 
-@lowering("aten.trunc", examples=_EXAMPLES)
-def trunc(op: OpView, c: Coreai) -> Value:
-    "floor(abs(x)) with the sign of x; integers stay"
-    x = op["self"]
-    return without_fraction(c, x) if is_float(x.element_type) else x
+def _positive(c: Coreai, x: Value) -> Value:
+    return c.cast(c.broadcasting_greater(x, 0), x.element_type)
 
 
-@lowering("aten.round", examples=_EXAMPLES)
-def round_half_to_even(op: OpView, c: Coreai) -> Value:
-    "to the nearest integer, halves to the even one; integers stay"
-    x = op["self"]
-    return c.round_(x) if is_float(x.element_type) else x
-
-
-@lowering("aten.sign", examples=_EXAMPLES)
-def sign(op: OpView, c: Coreai) -> Value:
-    "(x > 0) - (x < 0), so that NaN gives 0"
-    x = op["self"]
-    if x.dtype == "i1":
-        return x
-    positive = c.cast(c.broadcasting_greater(x, 0), x.element_type)
-    if x.dtype[0] == "u":
-        return positive
-    return c.broadcasting_sub(positive, c.cast(c.broadcasting_greater(0, x), x.element_type))
+sign = row(
+    "sign", _sign, *_EXAMPLES, of={"bools": lambda c, x: x, "unsigned": _positive},
+    doc="(x > 0) - (x < 0), so that NaN gives 0",
+)  # fmt: skip

@@ -11,8 +11,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.integer_sums import running_sum
-from patterns_catalog.lowering.shapes import slice_axis
 from patterns_catalog.sizes import positions, size_of
+from patterns_catalog.slices import slice_axis
 
 
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])

@@ -26,6 +26,7 @@ from patterns_catalog.sizes import (
     view_sizes,
     wanted_sizes,
 )
+from patterns_catalog.slices import slice_axis
 
 
 @lowering(
@@ -126,27 +127,6 @@ def clamped(bound: Any, missing: int) -> Any:
     if bound is None:
         return missing
     return bound if isinstance(bound, Value) else max(-END, min(bound, END))
-
-
-def slice_axis(
-    c: Coreai, x: Value, axis: int, start: Size, end: Size, step: Size = 1, *, result_type: Any = None
-) -> Value:
-    """`x[..., start:end:step, ...]` along one axis."""
-    return c.slice_(x, *_bounds(x.rank, axis, start, end, step), result_type=result_type)
-
-
-def update_axis(c: Coreai, x: Value, axis: int, start: Size, end: Size, values: Value, step: Size = 1) -> Value:
-    """`x` with `x[..., start:end:step, ...]` along one axis replaced."""
-    return c.slice_update(x, *_bounds(x.rank, axis, start, end, step), values)
-
-
-def _bounds(rank: int, axis: int, start: Size, end: Size, step: Size) -> tuple[list[Size], list[Size], list[Size]]:
-    """The starts, ends and steps of a slice that keeps all axes but one."""
-    starts: list[Size] = [0] * rank
-    ends: list[Size] = [END] * rank
-    steps: list[Size] = [1] * rank
-    starts[axis], ends[axis], steps[axis] = start, end, step
-    return starts, ends, steps
 
 
 @lowering("aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])

@@ -7,9 +7,10 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.casts import convert
 from patterns_catalog.lowering.combining import filled
-from patterns_catalog.lowering.shapes import clamped, expanded, position_bounds, update_axis
+from patterns_catalog.lowering.shapes import clamped, expanded, position_bounds
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import END, sizes_of
+from patterns_catalog.slices import update_axis
 
 
 @lowering("aten.copy", examples=[example("2x3xf32", "3xf32"), example("2x3xf32", "2x3xsi64")])

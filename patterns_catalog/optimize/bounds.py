@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from patcomp.authoring import Coreai
@@ -95,15 +96,18 @@ def _plus(c: Coreai, position: Size, distance: int) -> Size:
     return c.broadcasting_add(position, distance) if distance else position
 
 
-def _bounds_of_section(split: Operation, section: Value) -> list[Bounds] | None:
-    """The bounds of a result of a split into parts of known sizes."""
-    x, sizes, axis = Value(split.operands[0]), *map(constant_integers, split.operands[1:3])
-    sections = [Value(result) for result in split.results]
-    if sizes is None or axis is None or len(sizes) != len(sections):
+def bounds_of_part(cut: Operation, part: Value) -> list[Bounds] | None:
+    """The bounds of a result of a slice or split in each dimension of the operand; None if they are not known."""
+    if cut.name == "coreai.slice":
+        return bounds_of(cut)
+    x, axes = Value(cut.operands[0]), constant_integers(cut.operands[2])
+    sections = [Value(result) for result in cut.results]
+    sizes = [section.shape[axes[0]] if axes else None for section in sections]
+    if axes is None or None in sizes:
         return None
-    number = sections.index(section)
-    bounds = [ALL] * x.rank
-    bounds[axis[0]] = _resolved(Bounds(sum(sizes[:number]), sum(sizes[: number + 1]), 1), x.shape[axis[0]])
+    number, ends = sections.index(part), list(accumulate(size or 0 for size in sizes))
+    axis, bounds = axes[0] % x.rank, [ALL] * x.rank
+    bounds[axis] = _resolved(Bounds(ends[number] - (sizes[number] or 0), ends[number], 1), x.shape[axis])
     return bounds
 
 
@@ -112,10 +116,7 @@ def taken_from(c: Coreai, part: Value, x: Value) -> list[Bounds] | None:
     if part == x:
         return [ALL] * x.rank
     cut = part.made_by("coreai.slice", "coreai.split")
-    if (
-        cut is None
-        or (inner := bounds_of(cut) if cut.name == "coreai.slice" else _bounds_of_section(cut, part)) is None
-    ):
+    if cut is None or (inner := bounds_of_part(cut, part)) is None:
         return None
     before = Value(cut.operands[0])
     outer = taken_from(c, before, x)

@@ -11,7 +11,6 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.extents import Extent, Unknown
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.attention import lower_right, scaled_dot_product_attention
 from patterns_catalog.target.positions import band_of
@@ -92,13 +91,13 @@ def _window_of_positions(op: OpView, mask: Value) -> int:
 
 def _condition(op: OpView, mask: Value) -> Value:
     """The bools of a mask of numbers: 0 where they are true, else a number that hides a key."""
-    maker = mask.ssa.owner
-    while isinstance(maker, Operation) and maker.name == "coreai.cast":
-        maker = maker.operands[0].owner
-    where = isinstance(maker, Operation) and maker.name == "coreai.decomposable.broadcasting_where"
-    op.expect(where, "the mask is not chosen by a condition")
-    assert isinstance(maker, Operation)
-    condition, shown, hidden = (Value(each) for each in maker.operands)
+    source = mask
+    while (cast := source.made_by("coreai.cast")) is not None:
+        source = Value(cast.operands[0])
+    where = source.made_by("coreai.decomposable.broadcasting_where")
+    condition, shown, hidden = map(
+        Value, where.operands if where is not None else op.reject("no condition chooses the mask")
+    )
     zero, low = shown.constant, hidden.constant
     if zero is None or low is None:
         op.reject("the mask does not choose between constants")

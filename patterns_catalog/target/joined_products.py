@@ -2,18 +2,17 @@
 
     q = heads(x Wq), k = heads(x Wk), v = heads(x Wv)   ->   y = heads(x [Wq, Wk, Wv]);  q, k, v are slices of y
 
-What the three have in common stays common: the bias, the views as heads, the transpose. They are cut apart at the first
-op that differs.
+What follows the three alike is computed together, too, by the rules of `parts_together.py`: biases, views as heads,
+transposes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from patcomp.authoring import Coreai
-from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
@@ -21,7 +20,8 @@ from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.attention import scaled_dot_product_attention
 from patterns_catalog.composites.rope import rope
-from patterns_catalog.sizes import END
+from patterns_catalog.slices import Part
+from patterns_catalog.target.parts_together import copied
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
 
@@ -58,7 +58,7 @@ def one_product(op: OpView, c: Coreai) -> Value:
     attention = _reached(own)
     op.expect(attention is not None, "its result is no query, key or value of an attention")
     assert attention is not None
-    products = [each for each in _products_of(x, own) if _weight(each) and _reached(each) is attention]
+    products = [each for each in _products_of(x, own) if _weight(each) is not None and _reached(each) is attention]
     op.expect(own in products, "the matrix is no weight")
     products = [each for each in products if _is_transposed(each) == _is_transposed(own)]
     op.expect(len(products) > 1, "query, key and value are products of different inputs")
@@ -87,7 +87,11 @@ def gate_and_up(op: OpView, c: Coreai) -> Value:
     op.expect(_reached(own) is None, "its result is a query, key or value")
     product = _multiplied(own)
     op.expect(product is not None, "its result is multiplied by no other")
-    alike = [each for each in _products_of(x, own) if _weight(each) and _is_transposed(each) == _is_transposed(own)]
+    alike = [
+        each
+        for each in _products_of(x, own)
+        if _weight(each) is not None and _is_transposed(each) == _is_transposed(own)
+    ]
     products = [each for each in alike if _multiplied(each) is product]
     op.expect(len(products) == 2, "its result is multiplied by something else than another product of its input")
     return _joined(op, c, products)
@@ -103,17 +107,14 @@ def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
     x, own = op.x, op.operation
     op.cover(*products)
     axis = 0 if _is_transposed(own) else 1
-    weight = c.concat(axis, [_copied(_weight(each)) for each in products])
+    weight = c.concat(axis, [copied(weight) for each in products if (weight := _weight(each)) is not None])
     product = c.broadcasting_batch_matmul(x, c.transpose(weight, [1, 0]) if axis == 0 else weight)
-    sizes = [Value(each.operands[1]).static_shape[1] for each in products]
-    parts = _Parts(product, product.rank - 1, sizes, products)
-    mine = parts.cut(c, products.index(own))
-    while (further := parts.after(c)) is not None:
-        parts = further
-    for index, maker in enumerate(parts.makers):
-        if maker is not own:
-            op.replace(Value(maker.results[0]), parts.cut(c, index))
-    return mine
+    ends = list(accumulate(Value(each.operands[1]).static_shape[1] for each in products))
+    parts = [Part(product.rank - 1, start, end) for start, end in pairwise([0, *ends])]
+    for each, part in zip(products, parts, strict=True):
+        if each is not own:
+            op.replace(Value(each.results[0]), part.of(c, product))
+    return parts[products.index(own)].of(c, product)
 
 
 # ---- which products ---------------------------------------------------------------------------------
@@ -134,14 +135,14 @@ def _is_transposed(product: Operation) -> bool:
     return not is_constant(product.operands[1])
 
 
-def _weight(product: Operation) -> Operation | None:
+def _weight(product: Operation) -> Value | None:
     """The constant that a product is by, or by whose transpose it is."""
-    maker = product.operands[1].owner
-    if isinstance(maker, Operation) and maker.name == "coreai.transpose":
-        if constant_integers(maker.operands[1]) != (1, 0):
+    matrix = Value(product.operands[1])
+    if (transpose := matrix.made_by("coreai.transpose")) is not None:
+        matrix = Value(transpose.operands[0])
+        if constant_integers(transpose.operands[1]) != (1, 0):
             return None
-        maker = maker.operands[0].owner
-    return maker if isinstance(maker, Operation) and is_constant(maker) else None
+    return matrix if is_constant(matrix.ssa) else None
 
 
 def _reached(product: Operation) -> Operation | None:
@@ -153,7 +154,7 @@ def _after(product: Operation) -> Iterator[Operation]:
     """The ops that depend on a product, up to further products and attentions; not all of a large program."""
     pending, seen = [product], {product}
     while pending and len(seen) < _MOST:
-        for user in [use.operation for result in pending.pop(0).results for use in result.uses]:
+        for user in [user for result in pending.pop(0).results for user in Value(result).users]:
             if user in seen or user.name == _PRODUCT:
                 continue
             seen.add(user)
@@ -178,86 +179,3 @@ def _is_turned_in_part(products: Sequence[Operation], attention: Operation) -> b
         rope.arguments(each)["dims"] is not None or Value(each.operands[0]).shape[-1] != query.shape[-1]
         for each in calls
     )
-
-
-# ---- what follows them ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Values side by side in one."""
-
-    joined: Value
-    axis: int
-    """The axis along which they lie."""
-    sizes: Sequence[int]
-    """The size of each along that axis."""
-    makers: Sequence[Operation]
-    """The ops whose results they are."""
-
-    def cut(self, c: Coreai, index: int) -> Value:
-        """One of the values."""
-        rank, start = self.joined.rank, sum(self.sizes[:index])
-        starts, ends = [0] * rank, [END] * rank
-        starts[self.axis], ends[self.axis] = start, start + self.sizes[index]
-        return c.slice_(self.joined, starts, ends, [1] * rank)
-
-    def after(self, c: Coreai) -> _Parts | None:
-        """The values after the op that follows each of them; None if their ops differ."""
-        users = [{use.operation for use in maker.results[0].uses} for maker in self.makers]
-        if not all(len(each) == 1 for each in users):
-            return None
-        makers = [each.pop() for each in users]
-        name = makers[0].name
-        if any(maker.name != name or maker.parent is not self.makers[0].parent for maker in makers):
-            return None
-        if name == "coreai.decomposable.broadcasting_add":
-            return self._with_biases(c, makers)
-        if name == "coreai.reshape":
-            return self._viewed(c, makers)
-        return self._transposed(c, makers) if name == "coreai.transpose" else None
-
-    def _with_biases(self, c: Coreai, makers: Sequence[Operation]) -> _Parts | None:
-        """One constant of rank 1 is added to each."""
-        biases = []
-        for size, before, maker in zip(self.sizes, self.makers, makers, strict=True):
-            given = [each for each in maker.operands if each is not before.results[0]]
-            if len(given) != 1 or not is_constant(given[0]) or Value(given[0]).shape != (size,):
-                return None
-            biases.append(_copied(given[0].owner))
-        if self.axis != self.joined.rank - 1:
-            return None
-        return _Parts(c.broadcasting_add(self.joined, c.concat(0, biases)), self.axis, self.sizes, makers)
-
-    def _viewed(self, c: Coreai, makers: Sequence[Operation]) -> _Parts | None:
-        """Leading dimensions change, or the last one is cut into heads of one size."""
-        shapes = [Value(maker.results[0]).shape for maker in makers]
-        rank = len(shapes[0])
-        if self.axis != self.joined.rank - 1 or any(len(shape) != rank for shape in shapes):
-            return None
-        for axis in (rank - 1, rank - 2):
-            rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
-            width = shapes[0][-1] if axis == rank - 2 else 1
-            sizes = [shape[axis] for shape in shapes]
-            if axis < 0 or len(rest) != 1 or width is None or [size and size * width for size in sizes] != self.sizes:
-                continue
-            known = [size for size in sizes if size is not None]
-            wanted = [-1 if size is None else size for size in shapes[0]]
-            wanted[axis] = sum(known)
-            if wanted.count(-1) > 1 or (-1 in wanted and 0 in wanted):
-                return None
-            return _Parts(c.reshape(self.joined, wanted), axis, known, makers)
-        return None
-
-    def _transposed(self, c: Coreai, makers: Sequence[Operation]) -> _Parts | None:
-        orders = {constant_integers(maker.operands[1]) for maker in makers}
-        given = orders.pop()
-        if orders or given is None:
-            return None
-        order = [axis % len(given) for axis in given]
-        return _Parts(c.transpose(self.joined, order), order.index(self.axis), self.sizes, makers)
-
-
-def _copied(constant: Any) -> Value:
-    """A constant again, in front of the op that is rewritten."""
-    return Value(Builder.current().insert(constant.clone()).results[0])

@@ -63,11 +63,11 @@ DEFECTS = [
     (
         changes_the_shape_in_normalize,
         "normalize",
-        "gave tensor<1x2x3xf32> for result 0 of aten.gelu",
+        "gives tensor<1x2x3xf32> for result 0 of aten.gelu",
     ),
-    (gives_another_element_type, "lower", r"gave tensor<2x3xf16> for result 0 of aten.gelu, which is tensor<2x3xf32>"),
-    (gives_another_shape, "lower", r"gave tensor<1x2x3xf32> for result 0 of aten.gelu, which is tensor<2x3xf32>"),
-    (gives_two_values, "lower", "gave 2 values for the 1 results of aten.gelu"),
+    (gives_another_element_type, "lower", r"gives tensor<2x3xf16> for result 0 of aten.gelu, which is tensor<2x3xf32>"),
+    (gives_another_shape, "lower", r"gives tensor<1x2x3xf32> for result 0 of aten.gelu, which is tensor<2x3xf32>"),
+    (gives_two_values, "lower", "the function returned 2 values, but aten.gelu has 1 results"),
     (builds_an_invalid_op, "lower", "built an invalid op for aten.gelu"),
 ]
 

@@ -37,6 +37,7 @@ OPTIONAL = frozenset({"gate and up in one product", "pointwise convolution as pr
 EXACT = frozenset(
     {
         "argmax by comparison",
+        "biases of slices together",
         "gather of runs as slices",
         "halves to even numbers",
         "pad as concat",
@@ -44,6 +45,7 @@ EXACT = frozenset(
         "rope of query and key together",
         "transpose before rms_norm",
         "transposes of slices together",
+        "views of slices together",
     }
 )
 """Rules that change no bit of any result."""

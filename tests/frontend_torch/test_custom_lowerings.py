@@ -280,7 +280,7 @@ def test_what_is_registered_already() -> None:
     ):
         with pytest.raises(ValueError, match="already registered"):
             converter.register_torch_lowering(taken)
-    with pytest.raises(ValueError, match="takes graphs, which a lowering cannot"):
+    with pytest.raises(ValueError, match="takes graphs, and a lowering cannot"):
         converter.register_torch_lowering("higher_order::cond", allow_override=True)
     for name in ("aten::sym_size.int", "aten::_assert_scalar"):
         with pytest.raises(ValueError, match="computes no tensor"):

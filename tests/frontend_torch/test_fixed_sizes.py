@@ -161,7 +161,7 @@ def test_open_sizes_are_refused_for_the_neural_engine() -> None:
     with pytest.raises(UnsupportedError) as raised:
         two_entry_points().to_coreai(target="neural_engine")
     assert str(raised.value) == (
-        "the target neural_engine takes fixed sizes only, and these dimensions are open; fix each of them, such as "
+        "the target neural_engine takes fixed sizes only, and these dimensions are dynamic; fix each of them, such as "
         "fixed={'rows': 16} (--fix rows=16):\n"
         "  1. the dimension rows (1 to 16): x, y of first; x of second\n"
         "  2. the dimension width (2 to 8): x, y of second"

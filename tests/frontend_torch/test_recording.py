@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from torch.fx import GraphModule
 from torch.nn import functional as F  # noqa: N812
 
 from patcomp import TorchConverter
-from patcomp.frontend_torch.decomposition import decompose
+from patcomp.frontend_torch.decomposition import decompose, shared_graphs
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.pytorch import FakeTensorMode, pytree
 from tests.frontend_torch.models import Function
-from tests.helpers.later_process import forget_graphs
 from tests.operators.samples import name_of, operators, samples
 
 OPERATORS = operators(torch.float32)
@@ -37,14 +35,14 @@ def described(graph: GraphModule | None) -> list[tuple[str | None, str]]:
 
 def expansions(program: ExportedProgram) -> dict[str, list[tuple[str | None, str]]]:
     """The graphs of a program's nodes, traced anew."""
-    forget_graphs()
+    shared_graphs._shared_graphs.cache_clear()
     converter = TorchConverter()
     found, *_ = Decomposer(converter.rules, converter.lowerings).expansions(program)
     return {node.name: described(graph) for node, graph in found.items()}
 
 
 def check(program: ExportedProgram, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Compare both tracers and what a later process reads, and return how many nodes were left to PyTorch's tracer."""
+    """Compare both tracers, and return how many nodes were left to PyTorch's tracer."""
     left = 0
 
     def counted(*args: Any) -> GraphModule:
@@ -59,10 +57,7 @@ def check(program: ExportedProgram, monkeypatch: pytest.MonkeyPatch) -> int:
         raise NotRecordedError("a test")
 
     monkeypatch.setattr(decompose, "recorded", counted)
-    with TemporaryDirectory() as folder, monkeypatch.context() as cached:
-        cached.setenv("PATCOMP_CACHE", folder)
-        light = expansions(program)
-        assert light == expansions(program)
+    light = expansions(program)
     monkeypatch.setattr(decompose, "recorded", refused)
     assert light == expansions(program)
     return left

@@ -149,9 +149,9 @@ def no_function(program: ExportedProgram) -> None:
     ("change", "message"),
     [
         (cycle, "which is not computed before it"),
-        (no_function, "the node calls 'text', which is no function"),
+        (no_function, "the node calls 'text', which is not a function"),
         (lost_weight, "the program has nothing for the weight 'count'"),
-        (other_name, "the signature has the input 'none', which the graph has not"),
+        (other_name, "the signature has the input 'none', which the graph does not have"),
         (no_outputs, "the signature has 0 outputs, but the graph returns"),
         (other_output, "the signature has the output 'none', which no node computes"),
     ],
@@ -314,5 +314,5 @@ def test_a_range_of_terabytes_is_refused() -> None:
     node.args = (2.0**33,)
     with node.meta["val"].fake_mode:
         node.meta["val"] = torch.arange(2**33, dtype=torch.float32)
-    with pytest.raises(UnsupportedError, match="its 8,589,934,592 elements would be stored"):
+    with pytest.raises(UnsupportedError, match="the tensor has 8,589,934,592 elements"):
         TorchConverter().add_exported_program(program).to_coreai()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp.language import ARCHITECTURES, check_bundle, conversion, convert_language_model
+from patcomp.language import ARCHITECTURES, check_bundle, checkpoint_to_bundle, convert_language_model
 from patcomp.language import bundle as bundles
 from patcomp.language.contract import LOGITS
 from patcomp.language.decoder import CacheShape, Decoder
@@ -50,7 +50,7 @@ def test_logits(kind: str) -> None:
     architecture = ARCHITECTURES[kind]
     with implementations(model, architecture.attention, architecture.experts):
         decoder = Decoder(model)
-        program = conversion._converted(conversion._exported(decoder, CONTEXT, torch.float32))
+        program = checkpoint_to_bundle._converted(checkpoint_to_bundle._exported(decoder, CONTEXT, torch.float32))
         shape = CacheShape.of(model.config)
         empty = shape.zeros(0, torch.float32).numpy()
         seen: list[np.ndarray] = []

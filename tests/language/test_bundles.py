@@ -19,7 +19,13 @@ import torch
 from torch import nn
 
 from patcomp.errors import ConversionWarning
-from patcomp.language import Bundle, LanguageModelError, check_bundle, conversion, convert_language_model
+from patcomp.language import (
+    Bundle,
+    LanguageModelError,
+    check_bundle,
+    checkpoint_to_bundle,
+    convert_language_model,
+)
 from patcomp.language.loading import load_model
 from patcomp.language.unfinished import unfinished
 from tests.helpers.command import Command
@@ -242,7 +248,7 @@ def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: 
     done = subprocess.run([sys.executable, "-c", KILLED, str(source), str(place)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".bundle.partial"]
-    monkeypatch.setattr(conversion, "_check", unexpected)
+    monkeypatch.setattr(checkpoint_to_bundle, "_check", unexpected)
     steps: list[str] = []
 
     def progress(what: str) -> AbstractContextManager[None]:

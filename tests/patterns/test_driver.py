@@ -246,7 +246,7 @@ def test_the_replacement_must_have_the_type():
     g = Graph([tensor((2, 4), "f32")])
     g.use(g.exp(g.inputs[0]))
     with pytest.raises(
-        RuleError, match=r"wrong .* gave tensor<2x4xf32> for result 0 of aten.exp, which is tensor<2x8xf32>"
+        RuleError, match=r"wrong .* gives tensor<2x4xf32> for result 0 of aten.exp, which is tensor<2x8xf32>"
     ):
         run(g.block, RuleSet([wrong]))
     assert g.names == ["aten.exp", MADE]
@@ -478,10 +478,12 @@ def test_a_rule_that_breaks_its_promise_is_broken_too():
 
     g = Graph()
     g.use(g.exp(g.inputs[0]))
-    with pytest.raises(RuleError, match=r"it gave 2 for aten.exp, which is no value \(op aten.exp, node %exp_0, "):
+    with pytest.raises(
+        RuleError, match=r"the function returned 2 for aten.exp, which is not a value \(op aten.exp, node %exp_0, "
+    ):
         run(g.block, RuleSet([gives_a_number]), target=_Target())
     statistics = run(g.block, RuleSet([gives_a_number]), target=_Target(), strict=False)
-    assert "it gave 2 for aten.exp, which is no value" in statistics.failures["gives_a_number"].message
+    assert "the function returned 2 for aten.exp, which is not a value" in statistics.failures["gives_a_number"].message
     assert not statistics.fired
 
 
@@ -500,5 +502,5 @@ def test_a_result_that_nobody_reads_needs_no_value():
             assert run(g.block, RuleSet([without_indices]), target=_Target()).fired == {"without_indices": 1}
             assert g.names[0] == "aten.relu"
         else:
-            with pytest.raises(RuleError, match=r"it gave None for aten.max.dim, which is no value"):
+            with pytest.raises(RuleError, match=r"the function returned None for aten.max.dim, which is not a value"):
                 run(g.block, RuleSet([without_indices]), target=_Target())

@@ -11,14 +11,14 @@ import pytest
 from patcomp.errors import Problem, RuleError
 from patcomp.ir import tensor
 from patcomp.ir.locations import Origin, origin_location
-from patcomp.patterns import ANY, Rewrite, RuleSet, any_of, call, check, compute, op_rule, run
+from patcomp.patterns import ANY, Rewrite, RuleSet, any_of, run
 from patcomp.patterns.expressions import Tag
 from patcomp.patterns.index import Index
 from patcomp.patterns.pattern import largest, pattern_nodes
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Overlap, Record, Statistics
 from patcomp.patterns.targets import FunctionTable, TargetCall, target_parts
-from patcomp.patterns.user_catalogs import _changed, is_of_user, module_of, versions_of
+from patcomp.patterns.user_catalogs import _changed, module_of, versions_of
 from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare, match
 
 # ---- statistics ----------------------------------------------------------------------------------
@@ -70,27 +70,6 @@ def test_statistics_of_a_run() -> None:
 
 
 # ---- rules and patterns --------------------------------------------------------------------------
-
-
-def test_the_functions_of_a_rule() -> None:
-    def condition(found: Any) -> bool:
-        return True
-
-    def number(found: Any) -> int:
-        return 1
-
-    @declare
-    def computed(a, c, x):
-        wanted = [check("fine", condition), x.rank == 2, call(len, Tag("t")) == 1]
-        root = a.exp(any_of(a.neg(x), x, tag="t", tags=["a", "b"]))
-        return Rewrite(root, to=c.made(x, [compute("one", number)]), where=wanted)
-
-    plain = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x), where=[x.rank == 2]), name="plain")
-    procedural = op_rule("recover", "aten.exp")(_never)
-    assert list(computed.functions()) == [condition, len, number]
-    assert list(plain.functions()) == []
-    assert list(procedural.functions()) == [_never]
-    assert [is_of_user(each) for each in (computed, plain, procedural)] == [True, False, True]
 
 
 def _never(op: Any, c: Any) -> None:

@@ -220,7 +220,7 @@ def test_what_a_rule_gives_and_raises_names_it() -> None:
 
     exported = torch.export.export(torch.nn.ReLU(), (torch.randn(2, 3),))
     for function, error, words in (
-        (gives_a_number, StageError, "gave 3 for aten.relu"),
+        (gives_a_number, StageError, "returned 3 for aten.relu"),
         (raises, StageError, "failed: AttributeError: .*reluu"),
     ):
         rules = RuleSet([lowering("aten.relu", name="mine")(function)])

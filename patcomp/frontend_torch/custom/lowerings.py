@@ -54,7 +54,7 @@ class Lowerings(dict[str, Lowering]):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}")
         if name.startswith("higher_order::"):
-            raise ValueError(f"{name!r} takes graphs, which a lowering cannot; register lowerings of the ops in them")
+            raise ValueError(f"{name!r} takes graphs, and a lowering cannot; register lowerings of the ops in them")
         if name.startswith("aten::sym_") or any(_covers(name, known) for known in ASSERTIONS):
             raise ValueError(f"{name!r} needs no lowering: it computes no tensor, only a size or a check")
         if not allow_override and (self._built_in(name) or any(_covers(n, name) or _covers(name, n) for n in self)):

@@ -26,12 +26,13 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas
-from patcomp.frontend_torch.decomposition.kinds import Kind, arguments_text, kind_of, used_results
+from patcomp.frontend_torch.decomposition.kinds import Kind, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.decomposition.shared_graphs import SharedGraphs, shared_graphs
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
+    arguments_text,
     draws_random_numbers,
     given_arguments,
     is_assertion,
@@ -127,8 +128,6 @@ class Decomposer:
                 problem = replace(problem, advice="as above")
             shown.add(op)
             problems.append(problem)
-        if "_shared" in vars(self) and self._shared is not None:
-            self._shared.keep()
         return found, problems, list(questions.conditions)
 
     def graph_of(self, node: Node, questions: SizeQuestions | None = None) -> GraphModule | None:
@@ -158,7 +157,7 @@ class Decomposer:
         self, node: Node, kind: Kind | None = None, questions: SizeQuestions | None = None
     ) -> GraphModule | None:
         found, found_asked = None, []
-        for table in self._formulas.tables:
+        for table in self._formulas.tables():
             graph, asked = self._traced(node, table, kind)
             if graph is not None:
                 found, found_asked = graph, asked
@@ -182,12 +181,7 @@ class Decomposer:
     def _is_known(self, name: str) -> bool:
         """Whether rules take an op."""
         # most programs have only ops of the first kind, and need no table of decompositions
-        return name in self._rules.procedural_ops or name in self._known
-
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        """The names of the ops that rules take."""
-        return self._formulas.known if self._shared is None else self._shared.names(lambda: self._formulas.known)
+        return name in self._rules.procedural_ops or name in self._formulas.known
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -29,19 +29,31 @@ class Formulas:
     def __init__(self, rules: RuleSet, table: Table, lowerings: Lowerings | None):
         self._lowerings = lowerings
         # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
-        self.known = rules.procedural_ops | (rules.pattern_ops - table.ops)
+        self.known = rules.procedural_ops | {op for op in rules.pattern_ops - rules.procedural_ops if not table.has(op)}
         """The names of the ops that rules take."""
         self._table = table
         self.own, self.of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
 
+    def tables(self) -> Iterator[dict[Any, Any]]:
+        """The usual table, then the table of all decompositions."""
+        yield self._usual
+        yield self._all
+
     @cached_property
-    def tables(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """The usual table and the table of all decompositions."""
+    def _parts(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
         usual = self._unknown_of({**self._table.functions, **self.own})
+        return usual, {op: function for op, function in usual.items() if op not in self.own} | self.of_complex
+
+    @cached_property
+    def _usual(self) -> dict[Any, Any]:
+        return _by_kind(*self._parts)
+
+    @cached_property
+    def _all(self) -> dict[Any, Any]:
         # these often end in ops outside of ATen, so they are used only if the usual table does not help
         rest = dict(global_decomposition_table["post_autograd"])
-        for_complex = {op: function for op, function in usual.items() if op not in self.own} | self.of_complex
-        return _by_kind(usual, for_complex), _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
+        usual, for_complex = self._parts
+        return _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
 
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
         left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self.known}

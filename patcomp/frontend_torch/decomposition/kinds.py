@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
-from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.fx.nodes import recorded_results
+from patcomp.frontend_torch.fx.nodes import arguments_text, recorded_results
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.pytorch import FakeTensor, FakeTensorMode, OpOverload, has_default_settings, pytree
 
@@ -63,42 +62,22 @@ def kind_of(node: Node) -> Kind | None:
 
 def _all_facts(values: Sequence[Any]) -> tuple[TensorFacts, ...] | None:
     """The facts of recorded tensors; None if there may be more than these."""
-    found = [facts for facts in map(facts_of, values) if facts is not None]
+    found = [facts for facts in map(_facts, values) if facts is not None]
     return tuple(found) if len(found) == len(values) else None
 
 
-def facts_of(value: Any, *, any_offset: bool = False) -> TensorFacts | None:
-    """The facts of a recorded tensor; None if there may be more than these.
-
-    Args:
-        any_offset: whether it may begin anywhere in its memory, as a slice does.
-    """
+def _facts(value: Any) -> TensorFacts | None:
+    """The facts of a recorded tensor; None if there may be more than these."""
     if type(value) is not FakeTensor or value.layout is not torch.strided or value.constant is not None:
         return None
     shape, stride = tuple(value.shape), value.stride()
     if not all(type(size) is int for size in (*shape, *stride, value.storage_offset())):
         return None
-    if value.storage_offset() and not any_offset:
+    if value.storage_offset():
         return None
     if value.is_conj() or value.is_neg() or value.is_inference():
         return None
     return TensorFacts(value.dtype, shape, stride, value.device, value.requires_grad)
-
-
-class _Place:
-    """The place of an input node in the text of arguments."""
-
-    def __init__(self, index: int):
-        self._index = index
-
-    def __repr__(self) -> str:
-        return f"%{self._index}"
-
-
-def arguments_text(node: Node) -> str:
-    """The arguments of a node as Python code, in which `%0` is the first of its input nodes."""
-    places = {source: _Place(index) for index, source in enumerate(node.all_input_nodes)}
-    return repr(map_arg((node.args, node.kwargs), places.__getitem__))  # type: ignore[arg-type, return-value]
 
 
 def used_results(node: Node) -> frozenset[int] | None:

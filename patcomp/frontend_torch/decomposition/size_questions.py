@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -46,7 +47,7 @@ class SizeQuestions:
 
     def __init__(self, program: ExportedProgram):
         self._program = program
-        self._known: list[Any] | None = None
+        self._cases: dict[Any, list[Case]] = {}
         self.conditions: dict[Any, None] = {}
         """The conditions under which the graphs are right, as SymPy expressions."""
 
@@ -64,7 +65,9 @@ class SizeQuestions:
         for condition in asked:
             if condition in self.conditions:
                 continue
-            if all(self._is_right(node, graph, case) for case in self._cases(condition)):
+            if condition not in self._cases:
+                self._cases[condition] = list(self._without(condition))
+            if all(self._is_right(node, graph, case) for case in self._cases[condition]):
                 continue
             if free_unbacked_symbols(condition):
                 raise Rejected(
@@ -78,13 +81,18 @@ class SizeQuestions:
                 )
             self.conditions[condition] = None
 
-    def _cases(self, condition: Any) -> Iterator[Case]:
+    @cached_property
+    def _known(self) -> list[Any]:
+        """The conditions under which the program was exported."""
+        return [known for known in conditions_of(self._program) if not isinstance(known, str)]
+
+    def _without(self, condition: Any) -> Iterator[Case]:
         """A few sizes that the program takes and that do not fulfil a condition, the smallest ones first.
 
         Besides the usual sizes, the limits are tried that a condition such as `16*n <= 1024` names, and powers of two.
         """
-        if self._known is None:
-            self._known = [known for known in conditions_of(self._program) if not isinstance(known, str)]
+        if condition in self._known:
+            return
         related = [known for known in self._known if known.free_symbols & condition.free_symbols]
         symbols = sorted(set().union(*(each.free_symbols for each in (condition, *related))), key=str)
         numbers = {abs(int(number)) for number in condition.atoms(sympy.Integer)}
@@ -96,7 +104,7 @@ class SizeQuestions:
         found = 0
         for sizes in sorted(itertools.islice(itertools.product(*ranges), _CASES), key=math.prod):
             case = dict(zip(symbols, sizes, strict=True))
-            if all(number_at(known, case) for known in related) and not number_at(condition, case):
+            if not number_at(condition, case) and all(number_at(known, case) for known in related):
                 yield case
                 found += 1
             if found == _TRIALS:

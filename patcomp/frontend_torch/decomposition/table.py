@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from patcomp.evaluate.eager import overload_of, registered_overload
-from patcomp.ir import aten
-from patcomp.pytorch import OpOverload, Registrations, registrations, schema_of_overload, statically_known_true, sym_eq
+from patcomp.pytorch import (
+    OperatorBase,
+    OpOverload,
+    Registrations,
+    is_functional_composite,
+    python_decompositions,
+    registrations,
+    schema_of_overload,
+    statically_known_true,
+    sym_eq,
+)
 
 PRESERVED = (
     "aten.hardsigmoid",
@@ -56,14 +65,18 @@ def _of_libraries() -> list[OpOverload]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The entries of `get_decomp_table` at one time, not to be changed."""
+    """What `get_decomp_table` decomposes at one time, not to be changed."""
 
-    functions: Mapping[OpOverload, Callable[..., Any]]
+    functions: Mapping[OperatorBase, Callable[..., Any]]
+    """The decompositions that are written in Python, and those of libraries. Others are kernels of PyTorch, which its
+    tracer and ours ask an op for; to list them all takes longer than to decompose a program."""
 
-    @cached_property
-    def ops(self) -> frozenset[str]:
-        """The names of its ops in the `aten` dialect."""
-        return frozenset(aten.op_name(op.name()) for op in self.functions)
+    def has(self, name: str) -> bool:
+        """Whether an op is decomposed, by its name in the `aten` dialect."""
+        if name in PRESERVED or name in PRESERVED_OF_LIBRARIES:
+            return False
+        op = registered_overload(name)
+        return op in self.functions or (op is not None and is_functional_composite(op))
 
 
 def current_table() -> Table:
@@ -73,7 +86,10 @@ def current_table() -> Table:
 
 @lru_cache(maxsize=1)
 def _table_of(registered: Registrations) -> Table:
-    functions = dict(get_decomp_table().decomp_table)  # type: ignore[attr-defined]
+    functions = python_decompositions()
+    for name in PRESERVED:
+        functions.pop(overload_of(name), None)
+    functions[torch.ops.aten.copy.default] = _copy
     for op in set(registered.custom_composites).difference(_of_libraries()):
         if not any(argument.alias_info for argument in schema_of_overload(op).arguments):
             functions.setdefault(op, op.decompose)

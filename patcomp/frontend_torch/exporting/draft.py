@@ -12,7 +12,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.exporting.places import is_of_model
 from patcomp.pytorch import draft_report
 
-_CHECKED = "the program is for inputs like the example; program.run checks it, but an asset cannot"
+_CHECKED = "the program is for inputs like the example; program.run checks the condition, but an asset cannot"
 
 
 def assumptions(program: ExportedProgram) -> Iterator[Problem]:
@@ -27,22 +27,22 @@ def _problem(kind: str, data: dict[str, Any], files: dict[int, str]) -> Problem:
     at = f" in `{code}`" if code else ""
     if kind == "DATA_DEPENDENT_ERROR":
         return Problem(
-            f"torch.export cannot know the value of {data['expr']}{at}, and takes {data['result']} for it, as it is "
-            "for the example",
+            f"torch.export cannot know the value of {data['expr']}{at}, and assumes {data['result']}, its value for "
+            "the example",
             source=source,
             advice=_CHECKED,
         )
     if kind == "GUARD_ADDED":
         return Problem(
-            f"the model holds only where {data['expr']}{at}, of the sizes {_sizes(data['symbol_to_sources'])}; "
-            "dynamic_shapes asks for more",
+            f"the program is right only where {data['expr']}{at}, for the sizes "
+            f"{_sizes(data['symbol_to_sources'])}; dynamic_shapes allows more",
             source=source,
-            advice="the program is for the sizes that fulfil this; give dynamic_shapes such a range",
+            advice="give dynamic_shapes a range that implies this condition",
         )
     op, reason = str(data.get("op", "")), f": {data['reason']}" if data.get("reason") else ""
     is_own = op.startswith(("aten.", "prims."))
     return Problem(
-        f"PyTorch knows no right shape of the results of {op}{reason}; they have the shapes of the example",
+        f"PyTorch cannot know the shapes of the results of {op}{reason}; the program has the shapes of the example",
         source=source,
         advice="" if is_own else "register a shape function with torch.library.register_fake",
     )

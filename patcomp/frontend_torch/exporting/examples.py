@@ -34,8 +34,8 @@ def check_packing(program: ExportedProgram, call: _Call, lines: str) -> None:
         if FULL not in str(error):
             raise
         raise RefusedError(
-            f"the model packs sequences at {lines}, and the lengths of the example are not all full, so that what is "
-            "computed depends on them"
+            f"the model packs sequences at {lines}, and the lengths of the example are not all full, so the program "
+            "would depend on them"
         ) from error
 
 

@@ -29,9 +29,9 @@ _ASKED = re.compile(
 )
 _GIVEN_A_SIZE = re.compile(r"argument '(\w+)'.{0,40} must be \w+, not Sym(Bool|Int|Float)")
 _KINDS = {
-    "Bool": "a condition on an open size",
-    "Int": "an open size",
-    "Float": "a number computed from an open size",
+    "Bool": "a condition on a dynamic size",
+    "Int": "a dynamic size",
+    "Float": "a number computed from a dynamic size",
 }
 
 
@@ -80,9 +80,9 @@ def _why(failure: BaseException) -> tuple[str, str]:
         return "the model looks up, in a set or dict, a number that only a run knows", _CONTROL_FLOW
     if given := _GIVEN_A_SIZE.search(text):
         return (
-            f"the model gives the argument {given[1]} of an operator {_KINDS[given[2]]}, and the operator takes one "
-            "only that is the same in every run"
-        ), f"export with that dimension fixed, or decide by a number that is no size; {_SIZES}"
+            f"the model passes {_KINDS[given[2]]} as the argument {given[1]} of an operator, which must be the same in "
+            "every run"
+        ), f"export with that dimension fixed, or decide by a number that is not a size; {_SIZES}"
     if "Unexpected key _export_root" in text:
         return (
             "the model catches an exception that one of its modules raises, after which torch.export has lost its "

@@ -186,7 +186,7 @@ def _of_packed(packed: PackedSequences) -> Iterator[Problem]:
         yield Problem(
             "a packed sequence runs unpacked, which is right if an input says that all lengths are full",
             source=line,
-            advice="program.run checks it, but an asset cannot: give it no padding",
+            advice="program.run checks the lengths, but an asset cannot: give the asset no padding",
         )
 
 

@@ -168,9 +168,9 @@ def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:
         raise
     except Exception as error:  # PyTorch's own functions raise errors of any class
         reason = str(error).partition("\n")[0]
-        raise NotFromNoiseError(f"taking {operator_name(node)} apart fails: {reason}") from error
+        raise NotFromNoiseError(f"decomposing {operator_name(node)} fails: {reason}") from error
     if not noise:
-        raise NotFromNoiseError(f"PyTorch takes {operator_name(node)} apart without its random numbers")
+        raise NotFromNoiseError(f"PyTorch decomposes {operator_name(node)} without its random numbers")
     _check_results(node, graph)
     return _Draw(graph, noise), asked
 
@@ -194,11 +194,11 @@ def _check_size(value: torch.Tensor, given: set[sympy.Symbol]) -> None:
         expression = size.node.expr
         symbols = expression.free_symbols
         if free_unbacked_symbols(size) or not symbols <= given:
-            raise NotFromNoiseError("how many random numbers there are depends on data, or on no size of an input")
+            raise NotFromNoiseError("the number of random numbers depends on data, or on a size that no input has")
         if not expression.is_polynomial(*symbols):
             raise NotFromNoiseError(
-                f"how many random numbers there are is {expression}, which no dimension of an input can be; export "
-                "with a dimension of which the size is a multiple, such as 8 * torch.export.Dim('n')"
+                f"the number of random numbers is {expression}, which cannot be a dimension of an input; export with a "
+                "dimension whose size is a multiple, such as 8 * torch.export.Dim('n')"
             )
 
 
@@ -211,7 +211,7 @@ def _check_results(node: Node, graph: GraphModule) -> None:
     made: Any = graph.graph.output_node().args[0]
     made = list(made) if isinstance(made, list | tuple) else [made]
     if graph.graph.find_nodes(op="get_attr"):
-        raise NotFromNoiseError(f"taking {operator_name(node)} apart makes constants")
+        raise NotFromNoiseError(f"decomposing {operator_name(node)} makes constants")
     for was, now in zip(recorded_results(node), made, strict=True):
         value = now.meta["val"]
         if was.dtype != value.dtype or not statically_known_true(sym_eq(was.shape, value.shape)):

@@ -20,10 +20,10 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from patcomp.frontend_torch.decomposition.kinds import arguments_text
 from patcomp.frontend_torch.functional.overloads import without_writes
 from patcomp.frontend_torch.functional.views import changed_base, is_new, is_view
 from patcomp.frontend_torch.fx.nodes import (
+    arguments_text,
     copy_node,
     given_arguments,
     is_assertion,

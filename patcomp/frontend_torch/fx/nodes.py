@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 from patcomp.evaluate.draws import draws
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
@@ -127,3 +128,19 @@ def recorded_results(node: Node) -> list[Any]:
 def graphs_of(program: ExportedProgram) -> list[Graph]:
     """The graph of a program, then the graphs of its branches and loop bodies."""
     return [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+
+
+class _Place:
+    """The place of an input node in the text of arguments."""
+
+    def __init__(self, index: int):
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"%{self._index}"
+
+
+def arguments_text(node: Node) -> str:
+    """The arguments of a node as Python code, in which `%0` is the first of its input nodes."""
+    places = {source: _Place(index) for index, source in enumerate(node.all_input_nodes)}
+    return repr(map_arg((node.args, node.kwargs), places.__getitem__))  # type: ignore[arg-type, return-value]

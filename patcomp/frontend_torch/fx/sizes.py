@@ -52,14 +52,34 @@ def number_in(expression: Any) -> bool | int | float | None:
     """The value of a SymPy expression without symbols; None if it has symbols."""
     if isinstance(expression, sympy.Integer | int):
         return int(expression)
-    if expression in (sympy.true, sympy.false):
-        return bool(expression)
+    if expression is sympy.true or expression is sympy.false:
+        return expression is sympy.true
     return float(expression) if isinstance(expression, sympy.Number) else None
 
 
 def number_at(expression: Any, case: Mapping[sympy.Symbol, int]) -> bool | int | float | None:
     """The value of a SymPy expression at some sizes; None if it has further symbols."""
-    return number_in(expression.xreplace({symbol: sympy.Integer(size) for symbol, size in case.items()}))
+    try:
+        return _computed(expression, case)
+    except (LookupError, ZeroDivisionError):  # SymPy knows more functions, and takes a hundred times as long
+        return number_in(expression.xreplace({symbol: sympy.Integer(size) for symbol, size in case.items()}))
+
+
+def _computed(expression: Any, case: Mapping[sympy.Symbol, int]) -> Any:
+    if isinstance(expression, sympy.Symbol):
+        return case[expression]
+    if isinstance(expression, sympy.Integer | int):
+        return int(expression)
+    return _OF_INTEGERS[type(expression)]([_computed(part, case) for part in expression.args])
+
+
+_OF_INTEGERS: Mapping[type, Callable[[list[Any]], Any]] = {
+    sympy.Add: sum, sympy.Mul: math.prod, sympy.And: all, sympy.Or: any,
+    sympy.Eq: lambda pair: pair[0] == pair[1], sympy.Ne: lambda pair: pair[0] != pair[1],
+    sympy.Le: lambda pair: pair[0] <= pair[1], sympy.Lt: lambda pair: pair[0] < pair[1],
+    sympy.Ge: lambda pair: pair[0] >= pair[1], sympy.Gt: lambda pair: pair[0] > pair[1],
+}  # fmt: skip
+"""SymPy's functions of integers whose values are integers or truths."""
 
 
 def number_of_dtype(number: Any, dtype: torch.dtype) -> bool | int | float:

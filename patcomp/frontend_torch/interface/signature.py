@@ -80,7 +80,7 @@ class Signature:
         if len(examples) != len(self.user_inputs):
             raise UnsupportedError(
                 "the exported program is inconsistent:",
-                [Problem(f"it has {len(self.user_inputs)} inputs and {len(examples)} example inputs")],
+                [Problem(f"the program has {len(self.user_inputs)} inputs and {len(examples)} example inputs")],
             )
         return dict(zip(self.user_inputs, examples, strict=True))
 

@@ -9,7 +9,7 @@ runs each node at the small sizes, on tensors without data. Slice lengths that a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.emit.dims import Range
-from patcomp.frontend_torch.fx.nodes import graphs_of, is_size
+from patcomp.frontend_torch.fx.nodes import arguments_text, graphs_of, is_size
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.sizes.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.pytorch import OpOverload, pytree
@@ -80,12 +80,15 @@ def _failures(
     if not cases:
         return found
     small = {symbol for symbol, (low, _) in ranges.items() if low < _USUAL}
-    nodes = [node for node in _nodes(program) if _depends_on(node, small.union(lengths))]
+    kinds: dict[Any, Node] = {}
+    for node in _nodes(program):
+        if _depends_on(node, small.union(lengths)):
+            kinds.setdefault(_kind(node), node)
     for case in cases:
         sizes = tuple((symbol, size) for symbol, size in case.items() if size < _USUAL)
         if any(set(failure.sizes) <= set(sizes) for failure in found):
             continue
-        for node in nodes:
+        for node in kinds.values():
             try:
                 wrong = _result_at(node, with_lengths(case, lengths))
             except Exception as error:  # PyTorch's error for these sizes
@@ -126,6 +129,22 @@ def _shapes(node: Node) -> list[tuple[Any, ...]]:
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
+def _expressions(sizes: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([size.node.expr if isinstance(size, SYMBOLIC) else size for size in sizes])
+
+
+def _kind(node: Node) -> Any:
+    """What the shape of a node's result depends on. Equal layers have nodes of the same kinds."""
+    leaves = pytree.tree_leaves([source.meta.get("val") for source in node.all_input_nodes])
+    inputs = [
+        (leaf.dtype, _expressions(leaf.shape), _expressions(leaf.stride()))
+        if isinstance(leaf, torch.Tensor)
+        else _expressions([leaf])
+        for leaf in leaves
+    ]
+    return node.target, arguments_text(node), tuple(inputs), tuple(map(_expressions, _shapes(node)))
+
+
 def _depends_on(node: Node, symbols: set[sympy.Symbol]) -> bool:
     """Whether the result of a node may depend on sizes in other ways than through the shapes of its inputs."""
     before = [shape for source in node.all_input_nodes for shape in _shapes(source)]
@@ -134,7 +153,7 @@ def _depends_on(node: Node, symbols: set[sympy.Symbol]) -> bool:
     if not any(isinstance(size, SYMBOLIC) and size.node.expr.free_symbols & symbols for size in sizes):
         return False
     pointwise = torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
-    return not (pointwise and len({str(shape) for shape in (*before, *_shapes(node))}) == 1)
+    return not (pointwise and len({_expressions(shape) for shape in (*before, *_shapes(node))}) == 1)
 
 
 def _result_at(node: Node, case: Case) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from patcomp.ir.attributes import EnumerationAttr
 from patcomp.ir.casts import is_dropped
-from patcomp.ir.constants import constant_integers, constant_values, is_constant, is_hidden
+from patcomp.ir.constants import constant_integers, constant_values, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from patcomp.ir.merged_branches import are_merged
@@ -124,7 +124,7 @@ def _constant(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     value = op.properties["value"]
     if isinstance(value, DenseResourceAttr):
         key, type_ = value.resource_handle.data, op.results[0].type
-        if is_hidden(value) or key in verification.module.blobs.without_values:
+        if key in verification.module.blobs.without_values:
             return
         if key not in verification.module.blobs:
             yield f"there is no weight `{key}`; saving would abort the process"
