@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
 from patcomp.asset.attributes import stored_callee, stored_declaration, stored_flag, stored_names
@@ -27,6 +27,7 @@ from patcomp.ir.xdsl import (
     Operation,
     SSAValue,
     StringAttr,
+    ops_inside,
 )
 from patcomp.ir.xdsl import Region as IRRegion
 
@@ -48,7 +49,7 @@ def stored_program(module: IRModule) -> Program:
         UnsupportedError: an asset cannot hold the program, or patcomp does not know how; it lists every reason.
     """
     keys = [attribute.resource_handle.data for attribute in resource_attributes(module)]
-    storing = _Storing(module.blobs.same_content(keys))
+    storing = _Storing(module.blobs.same_content(keys), _unread(module))
     block = Block([], [], [storing.op(op, {}) for op in module.op.body.block.ops])
     if storing.problems:
         raise UnsupportedError("the program cannot be saved without coreai-core", storing.problems)
@@ -56,6 +57,16 @@ def stored_program(module: IRModule) -> Program:
     version = max(map(_date, block.ops), default=0)
     properties: dict[str, Entry] = {"version": ("integer", (32, 1, version))}
     return Program(Op("serialization.asset", [], [], properties, [[block]], UNKNOWN_PLACE), weights, PRODUCER)
+
+
+def _unread(module: IRModule) -> set[Operation]:
+    """The ops without effects whose results no op reads; coreai-core does not store them either."""
+    found: set[Operation] = set()
+    for op in reversed(ops_inside(module.op)):
+        has_effects = not isinstance(op, CoreaiOp) or not op.ROW.pure or op.regions
+        if not has_effects and all(use.operation in found for result in op.results for use in result.uses):
+            found.add(op)
+    return found
 
 
 def _date(op: Op) -> int:
@@ -69,10 +80,11 @@ class _Storing:
 
     Args:
         same: the key of the weight that is stored in place of each weight.
+        unread: the ops to leave out.
     """
 
-    def __init__(self, same: Mapping[str, str]):
-        self._same = same
+    def __init__(self, same: Mapping[str, str], unread: Collection[Operation]):
+        self._same, self._unread = same, unread
         self.weights: dict[str, None] = {}
         """The keys of the weights that are stored."""
         self.problems: list[Problem] = []
@@ -106,7 +118,8 @@ class _Storing:
             arguments = [Value(self._type(argument.type)) for argument in block.args]
             inner.update(zip(block.args, arguments, strict=True))
             location = self._location(op.location)
-            made.append(Block(arguments, [location] * len(arguments), [self.op(each, inner) for each in block.ops]))
+            ops = [self.op(each, inner) for each in block.ops if each not in self._unread]
+            made.append(Block(arguments, [location] * len(arguments), ops))
         return made
 
     def _properties(self, op: CoreaiOp, form: StoredForm) -> dict[str, Entry]:

@@ -31,8 +31,6 @@ FOLDED = {
     "broadcast_shapes": "computed when saved",
     "get_shape": "computed when saved",
     "range_const": "computed when saved",
-    "sum_pool_2d": "a constant that no op reads is dropped",
-    "sum_pool_3d": "a constant that no op reads is dropped",
     "create_token": "a token that no op reads is dropped",
 }
 """The cases that coreai-core changes when it saves them."""
