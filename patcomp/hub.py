@@ -1,4 +1,4 @@
-"""Names of models that are no files: ids of the Hugging Face hub, and timm's names of architectures.
+"""Names of models that are not files: ids of the Hugging Face hub, and timm's names of architectures.
 
 `patcomp.language` and `patcomp.tasks` load what they name.
 """

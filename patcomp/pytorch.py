@@ -160,7 +160,8 @@ def draft_export(
     """`torch.export.draft_export` with its log in a folder, and with the values of parameters.
 
     PyTorch copies the values of tensors by which it decides, but leaves memory as it is for a subclass such as
-    `nn.Parameter`. What is set here for the process is put back: the environment variable of the log, and the copy.
+    `nn.Parameter`. At the end, restore the two settings of the process: the environment variable of the log, and the
+    copy.
     """
     before, copy = os.environ.get(DTRACE_ENV_VAR), meta_utils._safe_copy
 
@@ -195,7 +196,7 @@ class AsksSizeError(Exception):
 
 @contextmanager
 def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
-    """Answer the questions about open sizes that a trace asks as for the example's sizes, without new guards.
+    """Answer a trace's questions about dynamic sizes as for the example's sizes, without new guards.
 
     Questions that PyTorch can leave open, such as whether a tensor is contiguous in memory, are not asked.
 
@@ -229,7 +230,7 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
 
 @contextmanager
 def no_questions(environment: ShapeEnv) -> Iterator[None]:
-    """Make it an error that a trace asks a question about open sizes.
+    """Make a trace's question about dynamic sizes an error.
 
     Raises:
         AsksSizeError: it does.
@@ -328,7 +329,8 @@ class Registrations:
     composites: tuple[str, ...]
     """The operators with a kernel that is made of other operators."""
     custom_composites: tuple[OpOverload, ...]
-    """Those of other libraries than ATen. A library that is registered again has new ones of the same names."""
+    """The operators of libraries other than ATen. A library that is registered again has new operators of the same
+    names."""
     implementations: frozenset[str]
     """The kernels that `torch.library` registered from Python, also shape functions; without those of patcomp."""
 

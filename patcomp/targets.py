@@ -1,4 +1,4 @@
-"""Targets: what a device wants of a program, as data.
+"""Targets: the constraints of a device on a program, as data.
 
     program = converter.to_coreai(target="neural_engine")
     program = converter.to_coreai(target=patcomp.targets.NEURAL_ENGINE.without("half precision"))
@@ -23,7 +23,7 @@ class Wants:
     element_types: frozenset[str] = frozenset()
     """The element types of tensors that the target computes with."""
     static_shapes: bool = False
-    """Whether every size must be known before the program runs; a conversion refuses open dimensions of inputs."""
+    """Whether every size must be known before the program runs; a conversion refuses dynamic dimensions of inputs."""
     min_width: int = 1
     """The least number of elements of the last dimension; the target pads smaller ones."""
     max_size: int | None = None
@@ -35,7 +35,7 @@ class Wants:
     row_bytes: int = 1
     """Rows of inputs and outputs, along the last dimension, are multiples of so many bytes."""
     stride_factors: frozenset[int] = frozenset()
-    """The primes of which strides of convolutions and windows are products; empty for any."""
+    """The primes that strides of convolutions and windows may be products of; empty if any stride is allowed."""
     max_palettized_stride: int | None = None
     """The largest stride of a convolution whose weights are looked up in a table."""
 
@@ -81,7 +81,7 @@ class Target:
         return (rule.name in self.rules or self.name in rule.targets) and rule.name not in self.omitted
 
     def without(self, *names: str) -> Target:
-        """This target without some of its rules or steps. A conversion refuses names of which it has none."""
+        """This target without some of its rules or steps. A conversion refuses unknown names."""
         listed = {*self.rules, *self.steps}
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""What a user may declare about a model, so that rules apply that are not exact for every input.
+"""Facts that a user may declare about a model, so that rules apply that are not exact for every input.
 
     program = converter.to_coreai(assume=["masked rows are not read"])
 

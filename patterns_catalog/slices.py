@@ -42,7 +42,8 @@ class Part:
     step: int = 1
 
     def of(self, c: Coreai, x: Value, axis: int | None = None) -> Value:
-        """This part of a tensor, along the part's own axis or another one; the tensor itself if that is all of it."""
+        """This part of a tensor, along the part's own axis or another one; the tensor itself if the part is the whole
+        tensor."""
         at = self.axis if axis is None else axis
         whole = (self.start, self.end, self.step) == (0, x.shape[at], 1)
         return x if whole else slice_axis(c, x, at, self.start, self.end, self.step)

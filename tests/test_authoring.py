@@ -103,5 +103,5 @@ def test_a_table_of_composites_takes_no_other_function() -> None:
     def doubled(x: Value) -> Value:
         return coreai.broadcasting_add(x, x)
 
-    with pytest.raises(RuleError, match=r"mine: doubled is no composite; declare it with @composite\(...\)"):
+    with pytest.raises(RuleError, match=r"mine: doubled is not a composite; declare it with @composite\(...\)"):
         table.define(doubled)

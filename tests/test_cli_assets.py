@@ -127,7 +127,7 @@ def test_assets_with_random_numbers_as_inputs(patcomp: Command, assets: Path) ->
     [
         (["run", "sums.aimodel", "--inputs", "models.py"], 2, "models.py is not a file that numpy.savez wrote"),
         (["run", "sums.aimodel", "--entrypoint", "mian"], 1, "there is no entry point 'mian'; there are main"),
-        (["run", "picks.aimodel", "--size", "x:1=7"], 2, "that is no dynamic dimension; there are x:0"),
+        (["run", "picks.aimodel", "--size", "x:1=7"], 2, "the input has no such dynamic dimension; there are x:0"),
         (["run", "picks.aimodel", "--size", "x=7"], 2, "must have the form INPUT:AXIS=SIZE"),
         (["run", "missing.aimodel"], 1, "there is no asset missing.aimodel"),
         (["inspect", "models.py"], 1, "models.py is not an asset: it is a file"),

@@ -133,7 +133,7 @@ def _code_in_json(name: str, data: bytes) -> str:
 
 
 def _endless(symbols: Any) -> str:
-    """A symbol whose number PyTorch would count up to for hours; empty if there is none."""
+    """A symbol whose number is so large that PyTorch would count up to it for hours; empty if there is none."""
     if not isinstance(symbols, dict):
         return ""  # PyTorch refuses it
     return next((name for name in symbols if not re.fullmatch(r"[a-z_]+\d{1,5}", name)), "")

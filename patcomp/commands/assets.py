@@ -164,7 +164,7 @@ def _random(signature: EntrySignature, sizes: Any, seed: int) -> dict[str, np.nd
             raise UsageError(f"--size {text} must have the form INPUT:AXIS=SIZE, such as x:0=4")
         if (name, int(axis)) not in dynamic:
             known = ", ".join(f"{each}:{index}" for each, index in dynamic)
-            raise UsageError(f"--size {text}: that is no dynamic dimension; there are {known or 'none'}")
+            raise UsageError(f"--size {text}: the input has no such dynamic dimension; there are {known or 'none'}")
         given[name, int(axis)] = int(number)
     generator = np.random.default_rng(seed)
     values = {}

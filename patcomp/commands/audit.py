@@ -1,4 +1,4 @@
-"""`patcomp audit`: what a device would not like about a program."""
+"""`patcomp audit`: list the constructs of a program that do not suit a device."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def audit(
     trusted: Trusted = False,
     json: AsJson = False,
 ) -> None:
-    """Show what a device would not like about a program, where it is, and which rule would mend it.
+    """List the constructs of a program that do not suit a device, with their places and the rules that rewrite them.
 
     The exit code is 3 if there is more than advice.
     """

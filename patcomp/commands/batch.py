@@ -55,7 +55,7 @@ class BatchResult:
 
     @property
     def reason(self) -> str:
-        """The last line that says what is wrong; empty if nothing is."""
+        """The last line of the error; empty if there was no error."""
         lines = [line for line in self.log.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
         return "" if self else (errors or lines or [f"the process ended with {self.code}"])[-1]

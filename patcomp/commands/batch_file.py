@@ -37,7 +37,7 @@ def read_jobs(path: Path, known: Options) -> list[BatchJob]:
         data = tomllib.loads(path.read_text())
     except RecursionError:
         raise UsageError(f"{path} has lists or tables that are nested too deeply") from None
-    except ValueError as error:  # of the syntax, of bytes that are no text, or of an integer of thousands of digits
+    except ValueError as error:  # wrong syntax, bytes that are not text, or an integer of thousands of digits
         raise UsageError(f"{path} is not TOML: {error}") from error
     models, defaults = data.get("models"), data.get("defaults", {})
     if not (isinstance(models, list) and models and all(isinstance(each, dict) for each in [*models, defaults])):

@@ -53,8 +53,7 @@ class UsageError(PatcompError, ValueError):
 
 
 ANSWER_IS_NO = 3
-"""The exit code of a command that did its work and found what the user would not like: numbers or programs differ, a
-rule is wrong."""
+"""The exit code of a command whose answer is no: numbers or programs differ, or a rule is wrong."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, for other programs.")]
 

@@ -109,7 +109,7 @@ def _call(source: Source, path: Path, signature: EntrySignature, catalogs: list[
     """How the model of an asset is called, and its dynamic dimensions, by the names that the asset has.
 
     Raises:
-        PatcompError: the asset has not as many inputs, outputs and states as the model.
+        PatcompError: the asset and the model have different numbers of inputs, outputs or states.
     """
     from patcomp import TorchConverter
 

@@ -58,7 +58,7 @@ class Source:
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
-    """The names of its inputs, outputs and states, if they are not those of the exported program."""
+    """The names of the inputs, outputs and states, if they differ from the exported program's names."""
 
     @cached_property
     def model(self) -> Callable[..., Any]:

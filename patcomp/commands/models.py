@@ -229,7 +229,7 @@ def _load(path: Path, trusted: bool) -> ExportedProgram:
 
 
 def _shortened(reason: object) -> str:
-    """What a library says of a file, which repeats what it finds there."""
+    """A library's message about a file, shortened, because it may repeat the content of the file."""
     return shortened(str(reason), 1000)
 
 

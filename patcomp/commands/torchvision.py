@@ -1,6 +1,6 @@
 """Support for a torchvision whose C++ operators do not load, such as one for CUDA with a PyTorch for the CPU.
 
-Its import fails with `operator torchvision::nms does not exist`, and so does the import of transformers models. Few
+The import of torchvision, and of transformers models, fails with `operator torchvision::nms does not exist`. Few
 models call these operators; for all others it is enough to declare the operators.
 """
 

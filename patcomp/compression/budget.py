@@ -47,8 +47,8 @@ def within(
     """The scheme of each weight such that all weights that can be compressed fit into a budget.
 
     All weights begin with the first scheme. Then the weight is made smaller that loses the least for each byte that it
-    saves, until the budget is met. The loss of a weight is its squared error over its squared length, times what the
-    outputs lose for such an error, if that can be tried. The same program gives the same schemes.
+    saves, until the budget is met. The loss of a weight is its squared error over its squared length, times the loss of
+    the outputs for such an error, if there are example inputs. The same program gives the same schemes.
 
     Args:
         module: the program.
@@ -58,7 +58,7 @@ def within(
         output_loss: runs the program once for each weight; without it, an error counts the same in all weights.
 
     Raises:
-        ValueError: the budget is no number of bytes or share, or smaller than what the smallest schemes need.
+        ValueError: the budget is not a number of bytes or a share, or the smallest schemes need more bytes.
     """
     weights = list(weights_of(module))
     config.check(weights)
@@ -126,7 +126,8 @@ def _limit(budget: str | int | None, before: int) -> int:
 def _tried(
     weight: Weight, size: int, config: CompressionConfig, module: IRModule, output_loss: OutputLoss | None
 ) -> tuple[Sequence[_Candidate], float | None]:
-    """The choices of a weight, from large to small, and what the outputs lose for its error, if that can be tried."""
+    """The choices of a weight, from large to small, and the loss of the outputs for its error, if there are example
+    inputs."""
     own = config.scheme_of(weight)
     if own is None:
         return [_Candidate(None, size, 0.0)], None

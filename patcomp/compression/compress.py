@@ -106,7 +106,7 @@ def psnr(exact: np.ndarray, made: np.ndarray) -> float:
 
 
 def _replace(weight: Weight, stored: Stored, scheme: Scheme, blobs: BlobStore) -> None:
-    """Make the readers of a weight read what stands for it, which is stored once, however many graphs read it."""
+    """Make the readers of a weight read its compressed form, which is stored once for all graphs that read it."""
     first, *others = weight.constants
     assert first.parent is not None
     before = first.prev_op

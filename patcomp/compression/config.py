@@ -39,8 +39,8 @@ class CompressionConfig:
         """A config from the name of a scheme, a mapping, or a TOML or YAML file with such a mapping.
 
         Raises:
-            ValueError: a scheme, a key or a kind is unknown (the message lists those that exist), or the file is not
-                what its name says.
+            ValueError: a scheme, a key or a kind is unknown (the message lists those that exist), or the file does not
+                have the format of its suffix.
             ImportError: the file is YAML, and pyyaml is not installed.
             OSError: the file cannot be read.
         """

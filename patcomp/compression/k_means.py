@@ -12,7 +12,7 @@ import numpy as np
 
 _STEPS = 200
 _SAMPLE = 1 << 20
-"""Elements of which the palette is found; of more, every n-th of the sorted ones."""
+"""The number of elements from which the palette is computed; of larger weights, every n-th of the sorted elements."""
 _VECTORS = 1 << 16
 """The same for vectors."""
 _VECTOR_STEPS = 50

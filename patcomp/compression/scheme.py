@@ -1,4 +1,4 @@
-"""A scheme says how a weight is stored: its name, what stands for the floats, and the ops that make floats of it again.
+"""A scheme says how a weight is stored: its name, the stored values, and the ops that convert them to floats.
 
 Each file of `schemes` has one kind of scheme, and nothing else lists them.
 """
@@ -47,7 +47,7 @@ class Stored(Protocol):
         """The floats, in float32, that the program will compute with."""
 
     def unpacked(self, element: str, key: str) -> Value:
-        """The ops that make floats of it.
+        """The ops that convert the stored values to floats.
 
         Args:
             element: the element type of the floats.
@@ -82,7 +82,9 @@ class Scheme(ABC):
         for kind in kinds():
             if match := kind.spelling.fullmatch(name):
                 return kind.of(name, match)
-        raise ValueError(f"{name!r} is no compression scheme; schemes are {', '.join(k.examples for k in kinds())}")
+        raise ValueError(
+            f"{name!r} is not a compression scheme; the schemes are {', '.join(k.examples for k in kinds())}"
+        )
 
     @classmethod
     @abstractmethod

@@ -25,7 +25,7 @@ def _is_part(op: Operation) -> bool:
 
 
 def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
-    """What is known of each weight that ops unpack, in the order of the program: all but its distance from floats."""
+    """The description of each weight that ops unpack, in the order of the program; only its error is not known."""
     readers, seen = Readers.of(module), set()
     for op in ops_inside(module.op):
         if not is_unpacking(op) or any(_is_part(use.operation) for use in op.results[0].uses):
@@ -42,14 +42,14 @@ def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
 
 
 def _data(op: Operation) -> Operation:
-    """The constant, or what else there is, of which an op makes floats in the end."""
+    """The value at the start of a chain of unpacking ops, usually a constant."""
     while _is_part(op) and (maker := maker_of(op.operands[0])) is not None:
         op = maker
     return op
 
 
 def _constants(op: Operation) -> Iterator[Operation]:
-    """What must be stored for an op: data, scales, tables and masks, and offsets that are not equal everywhere."""
+    """The constants that are stored for an op: data, scales, tables and masks, and offsets whose elements differ."""
     for index, operand in enumerate(op.operands):
         maker = maker_of(operand)
         if maker is None or (index > 1 and _is_splat(maker)):

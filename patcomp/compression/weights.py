@@ -80,7 +80,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
         readers = [known.kind(use) for op in constants for use in op.results[0].uses]
         if readers and None not in readers:
             kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
-            # readers may want other channels; the weight is still right with those of the first
+            # readers may prefer other channels; the weight is right with the channels of the first reader, too
             yield Weight(key, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
 
 
@@ -99,7 +99,7 @@ class Readers:
         return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
     def kind(self, use: Use) -> tuple[str, Layout] | None:
-        """The kind of a reader, and the layout that it wants; None if its operand is no weight."""
+        """The kind of a reader, and the layout that it wants; None if its operand is not a weight."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
         if use.index == 0 and (axes := _axes_before(op)) is not None:
             found = self._common(op.results[0])

@@ -179,7 +179,7 @@ class Asset:
             names = ", ".join(f"{name!r}: ..." for name in function.desc.input_names)
             raise TypeError(f"an asset takes its inputs by name, asset.run({{{names}}}), got {type(inputs).__name__}")
         for name, value in given.items():
-            if not getattr(value, "is_contiguous", lambda: True)():  # a tensor, of which only a copy would be written
+            if not getattr(value, "is_contiguous", lambda: True)():  # of a tensor, only a copy would be written
                 raise ValueError(f"state {name!r} must be contiguous to be written in place")
         start = self.new_state(entrypoint) if function.desc.state_names else {}
         values, contents = checked(function, inputs, {**start, **given}, entrypoint)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ValueChecks:
-    """What a model checks of values: `torch._check(n.item() <= 2)`."""
+    """The checks of a model on values: `torch._check(n.item() <= 2)`."""
 
     texts: tuple[str, ...]
     """The conditions in terms of inputs: `n <= 2`."""

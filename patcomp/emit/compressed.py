@@ -68,7 +68,7 @@ def compress_program(
 
 @dataclass(frozen=True)
 class _Examples:
-    """Example inputs, and what a program computes of them."""
+    """Example inputs, and the program's outputs for them."""
 
     program: AIProgram
     entrypoint: str

@@ -18,7 +18,7 @@ from patcomp.ir.xdsl import Attribute, DenseResourceAttr, TensorType
 
 @dataclass(frozen=True)
 class HandOver:
-    """What the toolchain gets of a program. Making one never prints or copies a weight."""
+    """The form of a program that the toolchain reads. Making one never prints or copies a weight."""
 
     text: str
     """The program. All weights have one placeholder name: a name in the text could not be used for a buffer again."""

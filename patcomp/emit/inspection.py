@@ -83,7 +83,7 @@ def inspect_asset(path: Path) -> Inspection:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """What the `metadata.json` of an asset says.
+    """The facts in the `metadata.json` of an asset.
 
     Raises:
         AssetError: the file is damaged.
@@ -100,7 +100,7 @@ def opened(path: Path) -> Iterator[Native]:
 
     Raises:
         FileNotFoundError: there is nothing at the path.
-        AssetError: what is at the path is not an asset, or it is broken.
+        AssetError: the file or folder at the path is not an asset, or the asset is broken.
         MissingToolchainError: `coreai-core` is not installed.
     """
     check_asset(path)

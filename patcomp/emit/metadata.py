@@ -1,4 +1,4 @@
-"""The metadata of an asset: what the user says about it, the versions that made it, and when it was made."""
+"""The metadata of an asset: the user's fields, the versions that made the asset, and its date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook shows for a program: its entry points, stages and composites as small tables."""
+"""The display of a program in a notebook: its entry points, stages and composites as small tables."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ class AIProgram:
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
 
         It shows the graphs of all stages, the rules that made each op, weights, composites, warnings and near misses.
-        The conversion is repeated for it. The file has the text of the IR and the paths of modules and source lines,
-        but no weights.
+        The conversion is repeated for the report. The file has the text of the IR and the paths of modules and source
+        lines, but no weights.
 
         Args:
             path: the file, which is replaced.
@@ -172,8 +172,8 @@ class AIProgram:
         return self._explain(self.module, what)
 
     def audit(self, target: str | Target, inputs: Any = None, *, entrypoint: str = "main") -> Audit:
-        """What a device would not like about the program: types, ranks, sizes and ops, with their places and the rules
-        that would mend them. The program need not be converted for that device.
+        """The constructs of the program that do not suit a device: types, ranks, sizes and ops, with their places and
+        the rules that rewrite them. The program need not be converted for that device.
 
             print(program.audit("neural_engine"))
             print(program.audit("neural_engine", (x,)))     # also the values that overflow
@@ -481,7 +481,7 @@ class AIProgram:
         self.dims.get(entrypoint, Dims()).sizes_of(values)
 
     def _check_values(self, values: Mapping[str, Any], entrypoint: str) -> None:
-        """Check what the model checks of the values of inputs and states."""
+        """Run the model's own checks on the values of inputs and states."""
         checks = self.checks.get(entrypoint)
         if checks is not None and (broken := checks.broken(values)) is not None:
             raise EvaluationError(f"the model checks that {broken}, which does not hold for these inputs")
@@ -529,7 +529,7 @@ class AIProgram:
             print(small.compression)
 
         The weights of products, convolutions and lookups are rounded, without data, one at a time. The compressed
-        program's `compression` says what became of each, and its last stage is `compress`.
+        program's `compression` describes each weight, and its last stage is `compress`.
 
         Args:
             config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),

@@ -50,7 +50,7 @@ def check_target(target: Path, force: bool = False) -> None:
 
 
 def not_an_asset(path: Path) -> str:
-    """Why what is at a path is not an asset; empty if it is one."""
+    """Why the file or folder at a path is not an asset; empty if it is an asset."""
     if not path.is_dir():
         return "it is a file, not an asset"
     names = sorted(entry.name for entry in path.iterdir())
@@ -117,7 +117,7 @@ def replacing(target: Path, force: bool = False) -> Iterator[Path]:
         As `check_target`. OSError: the disk is full, or a rename fails.
     """
     check_target(target, force)
-    place = target.resolve()  # what a link points to is replaced, and not the link
+    place = target.resolve()  # replace the target of a link, and not the link
     place.parent.mkdir(parents=True, exist_ok=True)
     with _working_folder(place) as folder:
         yield folder / _NEW
@@ -147,7 +147,7 @@ def _working_folder(place: Path) -> Iterator[Path]:
         finally:
             _clear(folder, place)
             lock.unlink()
-            with contextlib.suppress(OSError):  # it stays if another save waits in it, or if something was not removed
+            with contextlib.suppress(OSError):  # the folder stays if another save waits in it, or if a file is left
                 folder.rmdir()
 
 

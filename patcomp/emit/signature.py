@@ -19,7 +19,7 @@ class TensorSpec:
     """An input, output or state.
 
     A dimension that differs from run to run is a text in terms of `EntrySignature.dims`, `"batch"` or `"2*seq"`, or
-    None where nothing is known of it.
+    None if nothing is known about it.
     """
 
     name: str

@@ -169,7 +169,7 @@ def _element(tensor: Tensor) -> str:
 def _error(
     name: str, backend: str, expected: Tensor, reference: Tensor, given: Tensor, limits: _Limits, by: str = "eager"
 ) -> OutputError:
-    """The difference of an output from a reference: eager PyTorch's output, which is expected, or the twin's."""
+    """The difference of an output from a reference: eager PyTorch's output, or the twin's."""
     difference = _difference(reference, given)
     counts = {
         f"{prefix}{kind}": int(getattr(tensor, f"is{kind}")().sum())
@@ -270,7 +270,7 @@ def verify_outputs(
 
 @dataclass(frozen=True)
 class Expectation:
-    """The inputs of a verification, and what eager PyTorch computes of them, by the program's names."""
+    """The inputs of a verification and eager PyTorch's outputs for them, by the program's names."""
 
     model: Callable[..., Any]
     """The PyTorch model."""

@@ -32,7 +32,7 @@ class Noise(Protocol):
 # ---- which operators draw ------------------------------------------------------------------------------
 
 _SWITCHES = ("dropout_p", "dropout", "train", "training")
-"""Arguments that switch the random numbers of an operator off: it draws if all of those that it has are on."""
+"""Arguments that switch off the random numbers of an operator. The operator draws if all of these arguments are on."""
 
 
 def draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -125,7 +125,9 @@ def _randn(noise: Noise, given: Given) -> Tensor:
 
 def _real(dtype: torch.dtype) -> torch.dtype:
     if dtype.is_complex:
-        raise NotFromNoiseError("complex random numbers: draw their real and imaginary parts, and use torch.complex")
+        raise NotFromNoiseError(
+            "complex random numbers cannot be inputs: draw their real and imaginary parts, and use torch.complex"
+        )
     return dtype
 
 
@@ -184,10 +186,12 @@ _MOST_INTEGERS = 2**24
 def _integers(noise: Noise, given: Given, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
     low, high = given.get("low", given.get("from", 0)), given.get("high", given.get("to"))
     if high is None:
-        raise NotFromNoiseError("integers without an upper bound: give the op its bounds")
+        raise NotFromNoiseError("noise cannot choose among integers without an upper bound: give the op its bounds")
     count = high - low
     if isinstance(count, int) and count > _MOST_INTEGERS:
-        raise NotFromNoiseError(f"one of {count:,} integers: standard noise tells at most {_MOST_INTEGERS:,} apart")
+        raise NotFromNoiseError(
+            f"noise cannot choose among {count:,} integers: it distinguishes at most {_MOST_INTEGERS:,}"
+        )
     chosen = (noise(UNIFORM, shape, torch.float32) * count).to(torch.int32).long()  # int32 says that 32 bits suffice
     last = count - 1
     return ((chosen.minimum(last) if isinstance(last, Tensor) else chosen.clamp(0, last)) + low).to(dtype)
@@ -335,7 +339,7 @@ def drawing(inputs: Sequence[tuple[str, str, Tensor]]) -> Iterator[None]:
         if declared != distribution or tuple(value.shape) != tuple(shape):
             there = f"{declared} of shape {tuple(value.shape)}"
             raise _other_draws(f"it draws {wanted}, where the input {name!r} is {there}")
-        return value.to(like, copy=True)  # the model may write to it
+        return value.to(like, copy=True)  # the model may write to the noise
 
     # `torch.cond` compiles itself, which a mode disturbs
     with torch.compiler.set_stance("force_eager"), Draws(noise):

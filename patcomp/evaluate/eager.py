@@ -90,7 +90,7 @@ def without_data() -> Iterator[Callable[[Any], Any]]:
 
     Some kernels do not check what they are given, and read beyond it; the shape functions check more.
     """
-    log = logging.getLogger(FakeTensorMode.__module__)  # which shows what the caller catches
+    log = logging.getLogger(FakeTensorMode.__module__)  # it would show errors that the caller catches
     disabled, log.disabled = log.disabled, True
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -143,8 +143,8 @@ def static_type_of(value: Tensor) -> TensorType:
 def run_eagerly(block: Block, inputs: Sequence[Tensor], blobs: BlobStore) -> list[Tensor]:
     """The operands of a block's terminator, its ATen ops computed by eager PyTorch, its regions by the evaluator.
 
-    The results of the ops take the types that PyTorch gives them, because a graph that was made for a test has
-    guessed ones.
+    The results of the ops take the types that PyTorch gives them, because the types in a graph that was made for a test
+    are guesses.
 
     Raises:
         EvaluationError: PyTorch refuses an op, lacks it, or one is of another dialect.

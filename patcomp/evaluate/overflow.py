@@ -29,7 +29,7 @@ class Overflow:
 
 @dataclass(eq=False)
 class OverflowMachine(Machine):
-    """Notes where values first exceed float16. What is computed from them is not noted again."""
+    """Notes where values first exceed float16. Values that are computed from noted values are not noted again."""
 
     half: bool = False
     """Whether every float must fit, because the device computes float16 alone; otherwise those of float16."""

@@ -92,7 +92,7 @@ class Wider(TorchDispatchMode):
 
 
 def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]:
-    """What a model computes in float32, if it computes anything in half precision; otherwise in float64.
+    """The outputs of a model in float32, if it computes anything in half precision; otherwise in float64.
 
     Args:
         run: runs the model in a mode, which it must enter.

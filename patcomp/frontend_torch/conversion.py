@@ -177,7 +177,7 @@ class Conversion:
         return error
 
     def _dump_before(self, failed: str, dumps: Dumps | None) -> str:
-        """Where the IR before the failed stage is; written now unless the user requested dumps."""
+        """The file with the IR before the failed stage; it is written now unless the user requested dumps."""
         if dumps is None:
             dumps = Dumps(Path(tempfile.mkdtemp(prefix="patcomp-")))
             run_pipeline(self.imported(), self.rules, self.options, after_stage=dumps.write, only_before=failed)

@@ -422,7 +422,8 @@ class TorchConverter:
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
                 the program is as it is for all. `docs/targets.md` says what is rewritten for each.
             fixed: the sizes of dynamic dimensions by name, `{"length": 128}`, which become part of the program, as with
-                `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes those that it has.
+                `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes
+                the sizes of its own dimensions.
             dump_ir: folder for the IR after each stage (`00-import.mlir` ... `08-emit.mlir`); dumps of an earlier
                 conversion are removed. By default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
             verbose: show a progress bar.
@@ -432,8 +433,8 @@ class TorchConverter:
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
             ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption, or `target` not a
                 target; the message lists the known names. No entry point has a dimension of `fixed`, or not that size.
-            UnsupportedError: no rule takes some ops, or the target takes fixed sizes only and dimensions are open; the
-                message lists all of them.
+            UnsupportedError: no rule takes some ops, or the target takes fixed sizes only and dimensions are dynamic;
+                the message lists all of them.
             StageError: a rule has a defect; the message names stage, rule, op and the dump of the stage before.
 
         Warns:

@@ -1,4 +1,4 @@
-"""Programs that tell nothing of their source but the names of their inputs, outputs, states and graphs."""
+"""Programs that reveal nothing about their source but the names of inputs, outputs, states and graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _number(module: IRModule) -> None:
 
 
 def anonymous(module: IRModule, *, locations: bool = False) -> IRModule:
-    """A copy of a program that tells nothing of its source; with `locations`, only these do."""
+    """A copy of a program that reveals nothing about its source; with `locations`, only the locations do."""
     copy = module.clone()
     (_number if locations else make_anonymous)(copy)
     return copy

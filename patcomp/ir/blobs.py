@@ -92,7 +92,7 @@ class BlobStore:
         return unique
 
     def remove(self, key: str) -> None:
-        """Drop a weight, and what it is found by: its memory may soon belong to another one."""
+        """Drop a weight and its entries in the lookup tables, because its memory may soon belong to another weight."""
         del self.blobs[key]
         for found in (self._by_memory, self._by_content):
             for known in [known for known, name in found.items() if name == key]:

@@ -101,14 +101,14 @@ class Builder:
         self._constants = {key: value for key, value in self._constants.items() if value.ssa not in erased}
 
     def constant(self, array: np.ndarray, element: Attribute, name: str = "constant") -> Value:
-        """A constant of values in storage form (`elements.to_numpy`); small equal ones are made once.
+        """A constant of values in storage form (`elements.to_numpy`); small equal constants are made once.
 
         A large one is a weight of that name.
         """
         return self.constant_of(constant_attribute(array, element, self.blobs, name))
 
     def constant_of(self, attribute: DenseIntOrFPElementsAttr | DenseResourceAttr) -> Value:
-        """A constant of an attribute; small equal ones are made once."""
+        """A constant of an attribute; small equal constants are made once."""
         from patcomp.ir.dialect import create_op
 
         key = None

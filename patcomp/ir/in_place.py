@@ -1,10 +1,10 @@
 """What the Core AI runtime computes in place in loops: a hazard.
 
-The runtime keeps each value that a loop carries in one memory, where it also puts the next one. It does not see every
-read of it: a flip, a gather or a matrix product reads what it has just written, and with a `tile` or a broadcast in
-between, an op may write over a value that a later op still reads. A counter that is read after a nested loop may be
-lost, and its loop never ends. Values that the body computes itself are safe, so the body reads a copy. Observed with
-coreai-core 1.0.0b3.
+The runtime keeps each value that a loop carries in one memory, where it also puts the next one. The runtime does not
+see every read: a flip, a gather or a matrix product reads elements that it has just overwritten. With a `tile` or a
+broadcast in between, an op may overwrite a value that a later op still reads. A counter that is read after a nested
+loop may be lost, and its loop never ends. Values that the body computes itself are safe, so the body reads a copy.
+Observed with coreai-core 1.0.0b3.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_unsafely(body: Block) -> Iterator[BlockArgument]:
 def is_unsafe_condition(loop: Operation) -> bool:
     """Whether a loop's condition computes more than one comparison of single numbers.
 
-    The runtime may put what a condition computes on the way in the memory of any value that the loop returns.
+    The runtime may store intermediate values of a condition in the memory of any value that the loop returns.
     A condition is left alone where it passes on other values than it was given.
     """
     block = loop.regions[0].block

@@ -43,7 +43,7 @@ def unpack(packed: np.ndarray, element: str, count: int) -> np.ndarray:
 
 
 def sign_extended(stored: np.ndarray, element: str) -> np.ndarray:
-    """A byte for each element, of which the bits of the element count; signed integers are extended to the byte."""
+    """One byte for each element, whose low bits are the element; signed integers are extended to the byte."""
     spare = 8 - BIT_WIDTHS[element]
     if element.startswith("si"):
         return ((stored << spare).view(np.int8) >> spare).view(np.uint8)

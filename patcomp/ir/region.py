@@ -68,7 +68,7 @@ class RegionOp(OwnOperation):
     """For a module that the user externalized: whether composites are recovered inside. Absent on composites of
     the recover stage."""
     graph = opt_prop_def(SymbolRefAttr, prop_name="graph")
-    """The private graph with the body, if calls of a composite share it; the region then has none of its own."""
+    """The private graph with the body, if calls of a composite share it; the region itself is then empty."""
     own_body = opt_region_def("single_block")
     traits = traits_def(IsolatedFromAbove(), Pure())
 

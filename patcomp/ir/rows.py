@@ -85,7 +85,7 @@ class Row:
     builder: str = ""
     """Name of the authoring function if it differs from the op's own name."""
     updates: str = ""
-    """The operand of which the result is a copy with some elements replaced."""
+    """The operand that the result copies, with some elements replaced."""
     trait: type[OpTrait] | None = None
     """What the op does with elements, of `patcomp.ir.traits`, where no other fact implies it."""
 

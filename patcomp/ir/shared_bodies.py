@@ -97,7 +97,7 @@ class SharedBodies:
         call.
 
         Raises:
-            RuleError: the body is another one than that of an earlier call.
+            RuleError: the body differs from the body of an earlier call.
         """
         if not _can_be_shared(region):
             return

@@ -84,8 +84,8 @@ def convert_language_model(
     Args:
         folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer); an id of the hub,
             `"owner/name"`, which is downloaded; or a model of transformers, which is not changed.
-        target: the device; `"gpu"` is the form of macOS, one function with open sizes; `"neural_engine"` that of iOS,
-            functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3 and mistral.
+        target: the device; `"gpu"` is the form of macOS, one function with dynamic sizes; `"neural_engine"` is the
+            form of iOS, functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3 and mistral.
         out: the folder of the bundle, which must not exist.
         max_context: the most tokens, those of the prompt included; by default the model's own, and at most 4096 for
             the Neural Engine.
@@ -170,7 +170,7 @@ def convert_language_model(
 
 
 def _dynamic(model: Any, context: int, dtype: torch.dtype, step: Step, work: Unfinished | None) -> AIProgram:
-    """One function with open sizes; compared with the model if there is a folder to note it in."""
+    """One function with dynamic sizes; compared with the model if there is a folder to record the comparison in."""
     decoder = Decoder(model)
     with step("exporting the model"):
         exported = _exported(decoder, context, dtype)
@@ -250,7 +250,7 @@ def _arguments(decoder: Decoder, new: int, total: int, capacity: int, dtype: tor
 
 
 def _exported(decoder: Decoder, context: int, dtype: torch.dtype) -> ExportedProgram:
-    """The decoder with open sizes of new tokens, all tokens, and the capacity of the caches."""
+    """The decoder with dynamic numbers of new tokens and all tokens, and a dynamic capacity of the caches."""
     capacity = min(2048, max(context, _TOTAL + 8))
     new, total = Dim("new", min=1, max=context), Dim("total", min=1, max=context)
     keys, values = Dim("key_capacity", min=1, max=2 * context), Dim("value_capacity", min=1, max=2 * context)
@@ -292,7 +292,8 @@ def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtyp
 
 
 def _again(result: torch.Tensor, left: Sequence[torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function that does what a call did: it returns the result, and writes to its arguments what the call left."""
+    """A function that repeats a call from its record: it returns the result and writes the arguments as the call
+    did."""
 
     def function(*arguments: torch.Tensor) -> torch.Tensor:
         for argument, value in zip(arguments, left, strict=True):

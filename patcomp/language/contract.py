@@ -1,4 +1,5 @@
-"""The contract of a language model bundle with Apple's Swift package, and a check that reads bundles like it."""
+"""The contract of a language model bundle with Apple's Swift package, and a check that reads bundles as the package
+does."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def check_cache(config: Any) -> None:
             )
     try:
         CacheShape.of(config)
-    except Exception as error:  # transformers raises one of its own where the attributes of layers differ
+    except Exception as error:  # transformers raises its own exception if the attributes of layers differ
         raise LanguageModelError(
             f"the configuration of the architecture {kind!r} has no number and width of heads that all its layers "
             f"share, and {_HELD}"

@@ -22,7 +22,7 @@ def exported_module(
         module: what is exported.
         arguments: example arguments.
         name: of the model, for messages.
-        dynamic_shapes: the open sizes, as `torch.export` takes them.
+        dynamic_shapes: the dynamic sizes, as `torch.export` takes them.
         draft: whether the program may be for inputs like the example only; a bundle could not check it.
 
     Raises:

@@ -100,7 +100,7 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     """The files of weights that a model of a folder is loaded from: those that transformers or timm choose.
 
     Raises:
-        LanguageModelError: one is not there, or there is none in safetensors.
+        LanguageModelError: a file is missing, or no file is in safetensors.
     """
     stored = config.get("transformers_weights")
     single = folder / (stored if isinstance(stored, str) else "model.safetensors")
@@ -171,7 +171,7 @@ def quantization(folder: Path, config: dict[str, Any]) -> str:
 # ---- what model it is -------------------------------------------------------------------------------
 
 BESIDE_TEXT = "takes images or sounds beside the text, and a bundle takes text only"
-"""What is said of a model of several inputs."""
+"""The message about a model of several inputs."""
 _NAMELESS = "a model without a name"
 
 
@@ -242,7 +242,7 @@ def check_language_model(folder: Path, config: dict[str, Any], classes: Sequence
     known = [each.__name__ for each in classes]
     if name not in (_NAMELESS, *known) and not name.endswith(LANGUAGE_MODELS):
         if not name.endswith("ForConditionalGeneration") or config.get("is_encoder_decoder"):
-            raise LanguageModelError(f"{str(folder)!r} holds {name}, which is no causal language model; {elsewhere}")
+            raise LanguageModelError(f"{str(folder)!r} holds {name}, which is not a causal language model; {elsewhere}")
         warnings.warn(
             f"{str(folder)!r} holds {name}; only its language model is converted, {known[0]}",
             ConversionWarning,

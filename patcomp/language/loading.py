@@ -127,7 +127,8 @@ def loaded(
 
 
 _NOT_JOINED = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?CONVERSION", re.MULTILINE)
-"""Finds, in transformers' report, weights that it could not join from those of a checkpoint, as those of experts."""
+"""Finds, in transformers' report, weights that it could not join from the checkpoint's, such as the weights of
+experts."""
 
 
 @contextmanager
@@ -161,7 +162,7 @@ def check_names(
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
     allowed: Allowed,
 ) -> None:
-    """Check that a checkpoint has the weights of its model, and warn where the user allows that it has not.
+    """Check that a checkpoint has the weights of its model; warn about differences that the user allows.
 
     Args:
         place: the folder or file of the checkpoint.

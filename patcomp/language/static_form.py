@@ -222,7 +222,7 @@ class _RotaryTables(nn.Module):
 
 
 class _Rotary(nn.Module):
-    """What the model calls for its rotary embedding."""
+    """The module that the model calls for its rotary embedding."""
 
     def __init__(self, tables: _RotaryTables):
         super().__init__()
@@ -274,7 +274,7 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
         queries: the sizes of blocks.
     """
     converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
-    table = torch.empty_like(embeddings.table)  # an example that is no view of a weight, which export cannot tell apart
+    table = torch.empty_like(embeddings.table)  # a copy, because export cannot tell a view of a weight from the weight
 
     def add(
         module: nn.Module, arguments: tuple[Tensor, ...], name: str, *composites: ExternalizeSpec, **names: list[str]
@@ -310,8 +310,8 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
 
 
 def constrained(program: AIProgram, context: int) -> AIProgram:
-    """The program with the memory layout that the caller's tensors have on a device: that of the table, which
-    `load_embeddings` returns and the others take, and that of the caches, of which smaller functions see a part."""
+    """The program with the memory layouts of the caller's tensors on a device. `load_embeddings` returns the table, and
+    all other functions take it; functions with a smaller cache see a part of the caches."""
     table, caches = _surface([8, 1, 1], [1, 1, 1, 1]), _surface([1, 1, 8, 1, 1], [1, 1, 1, 1, 8 * context, 1])
     module = program.module.clone()
     for name in program.calls:

@@ -197,7 +197,7 @@ def span(candidates: Iterable[Number], like: Iterable[Range] = ()) -> Range:
 
 
 def _times(a: Number, b: Number) -> Number:
-    return 0 if a == 0 or b == 0 else a * b  # an infinite bound only means that there is none
+    return 0 if a == 0 or b == 0 else a * b  # an infinite bound stands for no bound
 
 
 def _integer(bound: Number) -> Number:

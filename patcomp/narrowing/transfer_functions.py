@@ -138,7 +138,7 @@ for _ops, _function in _TABLE.items():
 TRANSFER.update(dict.fromkeys(VIEWS | SELECTIONS, lambda op: op["self"]))
 
 
-# ---- numbers that only move, and sums of them ----------------------------------------------------
+# ---- numbers that only move, and their sums ------------------------------------------------------
 
 
 def _accumulated(op: RangedOp, name: str) -> Range:

@@ -101,7 +101,7 @@ def apply(
         else:
             made = _instantiate(rule, op, builder, Matcher(rule.graph, op, fuel=fuel, trace=trace, assumed=assumed))
     except (Rejected, OverflowError, RuntimeRefusalError) as refusal:
-        # a number that does not fit its type, or an op that the runtime cannot run, is no defect of the rule
+        # a number that does not fit its type, or an op that the runtime cannot run, is not a defect of the rule
         made = Refusal(str(refusal))
     except DynamicSizeError as error:
         made = Refusal(f"{rule.name} needs sizes that are known before the program runs ({error})")

@@ -63,7 +63,7 @@ class PatternNode(Operators):
 
     @property
     def shape(self) -> Expression:
-        """The dimensions, in a condition. A dynamic one makes a comparison with it false."""
+        """The dimensions, in a condition. A comparison with a dynamic dimension is false."""
         return Property(self, "shape", lambda value: value.shape)
 
     @property

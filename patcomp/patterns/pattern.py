@@ -1,4 +1,4 @@
-"""`Pattern`: the ops that a match consists of, and the conditions. What a rule builds is not part of it."""
+"""`Pattern`: the ops and the conditions of a match, without the replacement that the rule builds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pattern:
         listed = conditions if isinstance(conditions, list | tuple) else (conditions,)
         for condition in listed:
             if not isinstance(condition, Expression):
-                raise RuleError(f"where= holds {condition!r}, which is no condition on the match")
+                raise RuleError(f"where= holds {condition!r}, which is not a condition on the match")
         pattern = cls(dialect, root, captures, tuple(map(lift, listed)))
         pattern._check()
         return pattern

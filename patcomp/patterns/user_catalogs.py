@@ -143,7 +143,7 @@ def _package(point: EntryPoint) -> str:
 def _loaded(point: EntryPoint) -> RuleSet:
     try:
         return rules_of(point.load())
-    except Exception as error:  # whatever the package's own code raises
+    except Exception as error:  # the package's own code may raise any exception
         raise RuleError(
             f"the catalog {point.name!r} ({point.value}) of the installed package {_package(point)} cannot be loaded: "
             f"{type(error).__name__}: {error}; uninstall the package, or leave installed catalogs out with "

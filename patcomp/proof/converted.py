@@ -100,7 +100,7 @@ def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleT
         program = converter.to_coreai()
     except StageError as error:
         raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
-    except Exception as error:  # whatever export raises, and refusals
+    except Exception as error:  # any exception of export, and refusals
         if is_example:
             raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
         return None

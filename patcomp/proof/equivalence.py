@@ -187,7 +187,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     rewritten, source_ir = source.clone(), source.text()
     try:
         fired = run(rewritten.graph("main"), RuleSet([drawing.rule]), blobs=rewritten.blobs).fired
-    except Exception as error:  # whatever a rule's functions raise
+    except Exception as error:  # a rule's functions may raise any exception
         raise InvalidRewriteError(drawing, failure_text(error), source_ir) from error
     if drawing.rule.name not in fired:
         return None

@@ -1,4 +1,4 @@
-"""`program.audit(target)`: what a device would not like about a program, where it is, and which rule would mend it."""
+"""`program.audit(target)`: the constructs of a program that do not suit a device, and the rules that rewrite them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of thing that a target does not like."""
+    """One kind of construct that does not suit a target."""
 
     what: str
     """`f32 values`, `rank over 5`, `coreai.sort`."""
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What a target would not like about a program. It prints itself."""
+    """The constructs of a program that do not suit a target. `str` shows them as a list."""
 
     target: str
     findings: tuple[Finding, ...]
@@ -170,7 +170,7 @@ def _row_bytes(value: SSAValue, least: int) -> int:
 
 
 def _of_strides(op: Operation, target: Target) -> Iterator[str]:
-    """What a target does not like about the strides of a convolution or of windows."""
+    """The problems of a target with the strides of a convolution or of windows."""
     wants = target.wants
     if op.name not in _STRIDED or not (wants.stride_factors or wants.max_palettized_stride):
         return
@@ -217,7 +217,7 @@ def _is_read_by_windows(op: Operation) -> bool:
 
 
 def _by_op(rules: RuleSet, target: Target) -> dict[str, tuple[str, ...]]:
-    """The rules of the stage `target` that start from each op or composite, but for those of other targets alone."""
+    """The rules of the stage `target` that start from each op or composite, without those of other targets only."""
     found: dict[str, tuple[str, ...]] = {}
     for rule in rules.stage("target"):
         for name in [f"composite {rule.composite.name}"] if rule.composite is not None else rule.ops:

@@ -16,7 +16,7 @@ INDICES = frozenset({"si32", "ui32", "i1"})
 
 @dataclass(frozen=True)
 class Regions:
-    """The least number of regions that a device computes at once, if some ops run elsewhere."""
+    """The least number of regions that a device computes, if some ops run elsewhere."""
 
     count: int
     borders: tuple[Operation, ...]

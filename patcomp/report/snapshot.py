@@ -70,7 +70,7 @@ class Tables:
     def data(self) -> dict[str, Any]:
         """The tables. A place is `[rule, parts...]`, or `[null, node, module path, source]`; texts are numbers.
 
-        Places without names stay apart, so that the ops of a stage still lead to those of the stage before.
+        Places without names stay distinct, so that the ops of a stage still lead to the ops of the stage before.
         """
         places = [self._place(*key) if key else [] for key in self._places]
         return {"places": places, "texts": list(self._texts)}

@@ -1,4 +1,4 @@
-"""Constant folding: what is computed from constants alone becomes constants, with the reference evaluator."""
+"""Constant folding: values that are computed from constants alone become constants, by the reference evaluator."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
     """Fold everything in a graph that is computed from constants, except from weights; return how many ops went.
 
     Results of more elements than `limit` stay, unless they repeat one element, up to 2^24 times. A weight is a constant
-    whose elements the text does not have: what is computed from it may be larger than it is, and a quantized one would
-    lose its form. Stored integers and booleans from which integers and booleans are computed, such as positions, are
-    no weights.
+    whose elements are not in the text. A value computed from it may be larger than the weight, and a quantized weight
+    would lose its form. Stored integers and booleans from which integers and booleans are computed, such as positions,
+    are no weights.
     """
     known: dict[SSAValue, np.ndarray] = {}
     folded: list[Operation] = []
@@ -112,7 +112,8 @@ def _is_in_the_text(value: SSAValue, limit: int) -> bool:
 
 
 def _has_indices(value: SSAValue) -> bool:
-    """Whether a tensor has integers of 32 or more bits, or booleans. Those of fewer bits may be a compressed weight."""
+    """Whether a tensor has integers of 32 or more bits, or booleans. Integers of fewer bits may be a compressed
+    weight."""
     assert isinstance(value.type, TensorType)
     return element_name(value.type.element_type) in ("i1", "si32", "ui32", "si64", "ui64")
 

@@ -219,11 +219,11 @@ class _Lowering:
         builder.location = location
         if len(results) != len(types):
             return self.refuse(
-                op, builder, f"the lowering of {name} gave {len(results)} values for {len(types)} results"
+                op, builder, f"the lowering of {name} returned {len(results)} values for {len(types)} results"
             )
         wrong = [reason for pair in zip(results, types, strict=True) if (reason := mismatch(*pair) or _narrower(*pair))]
         if wrong:
-            return self.refuse(op, builder, f"the lowering of {name} gave {'; '.join(wrong)}")
+            return self.refuse(op, builder, f"the lowering of {name} returned {'; '.join(wrong)}")
         return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
 
     def spend(self, rule: str, op: Operation) -> None:

@@ -28,6 +28,7 @@ from patcomp.rewrites.runtime.constant_expressions import expand_constant_expres
 from patcomp.rewrites.runtime.empty import allow_empty
 from patcomp.rewrites.runtime.invariants import compute_before_loops
 from patcomp.rewrites.runtime.loops import own_values
+from patcomp.rewrites.runtime.scatters import scatter_last
 from patcomp.rewrites.single_steps import inline_single_steps
 from patcomp.rewrites.state import drop_repeated_accesses
 
@@ -77,6 +78,7 @@ def optimize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: B
         ("empty tensors", allow_empty),
         ("values computed before loops", compute_before_loops),
         ("own values of loops", own_values),
+        ("values computed before scatters", scatter_last),
         ("constant expressions", expand_constant_expressions),
     ):
         step(name, partial(work, module, statistics))
@@ -93,8 +95,8 @@ def _counted(name: str, statistics: Statistics, work: Callable[[], int]) -> int:
 
 
 def _take_known_branches(graph: Operation, module: IRModule) -> int:
-    """Inline the taken branch of each `coreai.if` of constant condition, on some of which the runtime aborts; return
-    how many there were."""
+    """Inline the taken branch of each `coreai.if` with a constant condition, because the runtime aborts on some of
+    them. Return the number of inlined branches."""
     count = 0
     for op in ops_inside(graph):
         condition = constant_values(op.operands[0], module.blobs) if op.name == "coreai.if" else None

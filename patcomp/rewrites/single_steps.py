@@ -52,7 +52,7 @@ def _decided(
 
 
 def _evaluated(block: Block, arguments: Iterable[np.ndarray | None], module: IRModule) -> Known:
-    """What is known in a block of which some arguments are known."""
+    """The known values in a block, if some of its arguments are known."""
     pairs = zip(block.args, arguments, strict=True)
     known: Known = {argument: array for argument, array in pairs if array is not None}
     for op in block.ops:

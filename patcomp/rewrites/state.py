@@ -124,7 +124,7 @@ def _introduce_handles(graph: Operation, marked: dict[int, int]) -> None:
             handle = block.insert_arg(HandleType(content.type), index)
             set_name(handle, f"{content.name_hint}_handle")
             tokens[index], contents_read[index] = root, content
-            if content.first_use is not None:  # otherwise nothing asks what the state was
+            if content.first_use is not None:  # otherwise no op reads the old content
                 read, tokens[index] = coreai.read_handle(Value(handle), root)
                 contents_read[index] = read.ssa
                 set_name(read.ssa, content.name_hint)
@@ -182,7 +182,7 @@ def _write(handle: Value, content: SSAValue, token: Value, output: Operation, *,
 def _is_viewed_twice(contents: Sequence[SSAValue]) -> bool:
     """Whether contents have the same view, or sizes are taken of a view.
 
-    The runtime dies or fails at the same view of a second reading, if the state has an open size.
+    If the state has a dynamic size, the runtime aborts or fails at an equal view of a second reading.
     """
     views = [view for content in contents for view in set(_views(content))]
     return len(set(views)) < len(views) or any(map(_asks_for_sizes, contents))

@@ -1,4 +1,4 @@
-"""What is exported of a model: functions with example inputs and names."""
+"""The functions of a model to export, with example inputs and names."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Entry:
     """Example inputs, by the names that the function has for them, in the order in which the module takes them."""
     outputs: tuple[str, ...]
     dynamic: Mapping[str, dict[int, Any]] = field(default_factory=dict)
-    """The open dimensions of inputs."""
+    """The dynamic dimensions of inputs."""
     states: tuple[str, ...] = ()
     """The names of the last inputs, which the module writes to."""
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of the inputs that are no states."""
+        """The names of the inputs that are not states."""
         return tuple(name for name in self.inputs if name not in self.states)
 
 

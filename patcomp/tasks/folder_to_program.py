@@ -49,7 +49,7 @@ def convert_folder(
         options: further ones of `TorchConverter.to_coreai`.
 
     Raises:
-        PatcompError: the folder is no complete checkpoint, or of a task that is not known; or ops cannot be converted.
+        PatcompError: the folder is not a complete checkpoint, its task is not known, or ops cannot be converted.
     """
     converter = converter or TorchConverter()
     allowed = Allowed.of(allow_missing, allow_unexpected)
@@ -99,7 +99,7 @@ def entries_of(
         return task.entries(model, place)
     except PatcompError:
         raise
-    except Exception as error:  # of the model's own code, which is run on an example
+    except Exception as error:  # the model's own code runs on an example and may raise any exception
         raise PatcompError(
             f"{name} in {str(place)!r} does not run on the inputs of models {purpose}: {reason_of(error)}; export it "
             "by FILE.py:FUNCTION, a function that returns the module and its inputs"

@@ -38,7 +38,7 @@ class Encode(nn.Module):
     def forward(self, read: Tensor) -> tuple[Tensor, Tensor]:
         encoded = self.encoder(read).last_hidden_state
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops what is computed of the token
+        first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
         self.decoder(input_ids=first, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True)
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])

@@ -36,7 +36,7 @@ def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allo
         )
     try:
         model = timm.create_model(f"local-dir:{folder.resolve()}", pretrained=True)
-    except Exception as error:  # timm raises whatever a wrong configuration makes it raise
+    except Exception as error:  # timm may raise any exception on a wrong configuration
         raise PatcompError(f"timm cannot load {str(folder)!r}: {reason_of(error)}") from error
     return _entries(model, published["input_size"], dtype)
 
@@ -95,8 +95,8 @@ def _state_of(path: Path) -> dict[str, Tensor]:
 
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # loaders raise whatever a damaged file makes them raise
-        raise PatcompError(f"{str(path)!r} is no file of weights: {reason_of(error)}") from error
+    except Exception as error:  # loaders may raise any exception on a damaged file
+        raise PatcompError(f"{str(path)!r} is not a file of weights: {reason_of(error)}") from error
     for key in ("state_dict", "model"):  # of timm's training script, and of others
         found = found[key] if isinstance(found, dict) and isinstance(found.get(key), dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):

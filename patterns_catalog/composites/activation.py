@@ -58,7 +58,7 @@ def hardswish(op: OpView, c: Coreai) -> Value:
     examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False), example("f32", 0, False)],
 )
 def aten_log_softmax(op: OpView, c: Coreai) -> Value:
-    "x - max - log(sum(exp(x - max))) along one axis; of one number it is 0, or NaN where that is not finite"
+    "x - max - log(sum(exp(x - max))) along one axis; of a 0-d tensor, 0, or NaN if the number is not finite"
     x = op["self"]
     op.expect(not op.half_to_float, "log_softmax converts half to float, which the composite does not")
     if x.rank == 0:
@@ -111,7 +111,7 @@ def gelu_of_sigmoid(a: AtenSource, c: CoreaiTarget, x: Capture) -> Rewrite:
 
 @rule(target=aten_namespace, name="silu of sigmoid", example={"x": "2x5xf32"})
 def silu_of_sigmoid(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
-    "x * sigmoid(x) (Swish; what PyTorch's default decompositions make of silu)"
+    "x * sigmoid(x) (Swish; PyTorch's default decomposition of silu)"
     return Rewrite(x * a.sigmoid(x), to=c.silu(x))
 
 
@@ -144,9 +144,9 @@ def hard_swish_of_clamp(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
 def recovered_log_softmax(a: AtenSource, c: Composites, x: Capture, axes: Attr, again: Attr) -> Rewrite:
     """x - logsumexp(x) or x - max - log(sum(exp(x - max))), in float32
 
-    They agree up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax
-    underflows it is -inf and this is not. So does log(sum(exp(x))) without the maximum, which overflows. (softplus has
-    no op and no composite, and stays what PyTorch makes of it.)
+    They agree up to the rounding of max + log in logsumexp. log(softmax(x)) stays: where softmax underflows it is -inf
+    and this is not. So does log(sum(exp(x))) without the maximum, which overflows. (softplus has neither an op nor a
+    composite: PyTorch's decomposition stays.)
     """
     largest = a.amax(x, dim=axes, keepdim=True)
     finite = a.where(a.eq(a.abs(largest), math.inf), 0.0, largest)  # of PyTorch's logsumexp

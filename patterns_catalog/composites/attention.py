@@ -32,8 +32,8 @@ def scaled_dot_product_attention(
     where a model writes attention out (`written_out`), the row is NaN, as in the formula. A sink is the score of
     a further key whose value is zero, one for each head (Xiao et al. 2024, arXiv:2309.17453).
 
-    If the call is causal, the last query sees all keys and each query before it one fewer; of those that it sees it
-    attends to the last `window_size`, or to all if that is 0.
+    If the call is causal, the last query sees all keys, and each query before it one key fewer. A query attends to the
+    last `window_size` of the keys that it sees, or to all if the size is 0.
     """
     heads = query.shape[-3]
     assert heads is not None

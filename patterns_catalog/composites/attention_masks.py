@@ -3,11 +3,11 @@
 A model adds numbers to the scores, or puts a number in place of scores. The composite only adds, or drops scores
 where a bool mask is false. The two are equal, row by row, in these cases:
 
-- Numbers that are added stay the numbers that are added.
+- Numbers that are added stay unchanged.
 - Minus infinity in place of a score is a bool mask, or minus infinity that is added.
 - The smallest number of the type in place of a score is the same number, added: every score is lost in it when the
-  sum is rounded. A row without a key has equal weights in both. The scores of float16 are not lost in its smallest
-  number, -65504; the mask is float32 then, and the number that of float32.
+  sum is rounded. A row without a key has equal weights in both. Scores in float16 are not lost in float16's smallest
+  number, -65504; then the mask is float32, and the number is float32's smallest.
 
 Any other number in place of scores is refused unless no score can be below it.
 """

@@ -84,7 +84,7 @@ def _is_zero(value: Value) -> bool:
 
 
 def _weight(value: Value) -> tuple[Routing, int] | None:
-    """The routing and the expert that a value is the weight of; None if it is no weight."""
+    """The routing and the expert that a value is the weight of; None if it is not a weight."""
     total = without_views(value)
     masked = _masked.match(total)
     if masked is not None:

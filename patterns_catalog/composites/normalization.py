@@ -113,7 +113,7 @@ FOLDED = {"infinities and zeros": "eager folds statistics and weights into one f
     example("2x3x4xf32", [4], "4xf32", "4xf32", 1e-5), example("2x3x4xf32", [3, 4], None, None, 1e-3),
 ])  # fmt: skip
 def native_layer_norm(op: OpView, c: Coreai) -> list[Value | None] | None:
-    "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; ones and zeros where the layer has no weights"
+    "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; a missing weight is ones, a missing bias zeros"
     x, size = op.input, list(op.normalized_shape)
     axes = list(range(x.rank - len(size), x.rank))
     weight, bias = affine(c, op.weight, op.bias, size, x.element_type)
@@ -190,6 +190,6 @@ def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value 
     _, variance = _centered(c, wide, axes)
     statistics = c.reduce_mean(wide, axes), c.rsqrt(c.broadcasting_add(variance, op.eps))
     shapes = [[-1 if size is None else size for size in result.shape] for result in op.results[1:]]
-    if x.rank != len(shapes[0]):  # the groups of `group_norm`, of which only the batch may be open
+    if x.rank != len(shapes[0]):  # the groups of `group_norm`, whose batch alone may be dynamic
         statistics = c.reshape(statistics[0], shapes[0]), c.reshape(statistics[1], shapes[1])
     return [c.cast(value, result.element_type) for value, result in zip(statistics, op.results[1:], strict=True)]

@@ -55,8 +55,8 @@ def rope(
 ) -> Value:  # fmt: skip
     """y1 = cos x1 - sin x2, y2 = sin x1 + cos x2 for the pairs of the last axis.
 
-    `cos` and `sin` have a value for each pair. Where they are missing, they are those of positions, (batch, sequence),
-    times frequencies: the given ones, else 1 / base^(i / pairs), and times `scale`.
+    `cos` and `sin` have a value for each pair. If the tables are missing, they are computed from positions, (batch,
+    sequence), times frequencies, times `scale`; by default the frequencies are 1 / base^(i / pairs).
     """
     last = x.rank - 1
     width = x.shape[last]

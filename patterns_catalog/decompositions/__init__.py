@@ -1,1 +1,1 @@
-"""ATen ops written in PyTorch, which are decomposed so on import."""
+"""Decompositions: ATen ops as PyTorch functions, by which the import replaces them."""

@@ -13,7 +13,7 @@ from patterns_catalog.decompositions.promotion import float_function, in_floats
 
 @float_function("aten.atan2", examples=[example("2x9xf32", "9xf32"), example("4xsi32[-2,2]", "4xsi32[-1,1]")])
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    "atan(y / x), plus or minus pi left of zero; both infinite are as both 1, both zero are an angle of 0 or pi"
+    "atan(y / x), plus or minus pi left of zero; two infinities count as two ones, and two zeros give 0 or pi"
     both_infinite = y.isinf() & x.isinf()
     one = torch.ones_like(x)
     slope = torch.where(both_infinite, one.copysign(y) * one.copysign(x), y / x)
@@ -24,7 +24,7 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 
 @decomposition("aten.angle", examples=[example("2x3xf32"), example("4xsi32"), example("4xi1")])
 def angle(self: Tensor) -> Tensor:
-    "of a real number: pi where it is negative, NaN of NaN, else 0"
+    "the angle of a real number: pi if the number is negative, NaN of NaN, else 0"
     if self.is_complex():
         return NotImplemented
     (x,), result = in_floats(self)
@@ -46,5 +46,5 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     example("3xsi32[0,2]", 2.5, op="aten.xlogy.Scalar_Other"),
 ])  # fmt: skip
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
-    "x * log(y), which is 0 where x is, unless y is NaN"
+    "x * log(y), but 0 where x is 0 and y is not NaN"
     return torch.where(y.isnan(), y, torch.where(x == 0, 0.0, x * y.log()))

@@ -49,20 +49,20 @@ def _poles(x: Tensor, value: Tensor) -> Tensor:
 
 @float_function("aten.special_bessel_j0", examples=[example("40xf32[-20,20]"), example("5xsi32")])
 def bessel_j0(x: Tensor) -> Tensor:
-    "rational functions up to 5, beyond a sum of a cosine and a sine (Cephes)"
+    "rational functions up to 5, then a sum of a cosine and a sine (Cephes)"
     return _j0(x.abs())
 
 
 @float_function("aten.special_bessel_j1", examples=[example("40xf32[-20,20]"), example("5xsi32")])
 def bessel_j1(x: Tensor) -> Tensor:
-    "rational functions up to 5, beyond a sum of a cosine and a sine (Cephes), with the sign of x"
+    "rational functions up to 5, then a sum of a cosine and a sine (Cephes), with the sign of x"
     value = _j1(x.abs())
     return torch.where(x < 0.0, -value, value)
 
 
 @float_function("aten.special_bessel_y0", examples=[example("40xf32[0,20]"), example("5xsi32")])
 def bessel_y0(x: Tensor) -> Tensor:
-    "a rational function plus 2 / pi log(x) j0(x) up to 5, beyond a sum of a sine and a cosine (Cephes)"
+    "a rational function plus 2 / pi log(x) j0(x) up to 5, then a sum of a sine and a cosine (Cephes)"
     close = x.clamp(max=5.0)
     square = close * close
     near = ratio(square, "y0.near") + 2 / math.pi * close.log() * _j0(close)
@@ -71,7 +71,7 @@ def bessel_y0(x: Tensor) -> Tensor:
 
 @float_function("aten.special_bessel_y1", examples=[example("40xf32[0,20]"), example("5xsi32")])
 def bessel_y1(x: Tensor) -> Tensor:
-    "a rational function plus 2 / pi (log(x) j1(x) - 1 / x) up to 5, beyond a sum of a sine and a cosine (Cephes)"
+    "a rational function plus 2 / pi (log(x) j1(x) - 1 / x) up to 5, then a sum of a sine and a cosine (Cephes)"
     close = x.clamp(max=5.0)
     square = close * close
     series = close * ratio(square, "y1.near")

@@ -55,7 +55,7 @@ def right_shift(self: Tensor | int, other: Tensor | int) -> Tensor:
 
 @decomposition("aten.lcm", examples=[example("2x9xsi32", "9xsi32")])
 def lcm(self: Tensor, other: Tensor) -> Tensor:
-    "abs(x / gcd(x, y) * y), 0 where both are"
+    "abs(x / gcd(x, y) * y), 0 where both are 0"
     x, y = in_one_type(self, other)
     divisor = torch.gcd(x, y)
     return (x.div(torch.where(divisor == 0, 1, divisor), rounding_mode="trunc") * y).abs()

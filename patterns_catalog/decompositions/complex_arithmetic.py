@@ -185,7 +185,7 @@ LOGIC = [
     example(_Z, dtype="f32"), example("3xsi32", dtype="complex<f32>"), example(_Z, dtype="i1"),
 ])  # fmt: skip
 def to_copy(self: Tensor, *, dtype: torch.dtype | None = None, **memory: Any) -> Tensor:
-    "to a real type the real part alone; to bool, whether it is not zero"
+    "a cast: to a real type the real part, to bool whether the number is not zero"
     target = dtype or self.dtype
     if target == torch.bool:
         return nonzero(self)

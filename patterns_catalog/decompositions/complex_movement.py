@@ -16,7 +16,7 @@ _Z = "3x4xcomplex<f32>"
 
 
 def _part(value: Any, index: int, *, is_value: bool) -> Any:
-    """The real (0) or imaginary (1) part of an argument; whatever is no value stays."""
+    """The real (0) or imaginary (1) part of an argument; an argument that is not a value stays as it is."""
     if isinstance(value, torch.dtype):
         return value.to_real()
     if isinstance(value, Tensor) and value.is_complex():

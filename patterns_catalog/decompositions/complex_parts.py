@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of real ones: what the decompositions of complex ops are written with.
+"""Complex numbers as pairs of real numbers: helpers of the decompositions of complex ops.
 
 The import decomposes a complex op into real ops between `view_as_real` and `complex`. The normalize stage cancels two
 of these that meet (`normalize/complex_parts.py`).
@@ -30,7 +30,7 @@ def parts(z: Tensor | Number) -> tuple[Part, Part]:
 
 
 def joined(real: Part, imag: Part) -> Tensor:
-    """The complex tensor of two parts, of which one at least is a tensor; the parts broadcast."""
+    """The complex tensor of two parts, at least one of which is a tensor; the parts broadcast."""
     dtype = torch.result_type(real, imag)
     if not dtype.is_floating_point:
         dtype = torch.get_default_dtype()
@@ -87,11 +87,11 @@ def function_of_parts(
 
 
 def function_of_truth(name: str, *examples: Example) -> Rule:
-    """The decomposition of an op by the same op on bools, which are true for numbers that are not zero."""
+    """The decomposition of an op by the same op on bools that say which numbers are not zero."""
     overload = overload_of(f"aten.{name}")
 
     def of_truth(*arguments: Any, **options: Any) -> Tensor:
         made: Tensor = overload(*(nonzero(x) if isinstance(x, Tensor) else x for x in arguments), **options)
         return made
 
-    return complex_function(name, "of what is not zero", of_truth, *examples)
+    return complex_function(name, "the op on bools: whether each number is not zero", of_truth, *examples)

@@ -49,5 +49,5 @@ def convert_element_type(a: Tensor, dtype: torch.dtype) -> Tensor:
 
 @decomposition("prims.copy_strided", examples=[example("2x3xf32", [1, 2])])
 def copy_strided(a: Tensor, stride: list[int]) -> Tensor:
-    "a copy: PyTorch's own decompositions choose an order in memory by it, and a value has none"
+    "a copy: PyTorch's own decompositions choose an order in memory by it, and values of the IR have no such order"
     return a.clone(memory_format=torch.contiguous_format)

@@ -50,7 +50,7 @@ def erfc(x: Tensor) -> Tensor:
 
 @float_function("aten.special_erfcx", examples=[example("2x9xf32"), example("40xf32[-9,40]"), example("4xsi32[-2,3]")])
 def erfcx(x: Tensor) -> Tensor:
-    "exp(x^2) erfc(x): 2 exp(x^2) minus that of -x for negative x (Cody 1969)"
+    "exp(x^2) erfc(x); for negative x, 2 exp(x^2) minus the value at -x (Cody 1969)"
     magnitude = x.abs()
     tail = _scaled_tail(magnitude.clamp(min=_CENTRAL))
     growth = _gaussian(x, 1.0)

@@ -83,7 +83,7 @@ def positive_definite(size: int, seed: int, *batch: int) -> Tensor:
     example(positive_definite(4, 0, 2)), example(positive_definite(3, 1), upper=True), example(positive_definite(1, 2)),
 ])  # fmt: skip
 def linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    "the root of a positive definite matrix, column by column; only the half that it is stored in is read"
+    "the root of a positive definite matrix, column by column, from one half of the matrix"
     if not self.numel():
         return self.clone(), no_failure(self)
     factor, info = cholesky_factor(self.mT if upper else self)

@@ -124,7 +124,7 @@ def fft_of_complex(self: Tensor, dim: list[int], normalization: int, forward: bo
     example("2x300xf32", [1], 0, True),
 ])  # fmt: skip
 def fft_of_real(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
-    "the last axis first, of which `onesided` keeps the frequencies that are not conjugates of others"
+    "the last axis first; `onesided` keeps its frequencies that are not conjugates of others"
     *others, last = dim
     size = self.shape[last]
     kept = size // 2 + 1 if onesided else size
@@ -146,7 +146,7 @@ def fft_of_real(self: Tensor, dim: list[int], normalization: int, onesided: bool
     example("3x5xcomplex<f32>", [0, 1], 1, 8), example("2x151xcomplex<f32>", [1], 2, 300),
 ], of_complex=True)  # fmt: skip
 def fft_to_real(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
-    "of a spectrum whose other half is the conjugate of this one; imaginary parts that cannot be count as zero"
+    "of a spectrum whose other half is the conjugate of this one; imaginary parts that must be zero count as zero"
     *others, last = dim
     pair = torch.real(self), torch.imag(self)
     for axis in others:

@@ -40,7 +40,7 @@ def index_reduce_of(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: 
 
 
 def _written(x: Tensor, source: Tensor, view: Callable[[Tensor], Tensor]) -> Tensor:
-    """`x` with the elements of a view of it replaced; the view is taken of the elements' numbers."""
+    """`x` with the elements of one of its views replaced; the view is taken of the elements' numbers."""
     places = view(torch.arange(x.numel(), device=x.device).reshape(x.shape))
     source = source.to(x.dtype).expand(places.shape)
     return x.reshape(-1).index_put((places.reshape(-1),), source.reshape(-1)).reshape(x.shape)
@@ -79,7 +79,7 @@ def resize(self: Tensor, size: list[int], *, memory_format: torch.memory_format 
     example("3x4xsi32[0,1]", size=9), example("3x4xf32", size=2, fill_value=7), example("5xi1", size=6),
 ])  # fmt: skip
 def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    "the coordinates of what is not zero, as many as asked for, filled up at the end"
+    "the coordinates of the elements that are not zero, cut or filled up to the given number"
     if self.dim() == 0:
         return torch.full((size, 0), fill_value, device=self.device)  # a coordinate has no numbers
     true = self.reshape(-1) != 0

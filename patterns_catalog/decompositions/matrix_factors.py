@@ -70,9 +70,9 @@ class LU:
 
     packed: Tensor
     right: Tensor | None
-    """What was right of the matrix, multiplied with the inverse of the lower factor after the exchanges."""
+    """The columns to the right of the matrix, multiplied with the inverse of the lower factor after the exchanges."""
     places: list[Tensor]
-    """The row that is exchanged with the one of the step."""
+    """The row that is exchanged with the row of the step."""
     diagonal: list[Tensor]
 
     @property

@@ -60,14 +60,14 @@ def copysign(magnitude: Tensor, sign: Tensor) -> Tensor:
 
 @decomposition("aten.fmax", examples=[example("2x3xf32", "3xf32"), example("4xsi32", "4xsi32")])
 def fmax(self: Tensor, other: Tensor) -> Tensor:
-    "the larger of two; a number where the other is NaN"
+    "the larger of two numbers; if one is NaN, the other"
     x, y = in_one_type(self, other)
     return torch.where((x >= y) | y.isnan(), x, y)
 
 
 @decomposition("aten.fmin", examples=[example("2x3xf32", "3xf32"), example("4xsi32", "4xsi32")])
 def fmin(self: Tensor, other: Tensor) -> Tensor:
-    "the smaller of two; a number where the other is NaN"
+    "the smaller of two numbers; if one is NaN, the other"
     x, y = in_one_type(self, other)
     return torch.where((x <= y) | y.isnan(), x, y)
 
@@ -76,7 +76,7 @@ def fmin(self: Tensor, other: Tensor) -> Tensor:
 def nan_to_num(
     self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    "NaN is 0 and infinities are the largest numbers, where nothing else is given"
+    "NaN becomes 0 and infinities the largest numbers, unless other numbers are given"
     if not self.is_floating_point():
         return self.clone()
     limits = torch.finfo(torch.float32 if self.dtype == torch.float64 else self.dtype)

@@ -1,4 +1,4 @@
-"""Sums of which special functions are made, over the coefficients of `coefficients.toml`."""
+"""Sums over the coefficients of `coefficients.toml`, from which special functions are computed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 @cache
 def coefficients(name: str) -> tuple[float, ...]:
-    """The coefficients of a name such as "lgamma.near", that of the highest power first."""
+    """The coefficients of a name such as "lgamma.near", with the highest power first."""
     table, row = name.split(".")
     tables = tomllib.loads(files(__package__).joinpath("coefficients.toml").read_text("utf-8"))
     return tuple(tables[table][row])
 
 
 def polynomial(x: Tensor, terms: str | tuple[float, ...]) -> Tensor:
-    """A polynomial by Horner's rule; its coefficients by name, or that of the highest power first."""
+    """A polynomial by Horner's rule; its coefficients by name, or as numbers with the highest power first."""
     first, *others = coefficients(terms) if isinstance(terms, str) else terms
     total = torch.full_like(x, first)
     for coefficient in others:

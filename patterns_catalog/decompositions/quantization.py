@@ -22,7 +22,7 @@ def choose_parameters_per_token(input: Tensor, dtype: torch.dtype) -> tuple[Tens
 def quantize_per_token(
     input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:
-    "round(x / scale + zero point) with those of each row, between the limits"
+    "round(x / scale + zero point) with the parameters of each row, between the limits"
     return input.mul(1.0 / scales).add(zero_points).round().clamp(quant_min, quant_max).to(dtype)
 
 
@@ -33,7 +33,7 @@ def dequantize_per_token(
     input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int,
     dtype: torch.dtype, output_dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    "(x - zero point) * scale with those of each row"
+    "(x - zero point) * scale with the parameters of each row"
     return ((input - zero_points) * scales).to(output_dtype)
 
 
@@ -49,7 +49,7 @@ def quantize_per_channel_group(
     input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int,
     dtype: torch.dtype, group_size: int,
 ) -> Tensor:  # fmt: skip
-    "round(x / scale + zero point) with those of each group within a row, between the limits"
+    "round(x / scale + zero point) with the parameters of each group in a row, between the limits"
     grouped = _groups(input, scales, group_size)
     moved = grouped.mul(1.0 / scales.reshape(-1, 1)).add(zero_points.reshape(-1, 1)).round()
     return moved.clamp(quant_min, quant_max).to(dtype).reshape_as(input)

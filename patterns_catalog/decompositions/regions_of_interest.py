@@ -3,7 +3,7 @@
 A region is a row with the number of an image and a box. It is divided into bins, rows times columns. The result is what
 a bin has on average, at most, or at sampled points. Position-sensitive pools read other channels for each bin.
 
-What a bin of averages takes from the image is a product of weights of its rows and of its columns.
+The weight of a pixel in a bin of averages is the product of a weight of its row and a weight of its column.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:  # fmt: skip
-    """The mean of points in each bin, each between four pixels: as many along an axis as `sampling_ratio` says, or so
+    """The mean of points in each bin, each between four pixels: `sampling_ratio` points along an axis, or so many
     that the distance is at most a pixel."""
     _check_ranks(input, rois)
     starts, sizes = _scaled(rois, spatial_scale, 0.5 if aligned else 0.0)
@@ -58,7 +58,7 @@ def roi_align(
 def ps_roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
 ) -> tuple[Tensor, Tensor]:
-    "the mean of points in each bin, of the channels of its own"
+    "the mean of points in each bin; each bin reads its own channels"
     _check_ranks(input, rois)
     starts, sizes = _scaled(rois, spatial_scale, 0.5)
     rows, columns = _point_weights(input, starts, sizes, (pooled_height, pooled_width), sampling_ratio)
@@ -71,7 +71,7 @@ def ps_roi_align(
 def ps_roi_pool(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
-    "the mean of the pixels in each bin, of the channels of its own; 0 of a bin without pixels"
+    "the mean of the pixels in each bin; each bin reads its own channels; 0 of a bin without pixels"
     _check_ranks(input, rois)
     starts, ends = (_half_away(rois[:, columns] * spatial_scale) for columns in (slice(1, 3), slice(3, 5)))
     sizes = (ends - starts).clamp(min=1)
@@ -283,14 +283,14 @@ _Maxima = tuple[Tensor, Tensor]
 
 
 def _larger(a: _Maxima, b: _Maxima) -> _Maxima:
-    """At each element the larger of two; of equal ones the one at the first place."""
+    """At each element the larger of two values; of equal values, the one at the first place."""
     of_b = (b[0] > a[0]) | ((b[0] == a[0]) & (b[1] < a[1]))
     return torch.where(of_b, b[0], a[0]), torch.where(of_b, b[1], a[1])
 
 
 def _doubled(x: _Maxima, axis: int) -> list[_Maxima]:
-    """The largest of 1, 2, 4, ... elements along an axis, from each element on; beyond the end, of those that there
-    are."""
+    """The largest of 1, 2, 4, ... elements along an axis, from each element on; near the end, of the remaining
+    elements."""
     made, size = [x], x[0].shape[axis]
     for exponent in _doublings(size)[:-1]:
         step = 1 << exponent

@@ -11,7 +11,7 @@ from patcomp.patterns import decomposition, example
     example("2x9xf32[-9,9]", decimals=2), example("2x9xf32[-999,999]", decimals=-2), example("9xf32[-9,9]", decimals=0),
 ])  # fmt: skip
 def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
-    "times a power of ten, rounded, and back, with the errors that PyTorch makes in that"
+    "x times a power of ten, rounded, and divided again, with the rounding errors of PyTorch"
     factor = 10.0 ** abs(decimals)
     if decimals == 0 or not self.is_floating_point():
         return self.round()

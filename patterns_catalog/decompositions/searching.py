@@ -95,7 +95,7 @@ def histogram(
     self: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
     density: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    "how many elements each of equal bins has, or which share of the weight; and the edges of the bins"
+    "the number of elements, or the share of the weight, in each of equal bins; and the edges of the bins"
     low, high = _range_of(self.reshape(-1), range)
     share = torch.linspace(0, 1, bins + 1, dtype=self.dtype, device=self.device)
     edges = torch.where(share <= 0.5, low + (high - low) * share, high - (high - low) * (1 - share))

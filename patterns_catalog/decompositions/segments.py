@@ -26,7 +26,8 @@ def segment_reduce(
     data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
     offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """The number of an element's segment is how many segments end before it; what is in none goes to one more."""
+    """The number of an element's segment counts the segments that end before it; elements in no segment go to an extra
+    one."""
     given = lengths if lengths is not None else offsets
     if given is None or indices is not None or (lengths is not None and offsets is not None):
         raise Rejected("segment_reduce needs either lengths or offsets")

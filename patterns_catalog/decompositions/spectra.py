@@ -133,7 +133,7 @@ def eigenvalues(matrix: Tensor) -> Tensor:
     examples=[example("2x4x4xf32", compute_v=False), example("3x3xf32", "U", False)],
 )
 def linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    "by rotations, of which one half of the matrix is read; eigenvectors are refused if they are used"
+    "by rotations of the matrix, one half of which is read; eigenvectors are refused if they are used"
     values = eigenvalues(_symmetric(A, UPLO)) if A.numel() else A.new_empty(A.shape[:-1])
     return values, _vectors(A, A.shape[-1]) if compute_v else A.new_empty(0)
 

@@ -11,7 +11,7 @@ _NOT_ASKED = dict.fromkeys(("options", "axes"), FurtherResults("torch.unique dro
 
 
 def _runs(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each element: whether it starts a run of equal ones, the number of its run, and how long that is."""
+    """Of each element: whether it starts a run of equal elements, the number of its run, and the length of the run."""
     begins = torch.cat([torch.ones_like(values[:1], dtype=torch.bool), values[1:] != values[:-1]])
     number = begins.to(torch.int32).cumsum(0) - 1
     same = number.unsqueeze(0) == number.unsqueeze(1)

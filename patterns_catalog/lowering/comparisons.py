@@ -25,7 +25,7 @@ ne = row("ne.Tensor", "broadcasting_not_equal", *_EXAMPLES, doc="the broadcastin
 def _order(name: str, formula: Callable[[Coreai, Value, Value], Value]) -> Rule:
     # the runtime orders no bools
     of_bools = lambda c, x, y: formula(c, c.cast(x, "si32"), c.cast(y, "si32"))  # noqa: E731
-    doc = "the broadcasting comparison, false of NaN; the order of bools is that of 0 and 1"
+    doc = "the broadcasting comparison, false of NaN; bools are ordered as 0 and 1"
     return row(f"{name}.Tensor", formula, *_EXAMPLES, of={"bools": of_bools}, doc=doc)
 
 
@@ -35,8 +35,10 @@ lt = _order("lt", lambda c, x, y: c.broadcasting_greater(y, x))
 ge = _order("ge", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(x, y), c.broadcasting_equal(x, y)))
 le = _order("le", lambda c, x, y: c.broadcasting_or(c.broadcasting_greater(y, x), c.broadcasting_equal(x, y)))
 
-logical_and = row("logical_and", "broadcasting_and", *_LOGIC, computed="as the result", doc="both are not zero")
-logical_or = row("logical_or", "broadcasting_or", *_LOGIC, computed="as the result", doc="one of them is not zero")
+logical_and = row("logical_and", "broadcasting_and", *_LOGIC, computed="as the result", doc="whether both are not zero")
+logical_or = row(
+    "logical_or", "broadcasting_or", *_LOGIC, computed="as the result", doc="whether one of them is not zero"
+)
 
 
 @lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])

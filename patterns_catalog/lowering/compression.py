@@ -95,7 +95,7 @@ def _data(op: OpView, c: Coreai) -> Value:
     example("4x8xsi8[-128,127]", "1x1xf32[0.01,0.02]", input_dtype="si8", output_dtype="f16"),
 ])  # fmt: skip
 def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
-    "scale * (data - zero point), or scale * (data - smallest integer) + minval, with those of each block"
+    "scale * (data - zero point), or scale * (data - smallest integer) + minval, with the parameters of each block"
     op.ignore("output_dtype", because="the type of the result has it")
     scale, element = op.scale, op.result.element_type
     op.expect(scale.rank == op.input.rank, "the scale must have the rank of the data")
@@ -198,7 +198,7 @@ def _integers(c: Coreai, x: Value, values: np.ndarray, least: float, most: float
     example("4x8xsi8[-8,7]", [1, 8], "4xf16[0.01,0.02]", "4xsi8[-3,3]", "si8", -8, 7, output_dtype="f16"),
 ])  # fmt: skip
 def dequantize_affine(op: OpView, c: Coreai) -> Value:
-    """(data - zero point) * scale with those of each block
+    """(data - zero point) * scale with the parameters of each block
 
     The limits of the quantization say how many bits a constant needs.
     """

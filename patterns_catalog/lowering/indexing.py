@@ -37,7 +37,7 @@ def embedding(op: OpView, c: Coreai) -> Value:
     example("2x5xf32", 1, "3xsi64[0,4]"), example("2x5xf32", 0, "si64[0,1]"), example("f32", 0, "1xsi64[0,0]"),
 ])  # fmt: skip
 def index_select(op: OpView, c: Coreai) -> Value:
-    "slices along a dimension; 0-d tensors count as those of one element"
+    "slices along a dimension; 0-d tensors count as tensors of one element"
     x, shape = op["self"], list(op.result.shape)
     if x.rank == 0:
         op.ignore("dim", "index", because="a 0-d tensor has one value")

@@ -140,7 +140,7 @@ def quantize_per_tensor(op: OpView, c: Coreai) -> Value:
     example("2x3xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", -1, -32768, 32767, "si16"),
 ])  # fmt: skip
 def quantize_per_channel(op: OpView, c: Coreai) -> Value:
-    "round(x / scale) + zero point with those of each slice of an axis, between the limits"
+    "round(x / scale) + zero point with the parameters of each slice of an axis, between the limits"
     x = c.cast(op.input, "f32")
     return _quantized(op, c, x, _Parameters(c, x, op.scales, op.zero_points, op.axis))
 
@@ -168,7 +168,7 @@ def dequantize_per_tensor(op: OpView, c: Coreai) -> Value:
     example("3x2xsi32", "3xf32[0.03,0.04]", "3xsi64[-3,3]", 0, -(2**31), 2**31 - 1, "si32"),
 ])  # fmt: skip
 def dequantize_per_channel(op: OpView, c: Coreai) -> Value:
-    "(x - zero point) * scale with those of each slice of an axis"
+    "(x - zero point) * scale with the parameters of each slice of an axis"
     return _dequantized(op, c, _Parameters(c, op.input, op.scales, op.zero_points, op.axis), "si32")
 
 
@@ -177,7 +177,7 @@ def dequantize_per_channel(op: OpView, c: Coreai) -> Value:
     example("3x8xsi8[-8,7]", "3x2xf32[0.03,0.04]", None, -8, 7, "si8", 4, "f32"),
 ])  # fmt: skip
 def dequantize_per_channel_group(op: OpView, c: Coreai) -> Value:
-    "(x - zero point) * scale with those of each group within a row; the scales' shape says how long a group is"
+    "(x - zero point) * scale with the parameters of each group in a row; the shape of the scales gives the groups"
     op.ignore("quant_min", "quant_max", because="they only say what the values are between")
     op.ignore("dtype", "output_dtype", because="the types of the input and the result have them")
     op.ignore("group_size", because="the number of scales says it")

@@ -33,7 +33,7 @@ def overloads(name: str) -> tuple[str, str]:
     ],
 )  # fmt: skip
 def upsample_nearest(op: OpView, c: Coreai) -> Value:
-    "output i is input floor(i * scale), of the exact ones floor((i + 0.5) * scale), in float32 as in PyTorch"
+    "output i is input floor(i * scale), or floor((i + 0.5) * scale) in the exact ops, in float32 as in PyTorch"
     x, axes = resized_axes(op, c)
     offset = 0.5 if "exact" in op.op_name else 0.0
     for axis, (before, after, scale) in enumerate(axes, 2):

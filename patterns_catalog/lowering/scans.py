@@ -17,7 +17,7 @@ from patterns_catalog.slices import slice_axis
 
 @lowering("aten.cumsum", examples=[example("2x3xf32", 1), example("4xsi32[0,5]", -1), example("2x4xi1", 0)])
 def cumsum(op: OpView, c: Coreai) -> Value:
-    "running sums along one axis; those of integers wrap"
+    "running sums along one axis; sums of integers wrap"
     op.ignore("dtype", because="the result type has it")
     x = convert(c, op["self"], op.result.element_type)
     if x.rank == 0:

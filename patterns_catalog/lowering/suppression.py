@@ -14,7 +14,7 @@ from patterns_catalog.sizes import END, positions, size_of
 
 @lowering("torchvision.nms", examples=[example("9x4xf32[0,9]", "9xf32", 0.1)])
 def nms(op: OpView, c: Coreai) -> Value:
-    """A loop with a step for each box that stays: the best one that is left removes those that overlap it too much."""
+    """A loop with a step for each box that stays: the best remaining box removes the boxes that overlap it too much."""
     op.expect(is_float(op.dets.element_type), "boxes of integers have no overlap in torchvision; cast them to float")
     count = size_of(c, op.dets, 0)
     order = c.cast(order_of(c, op.scores, 0, True), "si32")

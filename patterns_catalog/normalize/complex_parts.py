@@ -31,7 +31,7 @@ def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
 def _broadcast_size(aten: Aten, axis: int, part: Value, other: Value, result: ValueType) -> Any:
     """The size that complex(x, y) gives to an axis of a part, counted from the end: that of the other part, or its own.
 
-    An open size of its own stays; export makes sure that two open sizes are equal.
+    A dynamic size of its own stays; export makes sure that two dynamic sizes are equal.
     """
     size = result.shape[axis]
     if size is not None:

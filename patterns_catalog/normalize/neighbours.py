@@ -1,7 +1,7 @@
 """Neighbouring pairs of the last axis in one spelling: every other value.
 
-Rotary position embeddings of complex numbers take the pairs apart with a view; on the spelling of the others they are
-the same composite (`composites/rope.py`).
+Rotary position embeddings of complex numbers split the pairs with a view. In the spelling of the other rotary
+embeddings, they are the same composite (`composites/rope.py`).
 """
 
 from __future__ import annotations

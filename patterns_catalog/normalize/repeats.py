@@ -47,7 +47,7 @@ def twice_in_pairs(a: AtenSource, x: Any) -> Any:
 
 
 def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
-    """What may come after a repetition and change places with it."""
+    """The ops that may follow a repetition and change places with it."""
     return any_of(
         a.cos(x), a.sin(x), a._to_copy(x, dtype=ANY), x * factor, a.unsqueeze(x, dim=place),
         tag="op", tags=["cos", "sin", "_to_copy", "mul.Tensor", "unsqueeze"],

@@ -46,8 +46,8 @@ def _one_hot(torch: Any, x: Any, row: Any, position: Any) -> Any:
 def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     """where(arange(n) == i, row, x) is slice_scatter(x, row, i, i + 1)
 
-    So PyTorch decomposes select_scatter, and some static caches write. Where nothing is at the position, outside of the
-    tensor, nothing changes: for positions that only the run knows, the row that is there is written back.
+    So PyTorch decomposes select_scatter, and some static caches write. A position outside of the tensor changes
+    nothing: for positions that only the run knows, the old row is written back.
     """
     mask, row, x = op.condition, op["self"], op.other
     found = _position(mask)
@@ -97,7 +97,7 @@ def _joined(torch: Any, x: Any, new: Any) -> Any:
 def write_by_cat(op: OpView, aten: Aten) -> Value | None:
     """cat([x[:i], new, x[j:]]) is slice_scatter(x, new, i, j), where the result is as long as x
 
-    A join of two parts stays: models put the rest beside half a head so, which is no write.
+    A join of two parts stays: models join half a head with the rest in this way, and that is not a write.
     """
     if len(op.tensors) != 3 or not op.result.rank:
         return None

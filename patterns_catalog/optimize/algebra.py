@@ -120,7 +120,7 @@ def broadcast_to_same(a: CoreaiSource, c: CoreaiTarget, x: Capture, shape: Captu
 
 @algebra(example={"x": "1x3xf32", "times": [1], "axes": [0]})
 def repeat_once(a: CoreaiSource, c: CoreaiTarget, x: Capture, times: Capture, axes: Capture) -> Rewrite:
-    "tile(x, 1) -> x, and so broadcast_in_dims"
+    "tile(x, 1) -> x, and the same for broadcast_in_dims"
     y = any_of(a.tile(x, times), a.broadcast_in_dims(x, times, axes))
     return Rewrite(y, to=x, where=[y.type == x.type, x.is_static])
 

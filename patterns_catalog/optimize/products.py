@@ -1,9 +1,8 @@
 """Products of tensors by a matrix, without joining the leading dimensions before and splitting them after.
 
 PyTorch has products of matrices only, so that a linear layer of a tensor is reshape, product, addition of the bias,
-reshape. Three rules find such a layer in one step. What else there is between the two reshapes is the work of
-`product_of_reshape`, which is procedural because it must look ahead: without a reshape that follows there would not be
-fewer ops.
+reshape. Three rules find such a layer in one step. `product_of_reshape` handles other ops between the two reshapes. It
+is procedural because it must look ahead: without a following reshape, there would not be fewer ops.
 """
 
 from __future__ import annotations
@@ -94,8 +93,8 @@ def _product_of_reshape(a: CoreaiSource) -> Any:
 def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
     """reshape(f(reshape(x, [rows, n]) @ w)) -> reshape(f(x @ w)) where x has n columns and f works by rows
 
-    Where x has other columns, but the result has those of f, only the first reshape is left: it gives the rows of the
-    result.
+    If x has other columns than f, but the result has f's columns, only the first reshape is left: it gives the rows of
+    the result.
     """
     rows, matrix = op.x, op.y
     view = rows.made_by("coreai.reshape")

@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the convolution before it. The rule applies only if a user asks for it:
+"""Batch normalisation folded into the convolution before it. The rule applies only if a user passes it:
 
     from patterns_catalog.optional import convolution
     program = TorchConverter(catalog=[convolution]).add_exported_program(exported).to_coreai()

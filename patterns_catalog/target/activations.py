@@ -19,7 +19,7 @@ def gelu_by_sigmoid(op: OpView, c: Coreai) -> Value:
 
     The exact form, by erf, differs from it by up to 5e-4, 92 dB below the largest result; the tanh form is the same.
     """
-    op.expect(op.approximate.data != "sigmoid", "it has the sigmoid form already")
+    op.expect(op.approximate.data != "sigmoid", "the gelu has the sigmoid form already")
     x = op.input
     cube = c.broadcasting_mul(c.broadcasting_mul(c.broadcasting_mul(x, x), x), 0.044715)
     return c.broadcasting_mul(x, c.sigmoid(c.broadcasting_mul(c.broadcasting_add(x, cube), 2 * math.sqrt(2 / math.pi))))

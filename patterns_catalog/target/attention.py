@@ -44,12 +44,17 @@ def attention_with_heads_apart(op: OpView, c: Coreai) -> Value:
     A row that masks every key gives the mean of the values, where PyTorch's operator gives 0 and its formula NaN.
     """
     op.ignore("written_out", because="it only matters for rows that mask every key")
-    op.expect(not op.is_causal and not op.window_size, "the mask of a window is not written out")
-    op.expect(op.query.rank in (3, 4), "the rank is neither 3 nor 4")
+    op.expect(
+        not op.is_causal and not op.window_size,
+        "is_causal and window_size must be written out as a mask",
+    )
+    op.expect(op.query.rank in (3, 4), "the query must have rank 3 or 4")
     query, key, value = (x if x.rank == 4 else c.expand_dims(x, [0]) for x in (op.query, op.key, op.value))
-    op.expect(query.is_static and key.is_static and value.is_static, "it has dynamic sizes")
+    op.expect(query.is_static and key.is_static and value.is_static, "query, key or value has dynamic sizes")
     batch, heads, queries, width = query.static_shape
-    op.expect(key.shape[0] == batch == value.shape[0] and key.shape[1] == value.shape[1], "the batches broadcast")
+    op.expect(
+        key.shape[0] == batch == value.shape[0] and key.shape[1] == value.shape[1], "the batches or heads broadcast"
+    )
     mask = None if op.attn_mask is None else _scores_of_mask(op, c, op.attn_mask, query)
     factor = 1 / math.sqrt(width) if op.scale is None else op.scale
     # a split, unlike slices, does not carry the order of its operand: all keys are transposed at once
@@ -107,11 +112,11 @@ def _softmax(c: Coreai, scores: Value, sink: Value | None) -> Value:
 
 def _scores_of_mask(op: OpView, c: Coreai, mask: Value, query: Value) -> Value:
     """What the mask adds to scores, as (B, heads, keys, queries), nowhere less than -40000."""
-    op.expect(mask.is_static and mask.rank <= 4, "the mask has dynamic sizes")
+    op.expect(mask.is_static and mask.rank <= 4, "the mask has dynamic sizes or a rank above 4")
     constant = mask.constant
     if constant is not None:
         whole = ~constant.any(-1) if mask.dtype == "i1" else (constant <= MASKED).all(-1)
-        op.expect(not bool(np.any(whole)), "a row masks every key")
+        op.expect(not bool(np.any(whole)), "a row of the mask hides every key")
     element = query.element_type
     if mask.dtype == "i1":
         added = c.broadcasting_where(mask, c.constant(0.0, element), c.constant(MASKED, element))

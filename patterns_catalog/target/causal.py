@@ -38,10 +38,10 @@ def causal_attention(op: OpView, c: Coreai) -> Value:
 
     The last query sees the last key. A mask of numbers must be 0 or so negative that the weight is 0.
     """
-    op.expect(op.attn_mask is not None, "it has no mask")
-    op.expect(not op.is_causal and not op.window_size, "it is causal already")
+    op.expect(op.attn_mask is not None, "the attention has no mask")
+    op.expect(not op.is_causal and not op.window_size, "the attention is causal already")
     query, key = op.query, op.key
-    op.expect(query.rank == key.rank == 4, "the rank is not 4")
+    op.expect(query.rank == key.rank == 4, "query and key must have rank 4")
     window = _window(op, op.attn_mask, query.shape[-2], key.shape[-2])
     made = scaled_dot_product_attention(
         query, key, op.value, None, op.sinks, scale=op.scale, is_causal=True, window_size=window,
@@ -59,11 +59,11 @@ def _window(op: OpView, mask: Value, queries: int | None, keys: int | None) -> i
     op.expect(queries is not None and keys is not None, "the mask is constant, but a length is dynamic")
     assert queries is not None
     assert keys is not None
-    op.expect(0 < queries <= keys, "there are fewer keys than queries, so that rows would have no key")
+    op.expect(0 < queries <= keys, "there are fewer keys than queries, so some queries would have no key")
     op.expect(mask.rank >= 2 and mask.static_shape[-2:] == (queries, keys), "the mask broadcasts its rows or columns")
     if mask.dtype != "i1":
         hidden = values <= _HIDDEN.get(mask.dtype, -1e9)
-        op.expect(bool((hidden | (values == 0)).all()), "the mask adds numbers that are neither 0 nor hide a key")
+        op.expect(bool((hidden | (values == 0)).all()), "the mask adds numbers that are not 0 and do not hide a key")
         values = ~hidden
     first = values.reshape(-1, queries, keys)[0].astype(np.bool_)
     op.expect(bool((values == first).all()), "the mask differs between heads or examples")

@@ -23,10 +23,12 @@ def halves_to_even(op: OpView, c: Coreai) -> Value:
     Exact, whichever neighbour of a half the device's `round` gives.
     """
     x, users = op.x, [use.operation for use in op.operation.results[0].uses]
-    op.expect(is_float(x.element_type), "integers stay")
-    op.expect(not all(_is_test(user, x) for user in users), "it only tells whether its operand is whole")
-    op.expect(not _is_floor(users, x), "it is part of a floor, which is right for either neighbour")
-    op.expect(not any(_is_corrected(user, x) for user in users), "its halves are even already")
+    op.expect(is_float(x.element_type), "integers have no halves to round")
+    op.expect(
+        not all(_is_test(user, x) for user in users), "the result is only used to test whether the operand is whole"
+    )
+    op.expect(not _is_floor(users, x), "the round is part of a floor, which is right for either neighbour")
+    op.expect(not any(_is_corrected(user, x) for user in users), "a user already corrects halves to even numbers")
     whole, doubled = c.round_(x), c.broadcasting_mul(x, 2.0)
     halved = c.broadcasting_mul(whole, 0.5)
     is_half = c.broadcasting_and(c.broadcasting_equal(c.round_(doubled), doubled), c.broadcasting_not_equal(whole, x))
@@ -75,7 +77,7 @@ def argmax_by_comparison(op: OpView, c: Coreai) -> Value:
     "argmax(x) -> the least position whose value equals the maximum; exact"
     x, dimension = op.input, op.axis.constant
     if dimension is None:
-        op.reject("its axis is not a constant")
+        op.reject("the axis of argmax is not a constant")
     axis = int(dimension) % x.rank
     size = size_of(c, x, axis)
     place = c.reshape(positions(c, size), [-1 if at == axis else 1 for at in range(x.rank)])

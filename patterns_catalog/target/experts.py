@@ -63,12 +63,12 @@ def experts_together(op: OpView, c: Coreai) -> Value:
     """
     x, view = op.input, op.input.made_by(Reshape)
     if view is None or constant_integers(op.axes.ssa) != (1,) or x.rank != 3 or x.shape[1] is None:
-        op.reject("it sums no rows of tokens and their choices")
+        op.reject("the sum is not over the choices of each token")
     rows = Value(view.operands[0])
-    op.expect(rows.rank == 2 and rows.shape[1] == x.shape[2], "it sums no rows of tokens and their choices")
+    op.expect(rows.rank == 2 and rows.shape[1] == x.shape[2], "the sum is not over the choices of each token")
     layer = _Layer(c, x.shape[0], x.shape[1], rows.shape[0])
     total = c.reduce_sum(layer.apart(rows), [2])
-    op.expect(layer.has_product, "no matrix is chosen by index")
+    op.expect(layer.has_product, "the layer chooses no matrix by index")
     op.cover(view, *layer.covered)
     return c.reshape(total, [-1 if x.shape[0] is None else x.shape[0], 1, *x.static_shape[2:]])
 

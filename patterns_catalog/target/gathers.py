@@ -17,7 +17,7 @@ _MOST = 4
     example("2x5x4xf32", program=lambda torch, x: torch.roll(x, (1, 2), (1, 2))),
 ])  # fmt: skip
 def gather_of_runs_as_slices(op: OpView, c: Coreai) -> Value:
-    "rows of a few runs of consecutive numbers -> slices, side by side; shifted windows are gathered so"
+    "rows of a few runs of consecutive numbers -> slices, side by side; shifted windows gather in this way"
     x, indices = op.input, op.indices.constant
     op.expect(indices is not None, "the indices are not constant")
     op.expect(indices.ndim == 2 and indices.shape[1] == 1 and indices.size > 0, "the indices do not choose rows")

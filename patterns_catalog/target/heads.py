@@ -42,10 +42,10 @@ def transpose_before_norm(op: OpView, c: Coreai) -> Value:
     "transpose(rms_norm(x)) -> rms_norm(transpose(x)) if the normed axis stays the last"
     norm, order, last = op.input.maker, constant_integers(op.permutation.ssa), op.input.rank - 1
     if norm is None or not rms_norm.made(norm) or not op.input.is_read_once:
-        op.reject("it transposes no rms_norm that nothing else reads")
+        op.reject("the input is not an rms_norm that only this transpose reads")
     given = _arguments(rms_norm, norm)
     if order is None or not order[-1] == last == given["axes"] % op.input.rank or given["scale"].rank != 1:
-        op.reject("the normed axis moves")
+        op.reject("the transpose moves the normalized axis, or the scale is not a vector")
     op.cover(norm)
     made = rms_norm(c.transpose(given["input"], list(order)), given["scale"], axes=given["axes"], eps=given["eps"])
     assert isinstance(made, Value)
@@ -60,8 +60,8 @@ def _calls(op: OpView, c: Coreai, composite: Composite, alike: Sequence[str]) ->
     Raises:
         Rejected: there is one call only, or there are other heads between those of the calls.
     """
-    whole, own = part_of(op.input) or op.reject("its input is no slice")
-    op.expect(own.axis == whole.rank - 3, "its input is no slice along the axis of heads")
+    whole, own = part_of(op.input) or op.reject("the input is not a slice")
+    op.expect(own.axis == whole.rank - 3, "the input is not a slice along the axis of heads")
     mine, block = {name: op[name] for name in alike}, op.operation.parent
     uses = [
         Use(use.operation, value, part)
@@ -73,10 +73,10 @@ def _calls(op: OpView, c: Coreai, composite: Composite, alike: Sequence[str]) ->
     calls = [use for use, arguments in zip(uses, given, strict=True) if _have(arguments, mine)]
     parts = [call.part for call in calls]
     consecutive = [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
-    op.expect(len(calls) > 1 and consecutive, "there are no such calls on the heads beside them")
+    op.expect(len(calls) > 1 and consecutive, "no equal call reads the heads next to these")
     places = {each: place for place, each in enumerate(block.ops)}  # type: ignore[union-attr]
     last = max((call.operation for call in calls), key=lambda each: places[each])
-    op.expect(last is op.operation, "the last of the calls has all their inputs")
+    op.expect(last is op.operation, "the rule starts from the last of the calls, which comes after all inputs")
     op.cover(*(call.operation for call in calls), *cutters(calls))
     return Part(own.axis, parts[0].start, parts[-1].end).of(c, whole), calls
 
@@ -121,10 +121,13 @@ def _are_same(left: Any, right: Any, depth: int = 3) -> bool:
 ])  # fmt: skip
 def norm_together(op: OpView, c: Coreai) -> Value:
     "rms_norm(y[:, :4], a), rms_norm(y[:, 4:6], b) -> z = rms_norm(y[:, :6], [a, a, a, a, b, b]); z[:, :4], z[:, 4:]"
-    op.expect(op.axes % op.input.rank == op.input.rank - 1, "the norm is over another axis")
+    op.expect(op.axes % op.input.rank == op.input.rank - 1, "the norm is not over the last axis")
     x, calls = _calls(op, c, rms_norm, ["axes", "eps"])
     scales = [_arguments(rms_norm, call.operation)["scale"] for call in calls]
-    op.expect(all(scale.rank == 1 and scale.type == op.scale.type for scale in scales), "the scales have other types")
+    op.expect(
+        all(scale.rank == 1 and scale.type == op.scale.type for scale in scales),
+        "the scales are not vectors of one type",
+    )
     scale, heads = scales[0], [call.part.end - call.part.start for call in calls]
     if any(each != scale for each in scales):
         rows = [c.reshape(each, [1, 1, *scale.static_shape]) for each in scales]
@@ -151,7 +154,10 @@ def rope_together(op: OpView, c: Coreai) -> Value:
     tables = [op[name] for name in ("cos", "sin", "position_ids", "freqs")]
     x, calls = _calls(op, c, rope, ["cos", "sin", "position_ids", "freqs", *options])
     one = all(x is None or x.rank < 3 or x.shape[-3] == 1 for x in tables)
-    op.expect(one, "each head has a table of its own")
+    op.expect(one, "the tables differ between heads")
     heads = {call.part.end - call.part.start for call in calls}
-    op.expect(options["dims"] is None or len(heads) == 1, "a part of each head is turned, and keys have fewer heads")
+    op.expect(
+        options["dims"] is None or len(heads) == 1,
+        "rope rotates a part of each head, and keys have fewer heads than queries",
+    )
     return _of_calls(op, c, calls, rope(x, *tables, **options))

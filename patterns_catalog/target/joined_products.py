@@ -54,15 +54,18 @@ def one_product(op: OpView, c: Coreai) -> Value:
     GPU's compiler has computed wrong slices then.
     """
     x, own = op.x, op.operation
-    op.expect(op.y.rank == 2 and x.rank >= 2, "no product by one matrix")
+    op.expect(op.y.rank == 2 and x.rank >= 2, "the right operand is not one matrix")
     attention = _reached(own)
-    op.expect(attention is not None, "its result is no query, key or value of an attention")
+    op.expect(attention is not None, "the product is not the query, key or value of an attention")
     assert attention is not None
     products = [each for each in _products_of(x, own) if _weight(each) is not None and _reached(each) is attention]
-    op.expect(own in products, "the matrix is no weight")
+    op.expect(own in products, "the matrix is not a weight")
     products = [each for each in products if _is_transposed(each) == _is_transposed(own)]
     op.expect(len(products) > 1, "query, key and value are products of different inputs")
-    op.expect(not _is_turned_in_part(products, attention), "a part of each head is turned, and keys have fewer heads")
+    op.expect(
+        not _is_turned_in_part(products, attention),
+        "rope rotates a part of each head, and keys have fewer heads than queries",
+    )
     return _joined(op, c, products)
 
 
@@ -82,18 +85,18 @@ def _gate(torch: Any, x: Any, *, bias: bool = False) -> Any:
 def gate_and_up(op: OpView, c: Coreai) -> Value:
     "x Wg, x Wu -> x [Wg, Wu], then slices, for products of one x whose results are multiplied"
     x, own = op.x, op.operation
-    op.expect(op.y.rank == 2 and x.rank >= 2, "no product by one matrix")
-    op.expect(_weight(own) is not None, "the matrix is no weight")
-    op.expect(_reached(own) is None, "its result is a query, key or value")
+    op.expect(op.y.rank == 2 and x.rank >= 2, "the right operand is not one matrix")
+    op.expect(_weight(own) is not None, "the matrix is not a weight")
+    op.expect(_reached(own) is None, "the product is a query, key or value of an attention")
     product = _multiplied(own)
-    op.expect(product is not None, "its result is multiplied by no other")
+    op.expect(product is not None, "the product is not a factor of a multiplication")
     alike = [
         each
         for each in _products_of(x, own)
         if _weight(each) is not None and _is_transposed(each) == _is_transposed(own)
     ]
     products = [each for each in alike if _multiplied(each) is product]
-    op.expect(len(products) == 2, "its result is multiplied by something else than another product of its input")
+    op.expect(len(products) == 2, "the other factor is not a product of the same input")
     return _joined(op, c, products)
 
 

@@ -22,13 +22,16 @@ _VOCABULARY = 16384
     example("2x3x5x8xf32", program=lambda torch, x: x @ torch.linspace(-1, 1, 48).reshape(6, 8).t()),
 ])  # fmt: skip
 def linear_as_convolution(op: OpView, c: Coreai) -> Value:
-    "(B, S, I) @ (I, O) -> the convolution of (B, I, 1, S) with (O, I, 1, 1), which adds in another order"
+    "(B, S, I) @ (I, O) -> the convolution of (B, I, 1, S) with (O, I, 1, 1); the order of sums changes"
     x, weight = op.x, op.y
-    op.expect(weight.rank == 2 and x.rank >= 2, "no product by one matrix")
+    op.expect(weight.rank == 2 and x.rank >= 2, "the right operand is not one matrix")
     op.expect(is_weight(weight), "the matrix is not computed from weights alone")
-    op.expect(weight.is_static and weight.static_shape[1] < _VOCABULARY, "the head over a vocabulary stays a product")
+    op.expect(
+        weight.is_static and weight.static_shape[1] < _VOCABULARY,
+        "the matrix is dynamic, or the head over a vocabulary, which stays a product",
+    )
     x, leading = _before_transposing(_before_flattening(x))
-    op.expect(x.is_static and 2 <= x.rank <= 4, "the input has dynamic sizes, or no form (B, C, H, W)")
+    op.expect(x.is_static and 2 <= x.rank <= 4, "the input must have static sizes and rank 2 to 4")
     order = [0, x.rank - 1, *range(1, x.rank - 1)] if x.rank > 2 else [1, 0]
     added = {2: [0, 2], 3: [2], 4: []}[x.rank]
     back = [0, *range(2, x.rank), 1] if x.rank > 2 else [1, 0]

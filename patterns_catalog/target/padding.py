@@ -20,11 +20,11 @@ def pad_as_concat(op: OpView, c: Coreai) -> Value:
     "a constant around a tensor -> the tensor between constants; not before windows, which read the padding themselves"
     x, amounts = op.input, constant_integers(op.padding.ssa)
     mode = op["padding_mode"]
-    op.expect(mode is None or mode.data == "constant", "it repeats the tensor's own values")
-    op.expect(amounts is not None and x.is_static, "it has dynamic sizes")
+    op.expect(mode is None or mode.data == "constant", "the padding repeats the tensor's own values")
+    op.expect(amounts is not None and x.is_static, "the tensor or its padding has dynamic sizes")
     assert amounts is not None
     users = [use.operation.name for use in op.operation.results[0].uses]
-    op.expect(not _WINDOWS.issuperset(users), "a convolution or pooling reads it")
+    op.expect(not _WINDOWS.issuperset(users), "only convolutions or pools read the result")
     for axis in range(x.rank):
         before, after = amounts[2 * axis : 2 * axis + 2]
         parts = [_filled(c, x, op.padding_value, axis, before), x, _filled(c, x, op.padding_value, axis, after)]

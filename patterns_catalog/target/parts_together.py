@@ -54,7 +54,7 @@ def _alike(op: OpView, x: Value) -> tuple[Value, list[Use]]:
     Raises:
         Rejected: another op reads the tensor or one of its parts.
     """
-    whole, own = part_of(x) or op.reject("it is not computed from a slice of known places")
+    whole, own = part_of(x) or op.reject("the input is not a slice with constant bounds")
     uses = [Use(value.users[0], value, part) for value, part in parts_of(whole, own.axis) if value.is_read_once]
     op.expect(len(uses) > 1 and set(whole.users) == set(cutters(uses)), "the tensor has other users")
     block = op.operation.parent
@@ -78,7 +78,7 @@ def _cover_all(whole: Value, uses: Sequence[Use]) -> bool:
 def biases_of_slices(op: OpView, c: Coreai) -> Value:
     "y[..., :4] + a, y[..., 4:] + b -> z = y + [a, b]; z[..., :4], z[..., 4:]"
     x, bias = (op.input, op.other) if is_constant(op.other.ssa) else (op.other, op.input)
-    op.expect(is_constant(bias.ssa), "it adds no constant")
+    op.expect(is_constant(bias.ssa), "neither operand is a constant")
     whole, uses = _alike(op, x)
     op.expect(_cover_all(whole, uses), "there are gaps between the slices")
     biases = []
@@ -86,7 +86,7 @@ def biases_of_slices(op: OpView, c: Coreai) -> Value:
         left, right = map(Value, use.operation.operands)
         bias = right if left == use.value else left
         known = is_constant(bias.ssa) and bias.shape == use.value.shape[-1:]
-        op.expect(known, "another slice is added to something else")
+        op.expect(known, "another slice is not added to a constant of its width")
         biases.append(copied(bias))
     made = c.broadcasting_add(whole, c.concat(0, biases))
     return apart(op, c, made, ((use.operation, use.part) for use in uses))

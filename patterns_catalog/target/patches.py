@@ -19,14 +19,14 @@ def convolution_of_patches(op: OpView, c: Coreai) -> Value:
     "conv(x, w, stride = window) -> 1x1 conv of the elements of each patch, gathered rows first and then columns"
     x, weight, stride = op.input, op.weight, constant_integers(op.stride.ssa)
     op.expect(constant_integers(op.dilation.ssa) == (1, 1), "the window has gaps")
-    op.expect(x.is_static and weight.is_static, "a size is dynamic")
+    op.expect(x.is_static and weight.is_static, "the input or the weight has dynamic sizes")
     op.expect(is_weight(weight), "the window is not computed from weights alone")
     outputs, inputs, *window = weight.static_shape
     images, channels, height, width = x.static_shape
     op.expect(inputs == channels, "the channels are in groups")
     op.ignore("groups", because="there is one if the window has all channels")
     op.expect(stride == tuple(window), "the windows overlap, or leave positions out")
-    op.expect(not all(map(_is_of_two_and_three, window)), "the device takes strides of twos and threes as they are")
+    op.expect(not all(map(_is_of_two_and_three, window)), "the device supports this stride, whose factors are 2 and 3")
     rows, columns = height // window[0], width // window[1]
     op.expect([rows * window[0], columns * window[1]] == [height, width], "the patches do not cover the input")
     by_row = c.transpose(c.reshape(x, [images, channels, rows, window[0], width]), [0, 1, 3, 2, 4])

@@ -27,19 +27,22 @@ not measured."""
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 96).reshape(3, 32, 1, 1), None, 1, 0, 2))),
 ])  # fmt: skip
 def pointwise_convolution_as_product(op: OpView, c: Coreai) -> Value:
-    "conv(x, w) -> (O, I) @ (N, I, H W) where a window has one element, which adds in another order"
+    "conv(x, w) -> (O, I) @ (N, I, H W) for windows of one element; the order of sums changes"
     x, weight = op.input, op.weight
     op.ignore("dilation", because="a window has one element")
-    op.expect(x.is_static and weight.is_static, "a size is dynamic")
+    op.expect(x.is_static and weight.is_static, "the input or the weight has dynamic sizes")
     outputs, inputs, *window = weight.static_shape
     images, channels, height, width = x.static_shape
     op.expect(window == [1, 1], "the window has several elements")
-    op.expect(constant_integers(op.stride.ssa) == (1, 1), "the convolution leaves positions out")
+    op.expect(constant_integers(op.stride.ssa) == (1, 1), "the stride of the convolution is not 1")
     op.expect(inputs == channels, "the channels are in groups")
     op.ignore("groups", because="there is one if the window has all channels")
-    op.expect(element_name(x.element_type) == "f32", "only measured in float32")
+    op.expect(element_name(x.element_type) == "f32", "the rule is for float32 only, the type that was measured")
     op.expect(is_weight(weight), "the window is not computed from weights alone")
-    op.expect(channels >= _CHANNELS and height * width >= _POSITIONS, "too small to gain anything")
+    op.expect(
+        channels >= _CHANNELS and height * width >= _POSITIONS,
+        "the convolution is too small for a product to be faster",
+    )
     matrix = c.reshape(weight, [outputs, inputs])
     made = c.broadcasting_batch_matmul(matrix, c.reshape(x, [images, channels, height * width]))
     return c.reshape(made, [images, outputs, height, width])

@@ -48,14 +48,14 @@ def rope_by_positions(op: OpView, c: Coreai) -> Value:
 
     A frequency of the body may differ from the model's in the last bit of float32.
     """
-    op.expect(op.cos is not None, "it has no tables")
+    op.expect(op.cos is not None, "the rope has no tables")
     options = {name: op[name] for name in ("dims", "interleaved")}
     op.ignore("position_ids", "freqs", "scale", "base", because="tables take their place")
     cos, sin = _table(op.cos, "coreai.cos"), _table(op.sin, "coreai.sin")
     if cos is None or sin is None:
-        op.reject("its tables are no cosine and sine of positions times constants")
-    op.expect(cos == sin, "its tables are of different angles")
-    op.expect(op.input.rank == 4 and op.cos.type == op.sin.type, "the rank is not 4")
+        op.reject("the tables are not the cosine and sine of positions times constants")
+    op.expect(cos == sin, "the two tables are of different angles")
+    op.expect(op.input.rank == 4 and op.cos.type == op.sin.type, "the input must have rank 4, and the tables one type")
     positions = _positions(op, c, cos.positions, op.cos.shape)
     base, scale, frequencies = _base(cos.frequencies), 1.0, None
     if base is None:
@@ -152,14 +152,14 @@ def _is_same_without_ones(view: Value) -> bool:
 
 def _positions(op: OpView, c: Coreai, given: Value, table: tuple[int | None, ...]) -> Value:
     """Positions as (batch, sequence), for tables that broadcast to (batch, heads, sequence, pairs)."""
-    op.expect(len(table) < 3 or table[-3] == 1, "each head has a table of its own")
+    op.expect(len(table) < 3 or table[-3] == 1, "the tables differ between heads")
     wanted = (table[0] if len(table) == 4 else 1, table[-2])
     positions = given
     while positions.shape != wanted and positions.made_by(Reshape) and _is_same_without_ones(positions):
         positions = _operands(positions)[0]
     if positions.shape == wanted:
         return positions
-    op.expect(positions.shape == wanted[1:] and wanted[0] == 1, "its positions are not one for each place")
+    op.expect(positions.shape == wanted[1:] and wanted[0] == 1, "the tables do not have one position for each row")
     return c.expand_dims(positions, [0])
 
 

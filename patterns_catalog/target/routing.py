@@ -34,17 +34,17 @@ def softmax_of_chosen(op: OpView, c: Coreai) -> Value:
     chosen, last = op.input, op.input.rank - 1
     total = op.other.made_by("coreai.reduce_sum")
     if total is None or total.operands[0] is not chosen.ssa or _axes(total.operands[1], chosen.rank) != [last]:
-        op.reject("it is not divided by the sum of its rows")
-    op.expect(set(chosen.users) == {total, op.operation}, "the values have other users")
+        op.reject("the division is not by the sum of the rows")
+    op.expect(set(chosen.users) == {total, op.operation}, "the chosen probabilities have other users")
     gather = chosen.made_by("coreai.gather_along_axis")
     if gather is None:
-        op.reject("its rows are not chosen from others")
+        op.reject("the rows are not chosen from other rows")
     probabilities, positions, axis = map(Value, gather.operands)
     softmax = probabilities.made_by("coreai.softmax")
     if softmax is None:
-        op.reject("its rows are not chosen from a softmax")
+        op.reject("the rows are not chosen from a softmax")
     over_last = all(_axes(operand, chosen.rank) == [last] for operand in (axis.ssa, softmax.operands[1]))
-    op.expect(over_last, "the softmax or the choice is along another axis")
+    op.expect(over_last, "the softmax or the choice is not along the last axis")
     others = set(probabilities.users) - {gather}
     op.expect(bool(others) and all(_reads_order(user) for user in others), "the softmax has other users")
     op.cover(total, gather)
@@ -61,7 +61,10 @@ def order_of_softmax(op: OpView, c: Coreai) -> Value:
     Numbers that the softmax rounds to equal ones are told apart, and so are those of rows that have a NaN.
     """
     users, axes = Value(op.operation.results[0]).users, _axes(op.axis.ssa, op.input.rank)
-    op.expect(bool(users) and all(_reads_order(user, axes) for user in users), "not only its order is read")
+    op.expect(
+        bool(users) and all(_reads_order(user, axes) for user in users),
+        "a user reads more than the order of the softmax",
+    )
     return op.input  # type: ignore[no-any-return]
 
 

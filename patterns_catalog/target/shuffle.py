@@ -14,7 +14,7 @@ from patterns_catalog.composites.shuffle import pixel_shuffle
 def pixel_shuffle_of_five_dimensions(op: OpView, c: Coreai) -> Value:
     "(B, C r r, H, W) as (B C, r, r, H, W), transposed to (B C, H, r, W, r), as (B, C, H r, W r)"
     x, factor = op.input, op.upscale_factor
-    op.expect(x.is_static and x.rank == 4, "it has dynamic sizes, or is no batch of images")
+    op.expect(x.is_static and x.rank == 4, "the input must be a batch of images of static sizes")
     batch, channels, height, width = x.static_shape
     parts = c.reshape(x, [batch * channels // factor**2, factor, factor, height, width])
     moved = c.transpose(parts, [0, 3, 1, 4, 2])

@@ -14,7 +14,7 @@ from patterns_catalog.composites.vector_norm import linalg_vector_norm
 ])  # fmt: skip
 def vector_norm_divided_first(op: OpView, c: Coreai) -> Value:
     "sqrt(sum(x^2)) -> s sqrt(sum((x / s)^2)) with s = max |x|: no square overflows"
-    op.expect(float(op.ord) == 2.0, "the order is not 2")
+    op.expect(float(op.ord) == 2.0, "the order of the norm is not 2")
     x, axes = op.input, sorted(axis % op.input.rank for axis in op.axes)
     largest = c.broadcasting_maximum(c.reduce_max(c.abs_(x), axes), c.constant(2.0**-14, x.element_type))
     small = c.broadcasting_divide(x, largest)

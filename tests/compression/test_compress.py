@@ -207,10 +207,10 @@ def test_the_most_specific_entry_wins(program: AIProgram, tmp_path: Path) -> Non
     ("config", "words"),
     [
         ("w5", "integers have 2, 4, 8 bits, not 5"), ("pal5", "palettes have 1, 2, 3, 4, 6, 8 bits, not 5"),
-        ("int8", "is no compression scheme; schemes are w8"), ("w4_group16", "palettes have groups"),
+        ("int8", "is not a compression scheme; the schemes are w8"), ("w4_group16", "palettes have groups"),
         ("pal4_block16", "palettes go by groups"), ("sparse50_sparse20", "is sparse once"),
         ("sparse100", "between 1 and 99"), ("sparse50_w4_block32", "a sparse weight has no blocks"),
-        ("", "is no compression scheme"),
+        ("", "is not a compression scheme"),
         ({"scheme": "w8", "kind": {}}, "no key 'kind'; there are scheme, kinds"),
         ({"kinds": {"linear": "w8"}}, "no kind 'linear'; there are matmul"),
         ({"scheme": "w8", "names": {"upp.*": "w4"}}, "no weight is called 'upp.*'; there are"),

@@ -214,7 +214,7 @@ def test_what_is_switched_off_draws_nothing() -> None:
         (lambda: torch.poisson(ONES), "until one is accepted"),
         (lambda: torch.binomial(ONES, ONES * 0.5), "until one is accepted"),
         (lambda: torch.randn(3, dtype=torch.complex64), "complex random numbers"),
-        (lambda: torch.randint(2**24 + 1, (3,)), "tells at most 16,777,216 apart"),
+        (lambda: torch.randint(2**24 + 1, (3,)), "distinguishes at most 16,777,216"),
         (lambda: torch.empty(3).random_(), "without an upper bound"),
         (lambda: torch.rand(3, out=torch.empty(3)), "no formula"),
     ],

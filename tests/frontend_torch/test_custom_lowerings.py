@@ -344,10 +344,10 @@ def test_an_op_that_was_taken_apart_when_it_was_staged() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda v, n, loc: None, "gave None, which is no value, for tensor<2x3xf32>"),
-        (lambda v, n, loc: 3, "gave 3, which is no value"),
-        (lambda v, n, loc: [], "gave 0 values for 1 results"),
-        (lambda v, n, loc: [v["x"], v["mul"]], "gave 2 values for 1 results"),
+        (lambda v, n, loc: None, "returned None, which is no value, for tensor<2x3xf32>"),
+        (lambda v, n, loc: 3, "returned 3, which is no value"),
+        (lambda v, n, loc: [], "returned 0 values for 1 results"),
+        (lambda v, n, loc: [v["x"], v["mul"]], "returned 2 values for 1 results"),
         (lambda v, n, loc: coreai.cast(v["x"], "f16"), "tensor<2x3xf16> for tensor<2x3xf32>, of another element type"),
         (lambda v, n, loc: coreai.reshape(v["x"], [6]), "tensor<6xf32> for tensor<2x3xf32>, of another rank"),
         (lambda v, n, loc: coreai.transpose(v["x"], [1, 0]), "tensor<3x2xf32> for tensor<2x3xf32>, of another shape"),

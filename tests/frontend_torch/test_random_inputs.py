@@ -246,7 +246,7 @@ def test_all_refusals_are_listed() -> None:
 def test_a_size_that_no_dimension_of_an_input_can_be_is_refused() -> None:
     length = Dim("length", min=8, max=64)
     text = refusal(lambda x: x.sum() + torch.randn((x.shape[0] + 1) // 2).sum(), torch.ones(9, 2), shapes=[{0: length}])
-    assert "export with a dimension of which the size is a multiple" in text
+    assert "export with a dimension whose size is a multiple" in text
 
 
 def test_draws_beside_a_branch_are_inputs() -> None:

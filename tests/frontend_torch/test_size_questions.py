@@ -132,7 +132,7 @@ def test_an_answer_that_does_not_matter_is_no_guard() -> None:
 
 
 def test_a_formula_for_one_size_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="PyTorch takes the op apart for one size of an open dimension only"):
+    with pytest.raises(UnsupportedError, match="PyTorch decomposes the op for one size of a dynamic dimension only"):
         asking(by_number)
 
 
@@ -176,6 +176,19 @@ def test_any_condition_that_matters_is_a_guard(op: Any, rule: Any, guard: str, r
         program.run(torch.ones(wrong, 3))
 
 
+def test_an_open_length_that_a_condition_makes_one() -> None:
+    """The layer is unrolled for the one step of the example; the open length is squeezed, although its type is open."""
+    torch.manual_seed(0)
+    layer = torch.nn.GRU(1, 3)
+    last = Of(lambda x: layer(torch.tensor_split(x, 3, 0)[2])[0])
+    with torch.no_grad():
+        program = converted(export(last, (torch.randn(4, 2, 1),), dynamic_shapes=({0: Dim.AUTO},)))
+        x = torch.randn(4, 2, 1)
+        torch.testing.assert_close(program.run(x), last(x))
+    with pytest.raises(EvaluationError, match="exported for sizes where"):
+        program.run(torch.randn(7, 2, 1))
+
+
 def test_integers_must_be_equal() -> None:
     x = torch.full((4, 3), 10**6)
     exported = export(Of(asks), (x,), dynamic_shapes=({0: Dim("n", min=1)},))
@@ -200,7 +213,7 @@ def test_a_program_for_smaller_sizes_asks_nothing_new() -> None:
 
 def test_an_op_that_needs_known_sizes_says_so_without_symbols() -> None:
     exported = export(Of(torch.linalg.qr), (torch.randn(5, 5),), dynamic_shapes=({0: Dim("n", min=2)},))
-    with pytest.raises(UnsupportedError, match="takes this op apart for known sizes only; export with") as raised:
+    with pytest.raises(UnsupportedError, match="decomposes this op for known sizes only; export with") as raised:
         TorchConverter().add_exported_program(exported)
     assert "Min(" not in str(raised.value)
 

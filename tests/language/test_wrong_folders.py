@@ -143,12 +143,12 @@ BAD: dict[str, tuple[Change, str]] = {
     "MLX": (config(quantization={"group_size": 64, "bits": 4}), r"are quantised \(MLX, says quantization of config"),
     "a classifier": (
         config(architectures=["LlamaForSequenceClassification"]),
-        "holds LlamaForSequenceClassification, which is no causal language model; `patcomp convert` converts",
+        "holds LlamaForSequenceClassification, which is not a causal language model; `patcomp convert` converts",
     ),
-    "a base model": (config(architectures=["LlamaModel"]), "holds LlamaModel, which is no causal language model"),
+    "a base model": (config(architectures=["LlamaModel"]), "holds LlamaModel, which is not a causal language model"),
     "an encoder and a decoder": (
         config(architectures=["BartForConditionalGeneration"], model_type="bart", is_encoder_decoder=True),
-        "holds BartForConditionalGeneration, which is no causal language model",
+        "holds BartForConditionalGeneration, which is not a causal language model",
     ),
     "an encoder": (
         config(architectures=["ViTModel"], model_type="vit"),
@@ -201,7 +201,7 @@ def test_the_commands_say_one_line(patcomp: Command, source: Path, tmp_path: Pat
     shutil.copytree(source, tmp_path / "copy")
     config(architectures=["LlamaForSequenceClassification"])(tmp_path / "copy")
     for change, command, message in (
-        (None, ("convert-lm", "-o", "bundle"), "holds LlamaForSequenceClassification, which is no causal"),
+        (None, ("convert-lm", "-o", "bundle"), "holds LlamaForSequenceClassification, which is not a causal"),
         (renamed("q4.gguf"), ("convert",), "has its weights in GGUF"),
         (only(("model_index.json", "{}")), ("convert",), "holds a pipeline of diffusers"),
         (only(), ("convert",), "is empty"),

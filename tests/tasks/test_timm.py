@@ -117,9 +117,9 @@ def test_bad_names_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             "other.pth",
             "are not those of small: it lacks head.bias, head.weight; the model has no place for x",
         ),
-        ("timm:small", "harmful.pth", "harmful.pth' is no file of weights"),
+        ("timm:small", "harmful.pth", "harmful.pth' is not a file of weights"),
         ("timm:small", "list.pth", "holds other things than weights by name"),
-        ("timm:small", "damaged.safetensors", "damaged.safetensors' is no file of weights"),
+        ("timm:small", "damaged.safetensors", "damaged.safetensors' is not a file of weights"),
         (str(tmp_path), "other.pth", "goes with a model by name, timm:resnet18"),
     ):
         with pytest.raises(PatcompError, match=message):

@@ -57,7 +57,8 @@ class Integers(Scheme):
 
     Attributes:
         bits: bits of an integer.
-        block: elements of a channel that share a scale; 0 for all. A block that does not divide a channel is all of it.
+        block: elements of a channel that share a scale; 0 for all. If the block size does not divide a channel, the
+            block is the whole channel.
     """
 
     bits: int

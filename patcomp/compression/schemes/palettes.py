@@ -66,8 +66,10 @@ class Palette(Scheme):
 
     Attributes:
         bits: bits of an index.
-        group: channels that share a palette; 0 for all. A group that does not divide the channels is all of them.
-        vector: elements for which an index stands. A vector that does not divide the channels is one element.
+        group: channels that share a palette; 0 for all. If the group size does not divide the number of channels,
+            one group has all channels.
+        vector: elements for which an index stands. If the vector size does not
+            divide the number of channels, a vector is one element.
     """
 
     bits: int

@@ -83,7 +83,7 @@ class Decomposer:
         return shared_graphs(self._rules, self._lowerings)
 
     def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem], list[Any]]:
-        """Take the nodes apart that no rule takes.
+        """Decompose the nodes that no rule takes.
 
         Returns:
             Their replacements, the problems of nodes without one, and conditions on sizes under which the replacements
@@ -109,14 +109,14 @@ class Decomposer:
                 if symbols_in(
                     [source.meta.get("val") for source in (node, *node.all_input_nodes)]
                 ):  # PyTorch's text would be about symbols that nobody named
-                    reason = "PyTorch takes this op apart for known sizes only; export with its dimensions fixed"
+                    reason = "PyTorch decomposes this op for known sizes only; export with its dimensions fixed"
             else:
                 if inside is not None:
                     if not (unknown := self.unknown(inside)):
                         found[node] = inside
                         continue
                     reason = f"unsupported op, made of {', '.join(unknown)}"
-            if checked is None:  # few programs have nodes that cannot be taken apart
+            if checked is None:  # few programs have nodes that cannot be decomposed
                 checked = read_by_checks_only(program.graph)
             if node in checked:
                 continue  # `program.run` computes it by PyTorch
@@ -137,7 +137,7 @@ class Decomposer:
         are None.
 
         Args:
-            questions: what PyTorch may ask about open sizes.
+            questions: collects PyTorch's questions about dynamic sizes.
         """
         recorded = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
@@ -145,7 +145,7 @@ class Decomposer:
         _check_parts(node)
         kind = None if self._shared is None else kind_of(node)
         if self._shared is not None and kind is not None:
-            with suppress(Exception):  # what fails without the program is tried with it
+            with suppress(Exception):  # a decomposition that fails without the program is tried with it
                 return self._shared.graph(kind, lambda: self._decomposed(node, kind))
         key = key_of(node)
         if key not in self._graphs:
@@ -291,7 +291,7 @@ def _resolved(value: Any) -> Any:
 
 
 def key_of(node: Node) -> Any:
-    """What the decomposition of a node reads, within one program."""
+    """The key of all that the decomposition of a node reads within one program."""
     fakes = [source.meta["val"] for source in node.all_input_nodes]
     kinds = [  # sizes count, because the graph contains them as expressions over the program's dimensions
         (fake.dtype, tuple(fake.shape), fake.stride()) if isinstance(fake, torch.Tensor) else str(fake)

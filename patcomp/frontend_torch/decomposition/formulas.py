@@ -61,7 +61,7 @@ class Formulas:
 
 
 def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
-    """The decompositions of now. They are made once in the process, unless lowerings are registered."""
+    """The current decompositions. They are made once in the process, unless lowerings are registered."""
     declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
     # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
     of_libraries = tuple(registered_overload(name) for name in declared if not name.startswith("aten."))

@@ -1,7 +1,7 @@
 """A light tracer: it records the ops that a function calls on fake tensors.
 
-`make_fx` takes 3 to 20 ms for an op, most of it for what a decomposition rarely has: writes in place, symbolic sizes,
-tensors of other origin. This one takes a tenth, and gives up on those.
+`make_fx` takes 3 to 20 ms for an op, mostly for constructs that decompositions rarely have: writes in place, symbolic
+sizes, tensors of other origin. This tracer takes a tenth of the time and gives up on such constructs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from patcomp.pytorch import (
 
 
 class NotRecordedError(Exception):
-    """The function does what only PyTorch's own tracer follows."""
+    """The function contains constructs that only PyTorch's own tracer follows."""
 
 
 class _Recorder(TorchDispatchMode):

@@ -40,7 +40,7 @@ class SharedGraphs:
 
 
 def shared_graphs(rules: RuleSet, lowerings: Lowerings) -> SharedGraphs | None:
-    """The shared graphs of a catalog; None if a decomposition may read what no `Kind` has."""
+    """The shared graphs of a catalog; None if a decomposition may read facts that a `Kind` does not have."""
     return None if lowerings else _shared_graphs(rules, registrations())
 
 

@@ -1,8 +1,8 @@
-"""What becomes of the questions about open sizes that PyTorch asks while it takes an op apart.
+"""Questions about dynamic sizes that PyTorch asks while it decomposes an op, and their answers.
 
 A decomposition may branch on a size: is it 1, is it at least 16? Most of these questions concern the layout of a tensor
-in memory, which the IR does not have, and the graph is right whatever the answer. So each question is answered as for
-the example's sizes, and the graph is tried at sizes of which the answer is not true. Where it computes something else
+in memory, which the IR does not have, and the graph is right whatever the answer. So each answer is that for the
+example's sizes, and the graph is tried at sizes for which this answer is wrong. If the graph computes something else
 there, it is right under a condition only, which becomes a guard of the program.
 """
 
@@ -42,7 +42,7 @@ class SizeQuestions:
     """The answers of one program.
 
     Args:
-        program: the program whose ops are taken apart.
+        program: the program whose ops are decomposed.
     """
 
     def __init__(self, program: ExportedProgram):
@@ -52,11 +52,11 @@ class SizeQuestions:
         """The conditions under which the graphs are right, as SymPy expressions."""
 
     def settle(self, node: Node, graph: GraphModule, asked: Sequence[Any]) -> None:
-        """Find out which of the conditions under which a node was taken apart matter, and keep these.
+        """Keep those conditions of a node's decomposition that matter.
 
         Args:
             node: the node.
-            graph: what it is made of, with a placeholder for each of `node.all_input_nodes`.
+            graph: the decomposed graph, with a placeholder for each of `node.all_input_nodes`.
             asked: the conditions.
 
         Raises:
@@ -71,12 +71,12 @@ class SizeQuestions:
                 continue
             if free_unbacked_symbols(condition):
                 raise Rejected(
-                    "PyTorch takes the op apart for some sizes only, which depend on values; register a lowering"
+                    "PyTorch decomposes the op for some sizes only, which depend on values; register a lowering"
                 )
             is_of_one_size = isinstance(condition, sympy.Eq) and (condition.lhs.is_number or condition.rhs.is_number)
             if is_of_one_size and not condition.has(Mod, PythonMod):
                 raise Rejected(
-                    "PyTorch takes the op apart for one size of an open dimension only; export with that dimension "
+                    "PyTorch decomposes the op for one size of a dynamic dimension only; export with that dimension "
                     "fixed, or register a lowering"
                 )
             self.conditions[condition] = None
@@ -119,7 +119,7 @@ class SizeQuestions:
         return [size for size in sizes if low <= size and bool(size <= high)]
 
     def _is_right(self, node: Node, graph: GraphModule, case: Case) -> bool:
-        """Whether a graph computes the same as its node at some sizes; False if that cannot be found out."""
+        """Whether a graph computes the same as its node at some sizes; False if they cannot both be run."""
         assert isinstance(node.target, OpOverload)
         sources = node.all_input_nodes
         for integers in _INTEGERS:
@@ -130,7 +130,7 @@ class SizeQuestions:
                 with torch.no_grad():
                     expected, result = node.target(*args, **kwargs), graph(*values)
                 break
-            except Exception:  # PyTorch's ops raise errors of any class, which say that numbers are not for them
+            except Exception:  # PyTorch's ops raise errors of any class for numbers that they do not take
                 continue
         else:
             return False

@@ -65,7 +65,7 @@ def _of_libraries() -> list[OpOverload]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What `get_decomp_table` decomposes at one time, not to be changed."""
+    """The table of `get_decomp_table` at one time, which callers must not change."""
 
     functions: Mapping[OperatorBase, Callable[..., Any]]
     """The decompositions that are written in Python, and those of libraries. Others are kernels of PyTorch, which its
@@ -80,7 +80,7 @@ class Table:
 
 
 def current_table() -> Table:
-    """The table of now. It is the same object until operators or decompositions are registered."""
+    """The current table. It is the same object until operators or decompositions are registered."""
     return _table_of(registrations())
 
 

@@ -72,7 +72,8 @@ class ConstantNumbers(TorchFunctionMode):
                         self._buffers[f"{path}.{name}".removeprefix(".")] = table, name, value.detach().cpu().clone()
 
     def written(self) -> list[str]:
-        """The buffers of which numbers were read although the model writes to them, so that the next run has others."""
+        """The buffers that the model reads numbers from and also writes to, so that the next run reads other
+        numbers."""
         return [name for name in self.read if name in self._replaced or self._is_written(name)]
 
     def _is_written(self, name: str) -> bool:
@@ -129,7 +130,7 @@ class ConstantNumbers(TorchFunctionMode):
         return result if value is None else self._remembered(result, value, buffers)
 
     def _forget(self, tensor: Tensor) -> None:
-        """No longer know a tensor whose `data` the model takes: writes to it are not counted."""
+        """Forget a tensor whose `data` the model takes, because writes to `data` are not counted."""
         known = self._of(tensor)
         if known is not None:
             self._replaced |= known.buffers

@@ -51,8 +51,8 @@ def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportErro
     """The error for the user, from what stopped each step.
 
     Args:
-        failures: in the order of the steps. A refusal of ours says most; else the first that knows a line of the model
-            does, because later steps fail for what the earlier ones could not do.
+        failures: in the order of the steps. patcomp's own refusal explains most. Otherwise take the first failure with
+            a line of the model, because later steps fail for the same reason.
     """
     ours = [failure for failure in failures if isinstance(failure, RefusedError)]
     placed = [failure for failure in failures[:2] if line_of(failure)]

@@ -1,4 +1,4 @@
-"""What the user passed in stays as it was: the model during an export, and the arguments."""
+"""Keep what the user passed in as it was: the model during an export, and the arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTAINERS = (dict, OrderedDict, list, set)
 def kept(model: nn.Module) -> Iterator[None]:
     """Put the attributes of all modules of a model back, and the content of their dicts, lists and sets.
 
-    A trace leaves its own tensors in whatever a model keeps from call to call.
+    A trace leaves its own tensors in every attribute that a model keeps between calls.
     """
     before = [(vars(module), _content(vars(module))) for module in model.modules()]
     containers = {

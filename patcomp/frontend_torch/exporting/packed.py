@@ -43,8 +43,8 @@ class PackedSequences(TorchFunctionMode):
         """The lines with lengths that an input decides; the program checks them."""
         self._full: dict[int, _Full] = {}
         self._rows: dict[int, tuple[Tensor, int, Tensor]] = {}
-        """Packed data, how often it had been written to, and the same data with a dimension for the steps. Of an open
-        batch, PyTorch could split the dimension of packed data only by further conditions on it."""
+        """Packed data, how often it had been written to, and the same data with a dimension for the steps. If the batch
+        is dynamic, PyTorch could split the dimension of packed data only under further conditions."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None

@@ -43,7 +43,7 @@ def export(
     strict: bool = False,
     draft: bool = True,
 ) -> ExportedProgram:
-    """Export a model with `torch.export`, and with what it takes if that alone fails.
+    """Export a model with `torch.export`, and in other ways if it fails.
 
     The steps, each only if the one before failed:
 
@@ -61,7 +61,7 @@ def export(
         args: positional example arguments. Instances of a dataclass that PyTorch does not know are registered with
             `torch.export.register_dataclass`.
         kwargs: keyword example arguments.
-        dynamic_shapes: the open sizes, as `torch.export.export` takes them.
+        dynamic_shapes: the dynamic sizes, as `torch.export.export` takes them.
         strict: try step 3 alone.
         draft: whether step 4 may follow. Its program is for inputs that the model decides about as about the example.
 
@@ -85,7 +85,7 @@ def export(
             try:
                 with kept(model), _silently():
                     program, problems = step(model, call)
-            except Exception as error:  # of the model's own code, or of PyTorch's tracing of it
+            except Exception as error:  # an error of the model's own code, or of PyTorch while it traces the code
                 if isinstance(error, PatcompError) and not isinstance(error, RefusedError):
                     raise  # a refusal of the model itself
                 failures.append(error)

@@ -95,9 +95,9 @@ def _prepared(program: ExportedProgram) -> ExportedProgram:
     """The program, or a copy without what PyTorch's `run_decompositions` takes for something else, or fails on.
 
     A dropout outside of training returns its argument itself, so the argument takes its place. PyTorch decomposes it to
-    a copy, which would miss later writes. A tensor that is turned into another view of its memory stays what it is.
-    Nested graphs make the tensors that they are written with by ops. A check without a message gets an empty one, as
-    PyTorch would drop it as dead code.
+    a copy, which would miss later writes. An op that turns a tensor into another view of its memory returns the view
+    instead. Nested graphs make the tensors that they are written with by ops. A check without a message gets an empty
+    message, because PyTorch would drop the check as dead code.
     """
     check = torch.ops.aten._assert_async
     nodes = nodes_of(program.graph)

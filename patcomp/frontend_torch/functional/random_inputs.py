@@ -1,4 +1,4 @@
-"""Random numbers as inputs: each op that draws some computes them from noise, which is an input of the program."""
+"""Random numbers as inputs: each op that draws computes its numbers from noise, which is an input of the program."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def view_in_place(node: Node) -> OpOverload | None:
 
 
 def replace_views_in_place(graph: Graph) -> None:
-    """Make of each such node the view that it turns its argument into, which is read from there on."""
+    """Replace each such node by the view that it turns its argument into; later nodes read the view."""
     became: dict[Node, Node] = {}
     for node in graph.nodes:
         if became:

@@ -48,7 +48,7 @@ _CHANGES_NOTHING = frozenset({"detach_", "dropout_", "alpha_dropout_", "feature_
 
 
 class NotFollowedError(Exception):
-    """It is not certain what a program computes.
+    """The results of a program's writes cannot be determined.
 
     Args:
         reason: what is not known.
@@ -80,13 +80,13 @@ class _Tensor:
     """Its content in the new graph, as of a version of the memory."""
     version: int
     base: _Tensor | None = None
-    """What it is a view of."""
+    """The tensor whose memory this tensor views."""
     index: int | None = None
     """Which of the views it is, if the node has several results."""
 
 
 class Functional:
-    """A graph without writes in place, made of another.
+    """A graph rebuilt without writes in place.
 
     Args:
         graph: the graph, which is not changed.

@@ -39,7 +39,7 @@ class _NotDescribedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class CompressedWeight:
-    """A weight as the constants of which ops make its floats."""
+    """A weight as constants, from which ops compute its floats."""
 
     parts: Mapping[str, Part]
     """Each constant in storage form, with its element type."""

@@ -40,7 +40,7 @@ def dims_of(
     Args:
         converts: whether a copy of the program can be converted.
         original: the program before decomposition, which may lose guards.
-        asked: further conditions, under which the program's ops were taken apart.
+        asked: further conditions, under which the program's ops were decomposed.
 
     Returns:
         The program, or a copy of it that is right at more sizes; the dimensions; and warnings, because an asset cannot

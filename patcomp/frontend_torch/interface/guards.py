@@ -40,7 +40,7 @@ def guards_of(
         programs: the program before and after PyTorch's decomposition.
         names: the names of the symbols that the sizes of inputs determine.
         ranges: the ranges of these symbols.
-        asked: further conditions, under which the program's ops were taken apart.
+        asked: further conditions, under which the program's ops were decomposed.
 
     Returns:
         The conditions, and the text of those that cannot be expressed as a `Guard`.

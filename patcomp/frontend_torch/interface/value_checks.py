@@ -109,8 +109,8 @@ def _has_checks(graph: GraphModule, ranges: Mapping[Any, Any]) -> bool:
 
 
 def _is_of_values(condition: Any) -> bool:
-    """Whether a condition is one on values, not only on the sizes of inputs. Export may have taken it for true, so that
-    its recorded value does not say of what it is computed."""
+    """Whether a condition is one on values, not only on the sizes of inputs. Export may have assumed that the condition
+    is true; then its recorded value does not show how it is computed."""
     stack = [condition]
     while stack:
         node = stack.pop()

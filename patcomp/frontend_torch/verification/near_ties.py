@@ -34,7 +34,7 @@ def distance(
 
     Args:
         node: the node of the choice, or of one result of it.
-        expected, given: two results of it, which differ.
+        expected, given: two different results of the node.
         value_of: the value of an argument of a node.
 
     Returns:

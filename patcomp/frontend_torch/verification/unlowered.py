@@ -38,5 +38,5 @@ def _run_custom(node: Node, op: EvaluatedOp, *operands: Tensor) -> list[Tensor]:
         return results_of(node.target(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of)))  # type: ignore[operator]
     except PatcompError:
         raise
-    except Exception as error:  # whatever a user's operator raises
+    except Exception as error:  # a user's operator may raise any exception
         raise op.error(str(error)) from error

@@ -17,6 +17,7 @@ from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from patcomp.ir.merged_branches import are_merged
 from patcomp.ir.module import names_of
+from patcomp.ir.scatters import reuses_lost_memory
 from patcomp.ir.types import (
     BIT_WIDTHS,
     ELEMENT_TYPES,
@@ -44,7 +45,7 @@ from patcomp.ir.xdsl import (
 
 
 class OfTheModel(str):
-    """A problem that comes from numbers in the model itself, whatever rules made of it."""
+    """A problem that comes from numbers in the model itself, and not from a rule."""
 
 
 Hazard = Callable[[CoreaiOp, VerifierRun], Iterator[str]]
@@ -156,6 +157,11 @@ def _if(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
         yield (
             "the toolchain merges its branches, which are the same ops, and the runtime then takes the values of the "
             "first in any case; yield a copy in one branch, the maximum of the value and itself"
+        )
+    if verification.finished and any(reuses_lost_memory(region.block) for region in op.regions if region.blocks):
+        yield (
+            "a branch computes what a scatter writes after another scatter into a tensor of open size, on which the "
+            "runtime ends the process; compute it before"
         )
 
 

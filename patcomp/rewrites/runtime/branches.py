@@ -1,7 +1,7 @@
-"""Choose between values from outside without a branch.
+"""Choose between values from outside without a branch. A choice between a value and itself is the value.
 
-The runtime cannot choose between two values that a `coreai.if` only passes on. Where it can take a copy of one of them
-out of the branch, it does not load the program. If the sizes are known, `where` chooses.
+The runtime cannot choose between two values that a `coreai.if` only passes on. If the runtime can move a copy of such a
+value out of the branch, it does not load the program. If the sizes are known, `where` chooses.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ def _choose(branches: CoreaiOp, module: IRModule, statistics: Statistics) -> Non
     assert first is not None
     assert second is not None
     pairs = list(zip(first.operands, second.operands, strict=True))
-    chosen = [_is_static(one) and all(_is_outside(value, branches) for value in (one, other)) for one, other in pairs]
+    chosen = [
+        (one is other or _is_static(one)) and all(_is_outside(value, branches) for value in (one, other))
+        for one, other in pairs
+    ]
     if not any(chosen):
         return
     assert branches.parent is not None
     with Builder(branches.parent, before=branches, blobs=module.blobs, location=branches.location):
         results = {
-            index: coreai.broadcasting_where(
-                Value(branches.operands[0]), *(Value(_taken_out(value, branches)) for value in pairs[index])
-            ).ssa
+            index: _chosen(branches.operands[0], *(_taken_out(value, branches) for value in pairs[index]))
             for index, is_chosen in enumerate(chosen)
             if is_chosen
-        }  # fmt: skip
+        }
     statistics.record("choice between values from outside", True, 0.0)
     kept = [index for index, is_chosen in enumerate(chosen) if not is_chosen]
     if kept:
@@ -55,6 +56,11 @@ def _choose(branches: CoreaiOp, module: IRModule, statistics: Statistics) -> Non
         branches.parent.insert_op_before(made, branches)
         results |= dict(zip(kept, made.results, strict=True))
     replace_op(branches, [results[index] for index in range(len(pairs))])
+
+
+def _chosen(condition: SSAValue, one: SSAValue, other: SSAValue) -> SSAValue:
+    """One of two values; of a value and itself, the value."""
+    return one if one is other else coreai.broadcasting_where(Value(condition), Value(one), Value(other)).ssa
 
 
 def _is_static(value: SSAValue) -> bool:

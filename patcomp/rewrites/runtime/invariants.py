@@ -1,8 +1,8 @@
 """Compute before a loop what its steps would compute again and again from values outside.
 
-The toolchain does so, too. But if the loop is in a branch, and what follows it there computes the same from an open
-size, the runtime aborts: it finds no tensor. (Observed with coreai-core 1.0.0b3.) Done here, before equal ops are
-merged, it is right, and other runtimes need not know how.
+The toolchain does so, too. But if the loop is in a branch, and a later op of the branch computes the same from a
+dynamic size, the runtime aborts: it finds no tensor. (Observed with coreai-core 1.0.0b3.) Here, ops are moved before
+equal ops are merged, so the program is right on every runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from patcomp.patterns.statistics import Statistics
 
 
 def compute_before_loops(module: IRModule, statistics: Statistics) -> None:
-    """Move what does not change in a loop in front of it, and merge what is equal there."""
+    """Move the ops whose results do not change in a loop in front of the loop, and merge equal ops there."""
     loops = {
         graph: [op for op in reversed(ops_inside(graph)) if op.name == "coreai.while"]  # inner loops first
         for graph in module.graphs

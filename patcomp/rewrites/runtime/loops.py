@@ -59,10 +59,10 @@ def _own_carried_values(loop: Operation, module: IRModule, statistics: Statistic
 
 
 def _own_branch_results(branches: Operation, module: IRModule, statistics: Statistics) -> None:
-    """Insert a copy if both branches yield a value from outside, because the runtime cannot choose between these, and
-    of what a nested block gives to an outer one, on which it may end the process.
+    """Insert a copy if both branches yield a value from outside, because the runtime cannot choose between these. Also
+    copy what a nested block yields to an outer block, because the runtime may end the process otherwise.
 
-    The toolchain folds what is computed from constants, and takes the result out of the branch. It would fold a copy,
+    The toolchain folds ops on constants and moves the result out of the branch. It would fold a copy,
     too, so the choice between two constants is computed by ops.
     """
     first, second = (region.block.last_op for region in branches.regions)

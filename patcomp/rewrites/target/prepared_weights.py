@@ -33,9 +33,10 @@ NAME = "store prepared weights"
 
 
 def store_prepared_weights(module: IRModule) -> int:
-    """Compute what the program makes of weights alone, if it is not larger than they are. Return how many ops went.
+    """Compute the values that depend on weights alone, if a value is not larger than its weights. Return how many ops
+    went.
 
-    Ops that unpack a compressed weight stay, and so do those of weights without values.
+    Ops that unpack a compressed weight stay, and ops on weights without values stay, too.
     """
     stored: dict[object, list[Attribute]] = {}
     gone = 0

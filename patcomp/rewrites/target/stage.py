@@ -85,5 +85,5 @@ def sizes_of_data(module: IRModule, target: Target | None) -> Iterator[Problem]:
             unknown[0],
             f"the target {target.name} takes fixed sizes only, and the sizes of {len(unknown)} values depend on data, "
             "first of this one",
-            "change the model, so that all sizes follow from those of its inputs",
+            "change the model, so that all sizes follow from the sizes of its inputs",
         )
