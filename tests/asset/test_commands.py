@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -14,8 +15,10 @@ import torch
 import patcomp as package
 from patcomp.asset.bytecode import ProgramWriter
 from patcomp.asset.folder import read_folder
-from patcomp.errors import AssetError
+from patcomp.emit.asset import save_asset
+from patcomp.errors import AssetError, EvaluationError, UnknownNameError
 from patcomp.ir import IRModule
+from tests.asset.native_programs import native_programs
 from tests.helpers.command import Command
 
 MODELS = """
@@ -139,3 +142,41 @@ def test_a_save_that_is_interrupted_leaves_the_old_asset(
     assert (tmp_path / "net.aimodel" / "main.mlirb").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"models.py", "net.aimodel"}
     read_folder(tmp_path / "net.aimodel")
+
+
+def _folder_of(name: str, folder: Path) -> Path:
+    """An asset with the program of a case of the dialect."""
+    folder.mkdir()
+    data = native_programs()[name]
+    (folder / "main.mlirb").write_bytes(data)
+    (folder / "main.hash").write_bytes(hashlib.sha256(data).digest())
+    (folder / "metadata.json").write_text('{"assetVersion": "2.0"}')
+    return folder
+
+
+def test_what_patcomp_does_not_know_is_read_by_the_toolchain(
+    patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _folder_of("delegate", tmp_path / "delegate.aimodel")
+    done = patcomp("inspect", path.name)
+    assert done.code == 1
+    assert "the asset has the op execution.delegate_v2, which patcomp does not know" in done.err
+    monkeypatch.delitem(sys.modules, "coreai.authoring")
+    pytest.importorskip("coreai.authoring")
+    done = patcomp("inspect", path.name)
+    assert done.code == 0, done.err
+    assert "coreai.delegate" in done.out
+
+
+def test_inputs_that_do_not_fit_are_named(patcomp: Command) -> None:
+    _convert(patcomp, "sums")
+    asset = package.load("sums.aimodel")
+    x = np.ones(4, np.float32)
+    with pytest.raises(UnknownNameError, match="there is no entry point 'mian'; there are main"):
+        asset.evaluate({"x": x}, entrypoint="mian")
+    with pytest.raises(EvaluationError, match="y"):
+        asset.evaluate({"y": x})
+    with pytest.raises(EvaluationError, match="x"):
+        asset.evaluate({"x": np.ones(5, np.float32)})
+    with pytest.raises(ValueError, match="an asset's writer is 'python' or 'coreai', got 'rust'"):
+        save_asset(asset.module, "other.aimodel", writer="rust")  # type: ignore[arg-type]
