@@ -201,7 +201,12 @@ class Asset:
         """Run an entry point on the reference evaluator, which needs no coreai-core; it is slow, for checks.
 
         Args:
-            inputs, state, entrypoint: as for `run`.
+            inputs: arrays or tensors by name, as for `run`.
+            state: the contents of states by name; it gets the new contents.
+            entrypoint: name of the function.
+
+        Returns:
+            The outputs by name.
 
         Raises:
             EvaluationError: an input or state is missing, unknown, or of another type or shape.
