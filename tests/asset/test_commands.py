@@ -180,3 +180,11 @@ def test_inputs_that_do_not_fit_are_named(patcomp: Command) -> None:
         asset.evaluate({"x": np.ones(5, np.float32)})
     with pytest.raises(ValueError, match="an asset's writer is 'python' or 'coreai', got 'rust'"):
         save_asset(asset.module, "other.aimodel", writer="rust")  # type: ignore[arg-type]
+
+
+def test_a_system_without_locks_of_files(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no `fcntl`."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    _convert(patcomp, "sums", "sums")
+    assert {path.name for path in tmp_path.iterdir()} == {"models.py", "sums.aimodel"}
+    assert package.load("sums.aimodel").function_names == ["main"]
