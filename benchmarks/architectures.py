@@ -328,12 +328,12 @@ TABLE = Table(
     document="further-architectures.md",
     heading="""# Further architectures
 
-Written by `python -m benchmarks.architectures --markdown`, which needs timm beside the extras of the tests.
-Unmodified models of torchvision, timm and transformers, with random weights and small configurations, that
-no test converts: exported with `patcomp.export`, converted, and compared with eager PyTorch on the evaluator and
-on the Core AI runtime. Errors are the largest differences relative to eager's largest value. Where a plain
-`torch.export.export` does not get the model through, the column `export` says what did ([export.md](export.md)).
-Models of other packages are on [a page of their own](further-packages.md).
+`python -m benchmarks.architectures --markdown` writes this page; it needs timm beside the extras of the tests. The
+table has unmodified models of torchvision, timm and transformers that no test converts, with random weights and small
+configurations. Each model is exported with `patcomp.export`, converted, and compared with eager PyTorch on the
+evaluator and on the Core AI runtime. An error is the largest difference, relative to eager's largest value. If a plain
+`torch.export.export` fails, the column `export` says which step exported the model ([export.md](export.md)). Models of
+other packages are on [a page of their own](further-packages.md).
 """,
     models=ARCHITECTURES,
     remarks={

@@ -1,7 +1,7 @@
 """Measures models that no test converts: export, conversion, evaluator and runtime. For tables of such models.
 
 Each model is exported with `patcomp.export` without changes, converted straight from export, and compared with eager
-PyTorch on the evaluator and on the Core AI runtime, which runs in a child process. A model with an open size is
+PyTorch on the evaluator and on the Core AI runtime, which runs in a child process. A model with a dynamic size is
 exported a second time, and its program runs at another size than that of the example.
 """
 
@@ -231,7 +231,7 @@ def markdown(table: Table, rows: Iterable[Result]) -> str:
     numbers = ["nodes", "ops", "evaluator", "runtime"]
     with_open_sizes = any(row.open_sizes for row in rows)
     if with_open_sizes:
-        headings.append("open sizes")
+        headings.append("dynamic sizes")
     cells = [_cells(table, row)[: len(headings)] for row in rows]
     return "\n".join([*lines, *markdown_table(headings, cells, right_aligned=numbers)]) + "\n"
 

@@ -455,18 +455,18 @@ TABLE = Table(
     document="further-packages.md",
     heading="""# Further packages
 
-Written by `python -m benchmarks.packages --markdown`; [benchmarks/README.md](../benchmarks/README.md) says how to
-install the packages. Models of packages that no test uses, with random weights and small configurations, images or
-lengths: exported with `patcomp.export`, converted straight from export, and compared with eager PyTorch on the
-evaluator and on the Core AI runtime. Errors are the largest differences of an output relative to eager's largest
-value of it; up to 1e-3 counts as equal. Where a plain `torch.export.export` does not get the model through, the column
-`export` says what did ([export.md](export.md)).
+`python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../benchmarks/README.md) says how to
+install the packages. The models are from packages that no test uses, with random weights and small configurations,
+images or lengths. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager
+PyTorch on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the
+largest value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export`
+says which step exported the model ([export.md](export.md)).
 
-The last column is about a second export, in which sizes are open from 1: `batch`, or a length or height in units of
-what the model takes (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). Its program ran on another
-size than the example's, on the evaluator and on the runtime; the column has the larger error of the two. The models
-are those of the packages, except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter sets it:
-otherwise it compares the sizes of the input with those of the last run.
+The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
+model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). This program ran with another size than the
+example's, on the evaluator and on the runtime; the column has the larger error of the two. The models are unchanged,
+except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter sets it: otherwise the head compares the
+sizes of the input with the sizes of the last run.
 
 Some diffusion models multiply their times by 1000. Give them fractions, as their pipelines do: with times of 1000, the
 angles of their embedding are 1e6, where one unit in the last place is 0.06, and the runtime multiplies constants in

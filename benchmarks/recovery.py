@@ -229,11 +229,11 @@ def markdown(rows: list[Recovery]) -> str:
     lines = [
         "# Composites recovered from unmodified models",
         "",
-        "Written by `python -m benchmarks.recovery --markdown`. Each cell is what the compiler recovered, and what the",
-        "model has by its modules; `tests/models/expected.py` has the counting rule. Seconds are those of",
-        "`to_coreai()`; the last columns are the largest errors against eager PyTorch, relative to its largest value.",
-        "The forms of a program: decomposed with `get_decomp_table()`, with PyTorch's default table or not at all, and",
-        "with either attention.",
+        "`python -m benchmarks.recovery --markdown` writes this page. A cell has the number of composites that the",
+        "compiler recovered, and the number that the model has by its modules; `tests/models/expected.py` has the",
+        "counting rule. The column `seconds` is the time of `to_coreai()`; the last columns are the largest errors",
+        "against eager PyTorch, relative to its largest value. A program has these forms: decomposed with",
+        "`get_decomp_table()`, with PyTorch's default table or not at all, and with either attention.",
         "",
         *markdown_table(["model", "attention", *numbers], cells, right_aligned=numbers),
     ]

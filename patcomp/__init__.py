@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         mark_for_externalization,
         supports,
     )
+    from patcomp.frontend_torch.composite_functions import composite
     from patcomp.frontend_torch.exporting import export
-    from patcomp.frontend_torch.reference import composite
     from patcomp.ir.graphs import generate_composite_decl
 
 __all__ = [
@@ -87,7 +87,7 @@ _LAZY = {
     "patcomp.frontend_torch.externalization.externalize": (
         "_patch_model_for_externalization", "_subexport_and_restore",
     ),
-    "patcomp.frontend_torch.reference": ("composite",),
+    "patcomp.frontend_torch.composite_functions": ("composite",),
     "patcomp.evaluate": ("Verification",),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 TIMM = "timm:"
-"""What comes before timm's name of an architecture, `timm:resnet18`."""
+"""The prefix of timm's name of an architecture, `timm:resnet18`."""
 
 
 def is_hub_id(checkpoint: str | Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
@@ -104,6 +105,7 @@ __all__ = [
     "tree_map",
     "tree_map_only",
     "unrolled_layers",
+    "without_tensors",
 ]
 
 
@@ -180,7 +182,8 @@ def draft_export(
 
 
 def draft_report(program: ExportedProgram) -> tuple[list[Any], dict[int, str]]:
-    """What `torch.export.draft_export` took for granted, and the files that its lines are in, by their numbers.
+    """The assumptions of `torch.export.draft_export`, and the files that their lines are in, by the numbers of the
+    files.
 
     The report itself names only those files that no earlier trace of the process was in.
     """
@@ -296,6 +299,13 @@ def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
 def replace_graph_signature(program: ExportedProgram, signature: ExportGraphSignature) -> None:
     """Give a program another signature, for another graph."""
     program._graph_signature = signature
+
+
+def without_tensors(program: ExportedProgram) -> ExportedProgram:
+    """A copy of a program, with the same graph, that holds none of its weights and constants."""
+    made = copy.copy(program)
+    made._state_dict, made._constants = {}, {}
+    return made
 
 
 def all_schemas() -> list[Any]:

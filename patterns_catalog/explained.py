@@ -1,4 +1,4 @@
-"""What `patcomp lint-catalog` finds about these rules, and why it is meant to be so."""
+"""Findings of `patcomp lint-catalog` that are intended, with the reasons."""
 
 _OF_TRANSFORMERS = "its op is one of transformers', which need not be installed"
 

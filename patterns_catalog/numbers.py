@@ -16,7 +16,7 @@ _LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "f32": float(np
 def number_in(value: bool | int | float, element: Attribute) -> bool | int | float:
     """The number that a tensor of an element type gets when it is filled with `value`.
 
-    Anything but zero is true; floats are cut toward zero in integers; integers wrap in 8 and 16 bits. What
+    Anything but zero is true; floats are cut toward zero in integers; integers wrap in 8 and 16 bits. A number that
     does not fit 32 bits stays, because the type may stand for a 64-bit one, which does not wrap there.
 
     Raises:

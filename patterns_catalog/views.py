@@ -38,17 +38,15 @@ def permuted(x: Value, order: Sequence[int]) -> Value:
     return aten.permute(tensor(shape, x.element_type), x, dims=list(order))
 
 
-def made_by(value: Value, *names: str) -> dict[str, Any] | None:
+def arguments_of(value: Value, *names: str) -> dict[str, Any] | None:
     """The arguments of the op that computes a value, if it is one of these ops (`"view"`); None otherwise."""
-    owner = value.ssa.owner
-    if isinstance(owner, AtenOp) and owner.name.removeprefix("aten.") in names:
-        return dict(owner.arguments_by_name())
-    return None
+    maker = value.made_by(*(f"aten.{name}" for name in names))
+    return dict(maker.arguments_by_name()) if isinstance(maker, AtenOp) else None
 
 
 def without_views(value: Value) -> Value:
     """A value before it was given further dimensions of size 1."""
-    while (view := made_by(value, "view", "unsqueeze")) is not None:
+    while (view := arguments_of(value, "view", "unsqueeze")) is not None:
         if [size for size in view["self"].shape if size != 1] != [size for size in value.shape if size != 1]:
             return value
         value = view["self"]

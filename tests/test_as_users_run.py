@@ -12,7 +12,7 @@ from torch import nn
 
 from patcomp import ConversionWarning, TorchConverter
 from patcomp.patterns import OpView, RuleSet, op_rule
-from patcomp.rewrites.pipeline import Options
+from patcomp.rewrites import Options
 from tests.helpers import warm
 from tests.helpers.as_users_run import AS_USERS_RUN, users_environment
 
@@ -21,7 +21,8 @@ pytestmark = AS_USERS_RUN
 MODULES = [
     *(f"tests.models.test_{name}" for name in ("models", "dynamic_models", "torchvision_models")),
     *(f"tests.models.test_{name}" for name in ("neural_engine", "gpu_target")),
-    *(f"tests.frontend_torch.test_{name}" for name in ("control_flow", "open_control_flow", "state", "targets")),
+    *(f"tests.frontend_torch.test_{name}" for name in ("control_flow", "open_control_flow", "targets")),
+    "tests.rewrites.test_state",
 ]
 
 

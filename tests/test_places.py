@@ -133,6 +133,7 @@ def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
 
 REWRITES = """
 from patcomp.ir import coreai as c
+from patcomp.rewrites import Options
 from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.target.transposes import carry_transposes
@@ -150,11 +151,44 @@ assert carry_transposes(turned) and left(turned) == ["coreai.softsign"], left(tu
 
 layer = program({"x": "2x3x4xf32", "w": "4x5xf32"}, lambda x, w: c.reshape(
     c.softsign(c.broadcasting_batch_matmul(c.reshape(x, [6, 4]), w)), [2, 3, 5]))
-optimize(layer, rules)
+optimize(layer, rules, Options())
 assert left(layer) == [product, "coreai.softsign"], left(layer)
 
 known = program({}, lambda: c.softsign(c.constant([1.0, -3.0])))
 assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
+"""
+
+VIEW = {
+    "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
+       "drop size-1 dims", infer="shrink_dims", trait=Reshape),
+""",
+    "patcomp/evaluate/shapes.py": """
+
+@implements("coreai.drop_dims")
+def drop_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
+    return x.squeeze(tuple(axes.tolist()))
+""",
+}
+
+VIEWED = """
+from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.runtime.loops import own_values
+
+turned = program({"x": "2x3x1x4xf32"}, lambda x: c.transpose(
+    c.drop_dims(c.transpose(x, [0, 3, 2, 1]), [2]), [0, 2, 1]))
+assert carry_transposes(turned) and left(turned) == ["coreai.reshape"], left(turned)
+
+known = program({}, lambda: c.drop_dims(c.constant([[1.0, -3.0]]), [0]))
+assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
+
+# a loop must not write into what a view shows: it gets a copy
+def body(x):
+    return c.while_([c.drop_dims(c.reduce_max(x, [0]), [0])], lambda a: c.broadcasting_greater(1.0, c.reshape(
+        c.reduce_max(a, [0]), [])), lambda a: [c.broadcasting_add(a, 1.0)])
+
+looped, copies = program({"x": "3x2xf32"}, body), Statistics()
+own_values(looped, copies)
+assert sum(copies.fired.values()) == 1, copies.fired
 """
 
 SCHEME = {
@@ -257,7 +291,11 @@ def test_a_compression_scheme_is_one_file(tmp_path: Path) -> None:
     _run(tmp_path, SCHEME, COMPRESSED)
 
 
-def test_rewrites_know_a_new_op_by_its_traits(tmp_path: Path) -> None:
-    """Transposes are carried over it, the reshapes around a product pass it, and it is folded."""
-    assert len(ACTIVATION) == 2
-    _run(tmp_path, ACTIVATION, REWRITES)
+def test_rewrites_know_new_ops_by_their_traits(tmp_path: Path) -> None:
+    """Transposes are carried over an elementwise op and a view, and both are folded.
+
+    The reshapes around a product pass the elementwise op; a loop gets a copy of what the view shows.
+    """
+    assert len(ACTIVATION) == len(VIEW) == 2
+    table = "patcomp/ir/coreai_table.py"
+    _run(tmp_path, ACTIVATION | VIEW | {table: ACTIVATION[table] + VIEW[table]}, REWRITES + VIEWED)

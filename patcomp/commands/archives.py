@@ -1,4 +1,5 @@
-"""What in a file of `torch.export.save` can run code when PyTorch loads it: `code_in` finds it without loading.
+"""The parts of a file of `torch.export.save` that can run code when PyTorch loads the file. `code_in` finds them
+without loading.
 
 `docs/untrusted-files.md` explains each route. The check knows what is data and reports everything else. PyTorch's own
 reader opens the archive, so the check sees the members that PyTorch will load. The check leaves pickles to
@@ -38,7 +39,7 @@ _NESTED = 6
 
 
 def code_in(path: Path) -> str:
-    """What in an archive can run code, `its member 'x' is ...`; empty if there is nothing.
+    """The part of an archive that can run code, `its member 'x' is ...`; empty if there is none.
 
     Raises:
         PatcompError: the file is not an archive of exported programs, is damaged, or its members are compressed, so
@@ -104,7 +105,7 @@ def _readers(path: Path) -> Iterator[tuple[dict[str, int], Callable[[str], bytes
 
 
 def _code_in_json(name: str, data: bytes) -> str:
-    """What in a member of JSON can run code; empty if there is nothing.
+    """The part of a member of JSON that can run code; empty if there is none.
 
     Raises:
         PatcompError: the member is not JSON.
@@ -327,4 +328,5 @@ _CHECKS: dict[str, tuple[str, Check]] = {
     "expr_str": ("expression of sizes", _is_size),
     "guards_code": ("condition", _is_guard),
 }
-"""What each text of a program is, by the key in its JSON, and whether it is data. Other texts are never executed."""
+"""The kind of each text of a program, by the key in its JSON, and whether the text is data. Other texts are never
+executed."""

@@ -50,7 +50,7 @@ class BatchResult:
 
     @property
     def verdict(self) -> str:
-        """How it ended, in words."""
+        """The outcome, in words."""
         return {0: "converted", ANSWER_IS_NO: "WRONG NUMBERS"}.get(self.code, "FAILED")
 
     @property

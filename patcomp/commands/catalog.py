@@ -46,7 +46,11 @@ def list_rules(
         ["rule", "stage", "matches", "declared at", "does"],
         [(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule)) for rule in rules],
     )
-    print(rule_count(rules))
+    rewriting = [rule for rule in rules if rule.stage is not Stage.IMPORT]
+    data = sum(rule.is_declarative or rule.is_row for rule in rewriting)
+    print(
+        f"{rule_count(rules)}; {data} of {len(rewriting)} rules are data: a pattern and a target, or a row of a table"
+    )
 
 
 def show_rule(

@@ -47,7 +47,7 @@ AS_IT_IS = ExportOptions()
 
 @dataclass(frozen=True)
 class Source:
-    """A model: its exported program, and what to call it with."""
+    """A model: its exported program and its example inputs."""
 
     name: str
     exported: ExportedProgram
@@ -62,7 +62,7 @@ class Source:
 
     @cached_property
     def model(self) -> Callable[..., Any]:
-        """What computes the model's results in eager PyTorch."""
+        """The function that computes the model's results in eager PyTorch."""
         return self.exported.module() if self.module is None else self.module
 
     @property

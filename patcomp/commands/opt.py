@@ -74,7 +74,7 @@ def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
     Raises:
         StageError: the stage failed.
     """
-    from patcomp.rewrites.pipeline import Options
+    from patcomp.rewrites import Options
 
     try:
         stage.run(module, rules.stage(stage.name), Options(strict=True))

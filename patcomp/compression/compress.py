@@ -85,7 +85,7 @@ def dtype_of(weight: Weight) -> np.dtype:
 
 
 def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray) -> Stored:
-    """What stands for the values of a weight in a scheme."""
+    """The stored form of a weight's values in a scheme."""
     return scheme.store(values.astype(np.float32, copy=False), weight.layout, dtype_of(weight))
 
 

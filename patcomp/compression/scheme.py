@@ -37,7 +37,7 @@ class Layout:
 
 
 class Stored(Protocol):
-    """What stands for the floats of a weight."""
+    """The stored form of a weight's floats."""
 
     @property
     def size(self) -> int:

@@ -276,7 +276,7 @@ def load(path: str | Path) -> Asset:
 
     Raises:
         FileNotFoundError: there is nothing at the path.
-        AssetError: what is at the path is not an asset.
+        AssetError: the file or folder at the path is not an asset.
     """
     return Asset.load(path)
 

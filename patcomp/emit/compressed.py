@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.compression import CompressionConfig, CompressionReport, compress_module, within
-from patcomp.emit.stages import Stages
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
-from patcomp.rewrites.pipeline import StageReport
+from patcomp.rewrites import StageReport
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
@@ -52,18 +51,15 @@ def compress_program(
         if weight.scheme:
             fired[f"compress {weight.scheme}"] = fired.get(f"compress {weight.scheme}", 0) + 1
     statistics = Statistics({name: RuleStatistics(count, count, 0.0) for name, count in fired.items()})
-    reports = (
-        *program.reports, StageReport(STAGE, before, module.op_count(), time.perf_counter() - started, statistics)
-    )  # fmt: skip
     errors = {} if examples is None else examples.psnr(module)
-    stages = program.stages  # not the program, whose weights may go
-    return replace(
-        program,
-        module=module,
-        reports=reports,
-        stages=Stages(lambda: {**stages, STAGE: module.text()}, reports),
-        _compression=CompressionReport([*earlier, *weights], errors),
-    )
+    history = program.history
+    if history is not None:  # it does not keep the weights that are in fewer bits now
+        stage = StageReport(STAGE, before, module.op_count(), time.perf_counter() - started, statistics)
+        kept = {id(blob) for blob in module.blobs}
+        gone = [owner for blob in program.module.blobs if id(blob) not in kept for owner in blob.owners]
+        history = history.without(gone).followed_by(stage, module)
+    report = CompressionReport([*earlier, *weights], errors)
+    return replace(program, module=module, history=history, _compression=report)
 
 
 @dataclass(frozen=True)

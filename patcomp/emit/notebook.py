@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def html_summary(program: AIProgram) -> str:
     """A short piece of HTML, without scripts."""
     reports = program.reports
-    counts = [("import", reports[0].ops_before, "")] if reports else []
+    counts: list[tuple[Any, ...]] = [("import", reports[0].ops_before, "")] if reports else []
     counts += [(each.name, each.ops_after, each.statistics.rewrites) for each in reports]
     entries = [(f"@{name}", program.signature(name)) for name in program.entrypoints]
     parts = [

@@ -151,3 +151,9 @@ def _spec(name: str, type_: Attribute) -> TensorSpec | None:
     if not isinstance(content, TensorType):
         return None
     return TensorSpec(name, shape_of(content), element_name(content.element_type))
+
+
+def argument_types(graph: Operation) -> dict[str, Any]:
+    """The types of a graph's arguments by name, states too."""
+    names = (name or str(index) for index, name in enumerate(names_of(graph, "arg_attrs")))
+    return dict(zip(names, (argument.type for argument in graph.regions[0].block.args), strict=True))

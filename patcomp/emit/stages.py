@@ -1,8 +1,9 @@
-"""The stages of a conversion: their texts, and a table of what each did."""
+"""The stages of a conversion: their texts, a table of what each did, and a progress bar."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import UnknownNameError, near_names
@@ -61,3 +62,19 @@ def stage_table(reports: Sequence[Any]) -> Table:
         counts = (report.ops_before, report.ops_after, len(statistics.fired), statistics.rewrites)
         table.add_row(report.name, *map(str, counts), f"{report.seconds:.3f}")
     return table
+
+
+@contextmanager
+def progress_bar(verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar if `verbose`; the value is called with the name of each stage that is done."""
+    if not verbose:
+        yield lambda stage: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from patcomp.rewrites import Dumps
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("converting", total=len(Dumps.NAMES) - 1)
+        yield lambda stage: bar.update(task, advance=1, description=stage)

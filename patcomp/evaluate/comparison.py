@@ -88,8 +88,8 @@ _SAYS_LITTLE = 0.1
 
 @dataclass(frozen=True)
 class _Limits:
-    """What passes: the largest error, the magnitude that it is relative to (0 for none), and the median error relative
-    to the median magnitude."""
+    """The limits of an output that passes: the largest error, the magnitude that it is relative to (0 for none), and
+    the median error relative to the median magnitude."""
 
     largest: float
     relative_to: float = 0.0
@@ -108,9 +108,9 @@ def compare(
 
     Without a given tolerance, a float passes if its largest error is small beside the largest finite magnitude of the
     output (beside 1 if the output is zero). In float32 and float64, the median error must be small beside the median
-    magnitude too, because one large element hides the errors of many small ones from the largest error and the PSNR.
-    What fails may still be as exact as eager PyTorch: after cancellation, or behind half precision. It passes if it is
-    little farther from the twin than eager's own output.
+    magnitude too, because one large element hides the errors of many small ones from the largest error and the PSNR. An
+    output that fails may still be as exact as eager PyTorch's: after cancellation, or behind half precision. It passes
+    if it is little farther from the twin than eager's own output.
 
     Args:
         name, backend: of the output.
@@ -142,7 +142,7 @@ def compare(
 
 
 def _limits(expected: Tensor, given: Tensor) -> _Limits:
-    """What passes of a float without a twin, by its type and magnitude."""
+    """The limits of a float output without a twin, by its type and magnitude."""
     scale, tolerance = _scale(expected), TOLERANCES.get(_element(given))
     if tolerance is not None:
         scale = scale or 1.0
@@ -153,7 +153,7 @@ def _limits(expected: Tensor, given: Tensor) -> _Limits:
 
 
 def _limits_of_twin(limits: _Limits, own: Tensor, twin: Twin) -> _Limits:
-    """What passes beside a twin, from which eager PyTorch's own output has some difference."""
+    """The limits of an output beside a twin, by the difference of eager PyTorch's own output from the twin."""
     scale, median = _scale(twin.value), _TIMES_EAGER * _median_error(own, twin.value)
     largest = _TIMES_EAGER * float(own.max()) if own.numel() else 0.0
     if largest and twin.of in HALF:  # the output comes from half precision, whatever its own type is

@@ -38,7 +38,7 @@ def implements(*names: str) -> Callable[[Implementation], Implementation]:
 
 
 class Runner(Protocol):
-    """What runs ops, as their functions see it."""
+    """The interpreter of ops, as their functions see it."""
 
     @property
     def module(self) -> IRModule:

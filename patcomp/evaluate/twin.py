@@ -31,7 +31,7 @@ class Twin:
 
     @property
     def name(self) -> str:
-        """What to call it, by the type that it computes in."""
+        """The twin's name, by the type that it computes in."""
         return "float32 twin" if self.of in HALF else "float64 twin"
 
 

@@ -202,7 +202,7 @@ class Verification:
         return Group(self._outputs(), *([self._modules()] if self.modules else []), *self._lines())
 
     def _lines(self) -> list[str]:
-        """What follows the tables."""
+        """The notes after the tables."""
         return [*self.notes, *([str(self.departure)] if self.departure else [])]
 
     def _outputs(self) -> Table:

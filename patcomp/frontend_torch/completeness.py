@@ -1,4 +1,4 @@
-"""Exported programs that other tools left incomplete or inconsistent: what PyTorch's own passes never make."""
+"""Find exported programs that other tools left incomplete or inconsistent, as PyTorch's own passes never do."""
 
 from __future__ import annotations
 

@@ -7,14 +7,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-import torch
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -22,61 +20,25 @@ from patcomp.emit.dims import Dims, check_static, given_by_entry
 from patcomp.emit.program import AIProgram
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.signature import ModelCall
-from patcomp.emit.stages import Stages
-from patcomp.errors import ConversionWarning, PatcompError, Problem, UnsupportedError
-from patcomp.frontend_torch.completeness import check_complete, preparing
-from patcomp.frontend_torch.conversion import Conversion, Staged, headline, progress_bar
+from patcomp.emit.stages import progress_bar
+from patcomp.errors import ConversionWarning, Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
-from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel
-from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
-from patcomp.frontend_torch.decomposition.decompose import Decomposer
-from patcomp.frontend_torch.diagnostics import diagnostics
-from patcomp.frontend_torch.externalization.externalize import Marking, ModuleChoice, mark_for_externalization
-from patcomp.frontend_torch.functional.programs import functional
-from patcomp.frontend_torch.functional.random_inputs import with_random_inputs
-from patcomp.frontend_torch.interface.calls import in_types_of, initial_state, model_call
-from patcomp.frontend_torch.interface.core_ml import compressed_weights
-from patcomp.frontend_torch.interface.dims import dims_of
-from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
-from patcomp.frontend_torch.interface.signature import program_signature
-from patcomp.frontend_torch.interface.value_checks import value_checks
-from patcomp.frontend_torch.verification.departure import DepartureSearch
-from patcomp.ir import aten
+from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_kernels
+from patcomp.frontend_torch.externalization.externalize import ModuleChoice, mark_for_externalization
+from patcomp.frontend_torch.history import TorchHistory
+from patcomp.frontend_torch.interface.calls import initial_state
+from patcomp.frontend_torch.staging import Request, Staging, headline
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of, versions_of
-from patcomp.questions.audit import audit
-from patcomp.questions.programs import explain, why_not
-from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites, specialize
-from patcomp.rewrites.runtime.empty import ops_that_need_elements
-from patcomp.rewrites.target import STEPS
-from patcomp.targets import TARGETS, Target, check_names, chosen_target
-from patcomp.version import __version__
+from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of
+from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
+from patcomp.rewrites.target import usable_target
+from patcomp.targets import TARGETS, Target, chosen_target
 from patterns_catalog import all_rules
 
 all_rules()  # to load them is a part of the import, not of a first conversion
-
-
-class ProgramTypeError(PatcompError, TypeError, AttributeError):
-    """The argument is not an `ExportedProgram`."""
-
-
-class EntrypointError(PatcompError, ValueError, RuntimeError):
-    """No program is staged under the given entry point name."""
-
-
-def _versions(catalogs: Sequence[Catalog], installed: bool) -> dict[str, str]:
-    named = {"patterns_catalog": __version__, **versions_of(catalogs, installed)}
-    catalog = ", ".join(f"{name} {version}".strip() for name, version in named.items())
-    return {"version": __version__, "torch": torch.__version__, "catalogs": catalog}
-
-
-def _warn(problems: Iterable[Problem], stacklevel: int) -> None:
-    """Issue warnings, with the line of a caller."""
-    for each in problems:
-        warnings.warn(str(each), ConversionWarning, stacklevel=stacklevel)
 
 
 class TorchConverter:
@@ -104,10 +66,10 @@ class TorchConverter:
     """
 
     class Mode(Enum):
-        """How much the program, its report and the answers about it tell of its source.
+        """`RELEASE` removes what tells of the model's source from the program, its asset, its report and the answers
+        about it: the names of modules, weights, FX nodes and source lines. `DEBUG` keeps them.
 
-        With `RELEASE`, none of them names modules, weights, FX nodes or source lines, nor does the asset; inputs,
-        outputs and states keep their names, and so do the graphs of modules that the user externalizes.
+        Inputs, outputs and states keep their names, and so do the graphs of modules that the user externalizes.
         """
 
         DEBUG = "debug"
@@ -129,22 +91,21 @@ class TorchConverter:
 
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
-        self.random = random
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
-        self._versions = partial(_versions, given, installed_catalogs)
+        self._catalogs, self._installed_catalogs = given, installed_catalogs
         self._targets = {**TARGETS, **targets_of(given)}
         self._without = frozenset(without)
         self.rules: RuleSet = in_front(all_rules(), catalogs, without)
-        self.lowerings = Lowerings(self._is_built_in)
-        self._staged: dict[str, Staged] = {}
+        self.lowerings = Lowerings(self.rules)
+        self._staging = Staging(self.rules, self.lowerings, random_inputs=random == "inputs")
         self._kernels: list[TorchMetalKernel] = []
 
     def __copy__(self) -> TorchConverter:
         """A converter with the same staged programs; both share the weights but are otherwise independent."""
         made: TorchConverter = object.__new__(type(self))
-        vars(made).update(vars(self), lowerings=self.lowerings.copy())
-        vars(made).update(_staged=dict(self._staged), _kernels=list(self._kernels))
+        vars(made).update(vars(self), _staging=self._staging.copy(), _kernels=list(self._kernels))
+        made.lowerings = made._staging.lowerings
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchConverter:
@@ -192,9 +153,9 @@ class TorchConverter:
             ConversionWarning: the program is in training mode, its weights have no values, or it has another property
                 that its user may not expect.
         """
-        self._stage(
-            exported_program, input_names, output_names, state_names, entrypoint_name, mutated_inputs, is_module=False
-        )
+        self._staging.check(entrypoint_name)
+        request = Request(exported_program, input_names, output_names, state_names, entrypoint_name, mutated_inputs)
+        self._staging.prepared(request)
         return self
 
     def add_pytorch_module(
@@ -234,7 +195,7 @@ class TorchConverter:
             raise TypeError("add_pytorch_module needs a model (model= or module=) and export_fn=")
         if not isinstance(given, nn.Module):
             raise TypeError(f"add_pytorch_module needs an nn.Module, got {type(given).__name__}")
-        self._check_entrypoint(entrypoint_name)
+        self._staging.check(entrypoint_name)
         marking = mark_for_externalization(given, externalize_modules or ())
         try:
             with marking:
@@ -244,99 +205,13 @@ class TorchConverter:
                 f"Your model failed to export: {error}\nexport_fn must return "
                 "torch.export.export(model, args); run_decompositions is not needed"
             ) from error
-        self._stage(
-            program, input_names, output_names, state_names, entrypoint_name, mutated_inputs,
-            is_module=True, marking=marking,
-        )  # fmt: skip
+        request = Request(program, input_names, output_names, state_names, entrypoint_name, mutated_inputs, marking)
+        self._staging.prepared(request)
         return self
-
-    def _check_entrypoint(self, name: str) -> None:
-        check_entrypoint(name)
-        if name in self._staged:
-            raise ValueError(f"a program with entrypoint_name={name!r} is already staged; names must be unique")
-
-    def _stage(
-        self,
-        program: ExportedProgram,
-        input_names: Sequence[str] | None,
-        output_names: Sequence[str] | None,
-        state_names: Sequence[str] | None,
-        name: str,
-        mutated_inputs: Literal["state", "output"],
-        *,
-        is_module: bool,
-        marking: Marking | None = None,
-    ) -> None:
-        self._check_entrypoint(name)
-        if mutated_inputs not in ("state", "output"):
-            raise ValueError(f"mutated_inputs must be 'state' or 'output', got {mutated_inputs!r}")
-        if not isinstance(program, ExportedProgram):
-            raise ProgramTypeError(
-                f"expected a torch.export.ExportedProgram, got {type(program).__name__}; export the module with "
-                "torch.export.export(model, args), or use add_pytorch_module(model, export_fn=...)"
-            )
-
-        def prepare(converter: TorchConverter) -> Staged:
-            check_complete(program)
-            try:
-                before, left = functional(program, converter.lowerings)
-            except UnsupportedError as error:
-                problems = [*program_signature(program)[1], *error.problems]
-                raise UnsupportedError(str(error).partition("\n")[0], problems) from error
-            before, draws, asked_by_draws = (
-                with_random_inputs(before, converter.lowerings) if converter.random == "inputs" else (before, {}, [])
-            )
-            decomposer = Decomposer(converter.rules, converter.lowerings)
-            expansions, unsupported, asked = decomposer.expansions(before)
-            signature, problems = program_signature(before, mutated_inputs, draws)
-            if problems or not all(map(is_of_custom_op, unsupported)):
-                raise UnsupportedError(headline(unsupported), [*unsupported, *problems])
-            names = names_for(signature, input_names, output_names, state_names)
-
-            def converts(changed: ExportedProgram) -> bool:
-                """Whether a copy of the program converts, under no further conditions."""
-                _, left_over, more = decomposer.expansions(changed)
-                return left_over == unsupported and set(more) <= set(asked)
-
-            current, dims, of_sizes = dims_of(before, signature, names, converts, program, [*asked_by_draws, *asked])
-            if current is not before:
-                expansions, *_ = decomposer.expansions(current)
-            compressed = compressed_weights(current, signature)
-            checks = value_checks(current, signature, names)
-            return Staged(
-                name,
-                current,
-                expansions,
-                signature,
-                names,
-                (input_names, output_names),
-                is_module,
-                marking.labels if marking else (),
-                dims,
-                checks,
-                compressed,
-                diagnostics(current, signature, marking, of_sizes, checks, compressed),
-                tuple(unsupported),
-                tuple(converter.lowerings),
-                left,
-                prepare=prepare,
-            )
-
-        with preparing(program):
-            self._staged[name] = prepared = prepare(self)
-        _warn(prepared.diagnostics, stacklevel=4)
-
-    def _current(self, item: Staged) -> Staged:
-        """The staged program, prepared again if lowerings were registered since."""
-        if item.lowerings != tuple(self.lowerings):
-            known = item.diagnostics
-            item = self._staged[item.name] = item.prepare(self)
-            _warn((each for each in item.diagnostics if each not in known), stacklevel=4)
-        return item
 
     def open_problems(self) -> tuple[Problem, ...]:
         """The custom ops of the staged programs that have no lowering yet."""
-        return tuple(problem for item in self._staged.values() for problem in self._current(item).problems)
+        return tuple(problem for item in map(self._staging.prepared, self._staging) for problem in item.problems)
 
     # ---- the user's lowerings -----------------------------------------------------------------------
 
@@ -379,24 +254,11 @@ class TorchConverter:
             TypeError: an item is not a `TorchMetalKernel`.
             ValueError: a kernel is registered already, or given twice.
         """
-        if not isinstance(kernels, list | tuple):
-            raise TypeError(f"expected a list of TorchMetalKernels, got {kernels!r}")
-        known = {kernel.qualified_name for kernel in self._kernels}
-        for kernel in kernels:
-            if not isinstance(kernel, TorchMetalKernel):
-                raise TypeError(f"expected TorchMetalKernels, got {kernel!r}")
-            if kernel.qualified_name in known:
-                raise ValueError(f"the kernel {kernel.name!r} is registered already")
-            known.add(kernel.qualified_name)
+        check_kernels(kernels, self._kernels)
         for kernel in kernels:
             self.register_torch_lowering(kernel.qualified_name)(partial(kernel.lower, self.widths))
         self._kernels += kernels
         return self
-
-    def _is_built_in(self, name: str) -> bool:
-        """Whether the converter takes an op, or an overload of it, by a rule or decomposition of a catalog."""
-        own, ops = aten.op_name(name), (*self.rules.procedural_ops, *self.rules.decompositions())
-        return any(op == own or op.startswith(f"{own}.") for op in ops)
 
     # ---- conversion -------------------------------------------------------------------------------
 
@@ -420,7 +282,7 @@ class TorchConverter:
             assume: facts about the programs that rules may rely on but cannot prove, `["masked rows are not read"]`;
                 `docs/guide.md` says what each means.
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
-                the program is as it is for all. `docs/targets.md` says what is rewritten for each.
+                the program is not rewritten. `docs/targets.md` lists the rewrites of each target.
             fixed: the sizes of dynamic dimensions by name, `{"length": 128}`, which become part of the program, as with
                 `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes
                 the sizes of its own dimensions.
@@ -442,12 +304,12 @@ class TorchConverter:
                 same facts, and those that were found when it was staged. It is a `UserWarning`.
         """
         started = time.perf_counter()
-        staged = self._selected(entrypoints)
+        requests = self._staging.selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
-        chosen = self._target(target)
-        if not staged:
+        chosen = usable_target(chosen_target(target, self._targets), self.rules, self._without)
+        if not requests:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
-        staged = [self._current(item) for item in staged]
+        staged = list(map(self._staging.prepared, requests))
         open_dims = {item.name: item.dims for item in staged}
         sizes = given_by_entry(open_dims, fixed)
         dims = {name: each.given(sizes[name]) for name, each in open_dims.items()}
@@ -463,68 +325,35 @@ class TorchConverter:
         if dumps is not None:
             check_writable(dumps.path("import"))
             dumps.clear()
-        places = self.mode is not self.Mode.RELEASE
-        conversion = Conversion(staged, self.rules, self.lowerings.copy(), options, places)
+        history = TorchHistory(
+            rules=self.rules,
+            options=options,
+            places=self.mode is not self.Mode.RELEASE,
+            staged=staged,
+            lowerings=self.lowerings.copy(),
+            catalogs=self._catalogs,
+            installed_catalogs=self._installed_catalogs,
+        )
         with progress_bar(verbose) as advance:
-            compilation = conversion.run(dumps, advance)
-        if not conversion.places:
-            make_anonymous(compilation.module)
+            compilation = history.run(dumps, advance)
+        module = compilation.module
+        if not history.places:
+            make_anonymous(module)
         if dumps is not None:
-            dumps.write("emit", compilation.module)
+            dumps.write("emit", module)
         for kernel in self._kernels:
-            compilation.module.kernels |= kernel.functions
-        found = (*(each for item in staged for each in item.diagnostics), *compilation.diagnostics)
-        _warn(compilation.diagnostics, stacklevel=3)
-        rules, module, stages = self.rules, compilation.module, Stages(conversion.texts, compilation.reports)
-        module_before = cache(conversion.module_before)
+            module.kernels |= kernel.functions
+        for each in compilation.diagnostics:
+            warnings.warn(str(each), ConversionWarning, stacklevel=2)
+        return history.program(compilation, initial, dims, time.perf_counter() - started)
 
-        return AIProgram(
-            module,
-            compilation.reports,
-            stages,
-            calls=self.calls(staged),
-            initial_state={
-                name: MappingProxyType(in_types_of(module.graph(name), state))
-                for name, state in initial.items()
-                if state
-            },
-            dims=dims,
-            checks={item.name: item.checks for item in staged if item.checks is not None},
-            draws={item.name: item.names.of_draws(item.signature) for item in staged if item.signature.draws},
-            diagnostics=found,
-            left_to_pytorch=tuple(each for item in staged for each in item.left_to_pytorch),
-            limits=compilation.limits,
-            seconds=time.perf_counter() - started,
-            _explain=lambda module, what: explain(module, rules, what),
-            _why_not=lambda name: why_not(rules, module_before, name, assumed),
-            _audit=lambda module, target, overflows: audit(module, target, rules, overflows),
-            _specialize=partial(specialize, rules=rules, strict=options.strict),
-            _ops_that_need_elements=ops_that_need_elements,
-            _departure_search=partial(DepartureSearch, conversion),
-            _versions=self._versions,
-            _html=conversion.html,
-        )
-
-    def _target(self, target: str | Target | None) -> Target | None:
-        """The target that the user chose, without the rules that the converter leaves out."""
-        chosen = chosen_target(target, self._targets)
-        if chosen is None:
-            return None
-        rules, omitted = (
-            tuple(name for name in names if name not in self._without) for names in (chosen.rules, chosen.omitted)
-        )
-        chosen = replace(chosen, rules=rules, omitted=omitted)
-        check_names(chosen, self.rules.stage("target"), STEPS)
-        return chosen
-
-    def calls(self, staged: Sequence[Staged] | None = None) -> dict[str, ModelCall]:
+    def calls(self) -> dict[str, ModelCall]:
         """How the model of each staged program is called, by entry point."""
-        items = self._staged.values() if staged is None else staged
-        return {item.name: model_call(item.program, item.signature, item.names) for item in items}
+        return {request.name: self._staging.prepared(request).call for request in self._staging}
 
     def dims(self) -> dict[str, Dims]:
         """The dynamic dimensions of each staged program, by entry point."""
-        return {name: item.dims for name, item in self._staged.items()}
+        return {request.name: self._staging.prepared(request).dims for request in self._staging}
 
     def imported(self) -> IRModule:
         """The imported programs, before any stage: `aten` ops as export left them.
@@ -532,19 +361,8 @@ class TorchConverter:
         Raises:
             UnsupportedError: ops cannot be imported; the message lists all of them.
         """
-        staged = [self._current(item) for item in self._staged.values()]
-        return Conversion(staged, self.rules, self.lowerings, Options()).imported()
-
-    def _selected(self, entrypoints: Sequence[str] | None) -> list[Staged]:
-        if entrypoints is None:
-            return list(self._staged.values())
-        if isinstance(entrypoints, str):
-            raise TypeError(f"entrypoints must be a list of names, got the string {entrypoints!r}")
-        entrypoints = list(entrypoints)
-        unknown = [name for name in entrypoints if name not in self._staged]
-        if unknown:
-            raise EntrypointError(f"no program is staged as {unknown}; staged are {list(self._staged) or 'none'}")
-        return [item for name, item in self._staged.items() if name in entrypoints]
+        staged = list(map(self._staging.prepared, self._staging))
+        return TorchHistory(rules=self.rules, options=Options(), staged=staged, lowerings=self.lowerings).imported()
 
     def clear(self, *, entrypoints: Sequence[str] | None = None) -> None:
         """Remove all staged programs, or only the named entry points.
@@ -552,15 +370,9 @@ class TorchConverter:
         Raises:
             EntrypointError: a name is not staged.
         """
-        for item in self._selected(entrypoints):
-            del self._staged[item.name]
+        self._staging.remove(self._staging.selected(entrypoints))
 
     def __repr__(self) -> str:
-        lines = []
-        for item in self._staged.values():
-            kind = "nn.Module" if item.is_module else "ExportedProgram"
-            inputs, outputs = (list(names or []) for names in item.given)
-            externalized = f", externalize={list(item.externalized)}" if item.externalized else ""
-            lines.append(f"    {item.name}: {kind} {inputs} -> {outputs}{externalized}")
+        lines = [f"    {request}" for request in self._staging]
         custom = [f"  custom_lowerings: {list(self.lowerings)}"] if list(self.lowerings) else []
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])

@@ -18,6 +18,7 @@ from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.interface import value_checks
 from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
+from patcomp.frontend_torch.interface.names import listed
 from patcomp.frontend_torch.interface.signature import Signature
 
 
@@ -133,9 +134,3 @@ def _describes(path: str, weight: str) -> bool:
 
 def _bytes(tensors: dict[str, torch.Tensor], paths: list[str]) -> str:
     return f"{sum(tensors[path].nbytes for path in paths):,} bytes"
-
-
-def listed(names: list[str], shown: int = 10) -> str:
-    """Names in quotes, the first ones if there are many."""
-    rest = len(names) - shown
-    return ", ".join(map(repr, names[:shown])) + (f" and {rest} more" if rest > 0 else "")

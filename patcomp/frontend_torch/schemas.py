@@ -1,27 +1,58 @@
-"""Operator schemas of the installed PyTorch, in the form that `patcomp.ir.aten` reads.
+"""Operator schemas of the installed PyTorch, with what the operators do with elements, as `patcomp.ir.aten` reads them.
 
 `python -m patcomp.frontend_torch.schemas > patcomp/ir/aten_schemas.txt` updates the bundled table.
 """
 
 from __future__ import annotations
 
-import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers the ops of `quantized_decomposed`)
+from typing import Any
+
+import torch
+import torch.ao.quantization.fx._decomposed
 
 from patcomp.pytorch import all_schemas
 
 _NAMESPACES = ("aten", "quantized_decomposed")
 
+_MARKED = {
+    "pointwise": "_to_copy alias contiguous detach full_like hardswish lift_fresh_copy",
+    "same_shape": "_log_softmax _softmax cumprod cumsum native_layer_norm rms_norm",
+    "view": "alias chunk contiguous detach diagonal expand expand_as flatten.using_ints lift_fresh mT movedim.int"
+    " movedim.intlist narrow narrow.Tensor numpy_T permute ravel reshape reshape_as select.int slice.Tensor split"
+    " split.Tensor split.sizes split_with_sizes squeeze squeeze.dim squeeze.dims swapaxes swapdims t transpose.int"
+    " unbind.int unflatten.int unfold unsqueeze view view_as",
+    "selection": "as_strided gather index.Tensor index_select masked_select pixel_shuffle reflection_pad1d"
+    " reflection_pad2d reflection_pad3d repeat repeat_interleave.self_int replication_pad1d replication_pad2d"
+    " replication_pad3d",
+    "whole": "_unsafe_view alias clone contiguous detach expand flip lift_fresh_copy permute reshape squeeze"
+    " squeeze.dim squeeze.dims t transpose.int unsqueeze view",
+}
+"""What the operators do with elements, by the mark of a trait; pointwise are also those that PyTorch tags so."""
+
 
 def functional_schemas() -> list[str]:
-    """The schemas of PyTorch's overloads that return new tensors and mutate nothing, as sorted texts."""
+    """The schemas of PyTorch's overloads that return new tensors and mutate nothing, as sorted texts with marks."""
     texts = set()
     for schema in all_schemas():
         mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
         takes_tensors = any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
         known = schema.name.partition("::")[0] in _NAMESPACES
         if known and not mutates and takes_tensors and "backward" not in schema.name:
-            texts.add(str(schema))
+            marks = " ".join(_marks(schema))
+            texts.add(f"{schema}  # {marks}" if marks else str(schema))
     return sorted(texts)
+
+
+def _marks(schema: Any) -> list[str]:
+    """The names of an operator's traits."""
+    namespace, _, name = schema.name.partition("::")
+    if namespace != "aten":
+        return []
+    overload = f"{name}.{schema.overload_name}" if schema.overload_name else name
+    found = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default", None)
+    tagged = found is not None and torch.Tag.pointwise in found.tags and str(schema.returns[0].type) == "Tensor"
+    listed = {mark: overload in operators.split() for mark, operators in _MARKED.items()}
+    return [mark for mark, holds in listed.items() if holds or (mark == "pointwise" and tagged)]
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ def _number(module: IRModule) -> None:
     for op in module.op.walk():
         for value in (*op.results, *(each for region in op.regions for block in region.blocks for each in block.args)):
             set_name(value, None)
-    keys = [*module.blobs.blobs, *module.blobs.without_values]
-    names = {key: f"weight_{number}" for number, key in enumerate(dict.fromkeys(keys))}
+    names = {key: f"weight_{number}" for number, key in enumerate(module.blobs.keys)}
     module.blobs = module.blobs.renamed(names)
     for op in module.op.walk():
         value = op.properties.get("value")

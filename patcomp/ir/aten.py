@@ -24,6 +24,7 @@ from importlib.resources import files
 from typing import Any, ClassVar
 
 from patcomp.ir.builder import Builder
+from patcomp.ir.traits import Broadcasting, SameShape, Selection, View, Whole
 from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import (
     AnyAttr,
@@ -34,6 +35,7 @@ from patcomp.ir.xdsl import (
     FloatAttr,
     IntegerAttr,
     IntegerType,
+    OpTrait,
     OwnOperation,
     ParametrizedAttribute,
     Parser,
@@ -92,6 +94,8 @@ class Schema:
     arguments: tuple[Argument, ...]
     result_types: tuple[str, ...]
     text: str
+    marks: tuple[str, ...] = ()
+    """The words behind the schema in the bundled table, each for a trait."""
 
     def __getitem__(self, name: str) -> Argument:
         return next(argument for argument in self.arguments if argument.name == name)
@@ -156,12 +160,13 @@ def _default(text: str, type_: str) -> Any:
 
 @cache
 def parse_schema(text: str) -> Schema:
-    """Parse a schema such as `aten::relu(Tensor self) -> Tensor`.
+    """Parse a schema such as `aten::relu(Tensor self) -> Tensor`, with or without marks: `... -> Tensor  # pointwise`.
 
     Raises:
         ValueError: the text is not an operator schema.
     """
-    match = _SCHEMA.fullmatch(text.strip())
+    text, _, marks = text.strip().partition("  # ")
+    match = _SCHEMA.fullmatch(text)
     if match is None:
         raise ValueError(f"not an operator schema: {text!r}")
     qualified, overload, arguments, results = match.groups()
@@ -177,7 +182,7 @@ def parse_schema(text: str) -> Schema:
         parsed.append(Argument(name, type_.strip(), value, bool(has_default)))
     results = re.sub(r"\([a-z!|> *-]*\)", "", results.strip())
     listed = tuple(_split(results[1:-1])) if results.startswith("(") else (results,)
-    return Schema(op_name(f"{qualified}.{overload or 'default'}"), tuple(parsed), listed, text.strip())
+    return Schema(op_name(f"{qualified}.{overload or 'default'}"), tuple(parsed), listed, text, tuple(marks.split()))
 
 
 _DEFINED: dict[str, Schema] = {}
@@ -389,6 +394,18 @@ def _collect(given: Any, unresolved: list[UnresolvedOperand]) -> Attribute:
     return given
 
 
+_MARKS: dict[str, type[OpTrait]] = {
+    "pointwise": Broadcasting, "same_shape": SameShape, "view": View, "selection": Selection, "whole": Whole,
+}  # fmt: skip
+
+
+@cache
+def ops_with(trait: type[OpTrait]) -> frozenset[str]:
+    """The names of the bundled ops that have a trait."""
+    marks = {mark for mark, each in _MARKS.items() if issubclass(each, trait)}
+    return frozenset(name for name, line in _bundled().items() if marks & {*line.partition("  # ")[2].split()})
+
+
 @cache
 def find_op_class(name: str) -> type[AtenOp] | None:
     """The class of an op by its name in the dialect, None if no such operator is known."""
@@ -401,7 +418,7 @@ def find_op_class(name: str) -> type[AtenOp] | None:
         "name": name,
         "inputs": var_operand_def(AnyAttr()),
         "outputs": var_result_def(AnyAttr()),
-        "traits": traits_def(Pure()),
+        "traits": traits_def(Pure(), *(_MARKS[mark]() for mark in schema.marks)),
     }
     for argument in schema.arguments:
         fields[f"{argument.name}_property"] = opt_prop_def(AnyAttr(), prop_name=argument.name)

@@ -35,8 +35,8 @@ class Blob:
     key: str
     data: memoryview
     type: TensorType
-    owner: object = None
-    """The object that must stay alive for `data` to be valid (the PyTorch tensor)."""
+    owners: tuple[object, ...] = ()
+    """The objects that must stay alive for `data` to be valid (the PyTorch tensor and its array)."""
     _hash: str = ""
 
     @property
@@ -117,7 +117,7 @@ class BlobStore:
     def with_values(self, key: str, values: np.ndarray) -> BlobStore:
         """A store in which one weight has other values, of its own type and shape."""
         made, raw = self.copy(), np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        made.blobs[key] = Blob(key, memoryview(raw), self.blobs[key].type, raw)  # type: ignore[arg-type]
+        made.blobs[key] = Blob(key, memoryview(raw), self.blobs[key].type, (raw,))  # type: ignore[arg-type]
         return made
 
     def add_packed(self, key: str, data: np.ndarray, type_: TensorType) -> str:
@@ -148,6 +148,11 @@ class BlobStore:
         while candidate in self.blobs or candidate in self.without_values:
             candidate, number = f"{key}_{number}", number + 1
         return candidate
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all weights, with and without values, in the order in which they were added."""
+        return list(dict.fromkeys((*self._by_memory.values(), *self.blobs, *self.without_values)))
 
     def __getitem__(self, key: str) -> Blob:
         return self.blobs[key]

@@ -127,7 +127,7 @@ def _merge(block: Block, pure: Container[str], known: dict[Any, tuple[Operation,
 
 
 def _key(op: Operation) -> Any:
-    """What equal ops have in common, and few others."""
+    """A key that equal ops share, and few others."""
     if is_constant(op):
         value = op.properties["value"]
         return type(op), value.data if isinstance(value, DenseIntOrFPElementsAttr) else value

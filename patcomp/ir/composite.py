@@ -73,7 +73,7 @@ class Composite:
         return values[0] if len(self.outputs) == 1 else values
 
     def _key(self, operands: Sequence[Value | None], given: Mapping[str, Any]) -> Key | None:
-        """What the body of a call depends on; None if a keyword has more than a key can tell."""
+        """A key of all that the body of a call depends on; None if a keyword has more than a key can tell."""
         try:
             return self, tuple(value and value.ssa.type for value in operands), frozen(given)
         except TypeError:

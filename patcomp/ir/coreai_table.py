@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from patcomp.ir.rows import Row, op
-from patcomp.ir.traits import Activation, RepeatingView, Repetition, Reshape, View
+from patcomp.ir.traits import Activation, RepeatingView, Repetition, Reshape, Unfolded, View
 
 _unary = partial(op, infer="like_first", form="unary", exact="to save")
 _binary = partial(op, infer="same_shape", exact="to save")
@@ -208,7 +208,8 @@ ROWS: tuple[Row, ...] = (
         "insert size-1 dims at positions counted in the output shape", infer="expand_dims", trait=Reshape,
         form=" {input}, {axes} : {types} to {results}{ attributes}"),
     op("get_shape(input: ALL) -> shape: UIDX[1]",
-        "shape of the input as a ui32 vector; folded when static", infer="get_shape", form="unary", exact="always"),
+        "shape of the input as a ui32 vector; folded when static",
+        infer="get_shape", form="unary", exact="always", trait=Unfolded),
     op("pad[T: F+F8+INT+C+B](input: T, padding: UIDX[1], padding_value: T[0]) -> result: T",
         "pad every dim before/after: constant, replicate, reflect, symmetric or circular",
         infer="pad", properties="padding_mode as mode: circular|constant|reflect|replicate|symmetric"),
@@ -257,7 +258,7 @@ ROWS: tuple[Row, ...] = (
         "evenly spaced values start..stop (exclusive) with step", infer="range", builder="range_"),
     # complex numbers
     op("create_complex(real: f32, imaginary: f32) -> result: C",
-        "complex tensor from real and imaginary parts", infer="same_shape", exact="always"),
+        "complex tensor from real and imaginary parts", infer="same_shape", exact="always", trait=Unfolded),
     op("imaginary_part(input: C) -> result: F+F8",
         "imaginary part of a complex tensor", infer="complex_part", exact="always"),
     op("real_part(input: C) -> real: F+F8", "real part of a complex tensor", infer="complex_part", exact="always"),
@@ -273,24 +274,25 @@ ROWS: tuple[Row, ...] = (
     op("blockwise_shift_scale[T: bf16+f16+f32](data: F8+LOW+F4+bf16+f16+f32+si16+si8+ui16+ui8, "
         "scale: F+F8+F4+si2+ui2, offset1: F+F8+INT+LOW+F4, offset2: T) -> output: T",
         "block-wise dequantisation: scale*(data-offset1)+offset2, block size implied by shape ratio data/scale",
-        infer="blockwise", exact="to save"),
+        infer="blockwise", exact="to save", trait=Unfolded),
     op("dequantize[T: F8+f4E2M1FN+si4+si8+ui4+ui8, U: bf16+f16+f32](input: T, scale: bf16+f16+f32+f8E8M0FNU[0|1], "
         "offset1: T[0|1], offset2: U[0|1], axis: IDX[0|1]) -> output: U",
-        "per-tensor or per-axis dequantisation (input-offset1)*scale+offset2", infer="quantize"),
+        "per-tensor or per-axis dequantisation (input-offset1)*scale+offset2", infer="quantize", trait=Unfolded),
     op("quantize[T: F8+f4E2M1FN+si4+si8+ui4+ui8](input: bf16+f16+f32+si16+si32+si64+ui16+ui32+ui64, "
         "scale: F8+F4+bf16+f16+f32[0|1], offset1: T[0|1], offset2: bf16+f16+f32+si16+si32+si64+ui16+ui32+ui64[0|1], "
         "axis: IDX[0|1]) -> output: T",
         "per-tensor or per-axis quantisation to the element type of offset1", infer="quantize"),
     op("lut_to_dense[T: F+F8+INT](indices: ui1+ui2+ui3+ui4+ui6+ui8, lut: T, axis: si16[0]) -> result: T",
         "depalettise: replace unsigned n-bit indices by entries of a look-up table (per-block tables, vector entries)",
-        infer="lut", exact="axis"),
+        infer="lut", exact="axis", trait=Unfolded),
     op("lut_to_sparse_with_bitmask[T: F8+bf16+f16+f32+si8+ui8](indices: ui1+ui2+ui3+ui4+ui6+ui8, lut: T, "
         "axis: si16[0]) -> result: T",
-        "depalettise only the stored elements of a bitmask-sparse tensor", infer="lut_to_sparse"),
+        "depalettise only the stored elements of a bitmask-sparse tensor", infer="lut_to_sparse", trait=Unfolded),
     op("build_sparse_with_bitmask[T: F+F8+INT+B+ui1+ui2+ui3+ui4+ui6](values: T[1], bitmask: ui1) -> result: T",
-        "bitmask-sparse tensor from stored values and a ui1 position mask", infer="build_sparse"),
+        "bitmask-sparse tensor from stored values and a ui1 position mask", infer="build_sparse", trait=Unfolded),
     op("sparse_with_bitmask_to_dense[T: F+F8+INT+LOW+B+ui1+ui3+ui6](input: T) -> result: T",
-        "dense tensor from a bitmask-sparse one, zeros elsewhere", infer="sparse_to_dense", form="unary"),
+        "dense tensor from a bitmask-sparse one, zeros elsewhere",
+        infer="sparse_to_dense", form="unary", trait=Unfolded),
     # graphs and control flow
     op("graph()",
         "top-level or private function-like graph; entry points are the non-private ones",
@@ -356,7 +358,7 @@ ROWS: tuple[Row, ...] = (
 COREAIX_ROWS: tuple[Row, ...] = (
     # between plain tensors and those laid out for custom kernels; the caller states the encoded type
     op("coreaix.copy_with_constraints(source: ANY) -> result: ANY",
-        "copy of a tensor into a memory layout, such as a Metal buffer", form="call"),
+        "copy of a tensor into a memory layout, such as a Metal buffer", form="call", trait=Unfolded),
     op("coreaix.copy_discarding_constraints(source: ANY) -> result: ANY",
         "plain tensor from one that is laid out for a kernel", form="call"),
     op("coreaix.cast(source: ANY) -> result: ANY",

@@ -15,6 +15,7 @@ from typing import Any
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import constant_values
 from patcomp.ir.region import RegionOp
+from patcomp.ir.traits import Elementwise, SameShape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ArrayAttr, Block, DictionaryAttr, Operation, OpResult, SSAValue, StringAttr, UnitAttr
 
@@ -207,33 +208,28 @@ def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
             if isinstance(names, ArrayAttr) and (name := names.data[axis].data):  # type: ignore[attr-defined]
                 return unknown(name)
     elif isinstance(owner, AtenOp) and isinstance(x, OpResult):
-        for ops, before in _BEFORE:
-            if owner.name in ops and (found := before(owner.arguments_by_name(), Value(x), axis)) is not None:
-                return found
+        same = owner.has_trait(Elementwise) or owner.has_trait(SameShape)
+        before = _elementwise if same else _BEFORE.get(owner.name)
+        found = None if before is None else before(owner.arguments_by_name(), Value(x), axis)
+        if found is not None:
+            return found
     return unknown((x, axis))
 
 
 _Before = Callable[[Mapping[str, Any], Value, int], Before]
 
-_BEFORE: list[tuple[frozenset[str], _Before]] = []
+_BEFORE: dict[str, _Before] = {}
+"""How ops find the source of a dimension, besides elementwise ones and those that keep a shape."""
 
 
 def _of(*ops: str) -> Callable[[_Before], _Before]:
     def register(before: _Before) -> _Before:
-        _BEFORE.append((frozenset(f"aten.{op}" for op in ops), before))
+        _BEFORE.update({f"aten.{op}": before for op in ops})
         return before
 
     return register
 
 
-@_of(
-    "abs", "add.Tensor", "alias", "bitwise_and.Tensor", "bitwise_or.Tensor", "clamp", "clone", "contiguous", "cos",
-    "cumsum", "detach", "div.Tensor", "eq.Tensor", "erf", "exp", "full_like", "ge.Tensor", "gelu", "gt.Tensor",
-    "le.Tensor", "log", "logical_and", "logical_not", "logical_or", "lt.Tensor", "masked_fill.Scalar", "maximum",
-    "minimum", "mul.Tensor", "native_layer_norm", "ne.Tensor", "neg", "pow.Tensor_Scalar", "pow.Tensor_Tensor",
-    "reciprocal", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "sub.Tensor", "tanh",
-    "where.self", "_softmax", "_to_copy",
-)  # fmt: skip
 def _elementwise(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     """A dimension of broadcast operands; export guarantees that dynamic dimensions of operands are equal."""
     if result.ssa.index:  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from patcomp.ir.traits import Broadcasting, Elementwise, Reduction
+from patcomp.ir.traits import Broadcasting, Elementwise, Reduction, SameShape
 from patcomp.ir.xdsl import IsTerminator, OpTrait, Pure
 
 
@@ -103,6 +103,7 @@ class Row:
             IsTerminator: self.terminator,
             Elementwise: self.infer == "same_shape",
             Broadcasting: self.infer in ("broadcast", "cast") or of_one,
+            SameShape: self.infer == "like_first" and not of_one,
             Reduction: self.infer == "reduce" and not self.regions,
         }
         named = [] if self.trait is None else [self.trait]

@@ -1,8 +1,8 @@
 """Scatters in branches on which the runtime ends the process: a hazard.
 
-Where two scatters of a branch write into tensors of open size, the runtime keeps what the second one writes, if the
-branch computes it after the first, in the memory of what the first one wrote, and does not find that memory. Observed
-with coreai-core 1.0.0b3.
+If two scatters of a branch write into tensors of dynamic size, and the branch computes the second one's values after
+the first scatter, the runtime puts these values into the memory of the first one's values, and does not find that
+memory. Observed with coreai-core 1.0.0b3.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _SCATTERS = {"coreai.scatter_along_axis", "coreai.scatter_nd"}
 
 
 def open_scatters(branch: Block) -> list[Operation]:
-    """The scatters of a branch into tensors of open size, in order."""
+    """The scatters of a branch into tensors of dynamic size, in order."""
     return [op for op in branch.ops if op.name in _SCATTERS and is_open(op.results[0].type)]
 
 
 def reuses_lost_memory(branch: Block) -> bool:
-    """Whether a branch computes what a scatter writes after an earlier scatter, whose values nothing reads later."""
+    """Whether a branch computes the values of a scatter after an earlier scatter, whose values nothing reads later."""
     scatters = open_scatters(branch)
     if len(scatters) < 2:
         return False

@@ -21,7 +21,7 @@ CAPACITY = 256
 
 
 def check_bundle(path: str | Path) -> tuple[Problem, ...]:
-    """What Apple's Swift package would refuse of a bundle, or take for something else; empty if nothing.
+    """The parts of a bundle that Apple's Swift package would refuse or misread; empty if there are none.
 
     Args:
         path: the folder of the bundle.
@@ -81,7 +81,7 @@ def _keys(metadata: dict[str, Any]) -> list[Problem]:
 
 
 def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
-    """What is wrong with the functions of an asset."""
+    """The problems of an asset's functions."""
     from patcomp.emit.asset import AssetError, load
 
     try:

@@ -48,7 +48,7 @@ _OTHER_STATES = {
     "Dummy": "no keys and values of its own",
     "DynamicIndexed": "an index beside keys and values",
 }
-"""What layers keep that have another class of cache in transformers, by the beginning of its name."""
+"""The contents of transformers' other classes of caches, by the beginning of the class's name."""
 
 
 def check_cache(config: Any) -> None:

@@ -92,7 +92,7 @@ _OTHER_FORMS = {
     ".bin": _PICKLED, ".pth": _PICKLED, ".pt": _PICKLED, ".gguf": "GGUF", ".h5": "TensorFlow's form",
     ".msgpack": "Flax's form",
 }  # fmt: skip
-"""What files of weights are that are not read, by the ends of their names."""
+"""The kinds of weight files that patcomp does not read, by the ends of their names."""
 _OF_A_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 

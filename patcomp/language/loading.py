@@ -222,7 +222,8 @@ def _listed(names: Iterable[str], shown: int = 5) -> str:
 
 
 def _expansion(config: dict[str, Any]) -> dict[str, Any]:
-    """What makes transformers expand the packed weights of a checkpoint to floats: the MXFP4 experts of gpt-oss."""
+    """The option by which transformers expands the packed weights of a checkpoint to floats: the MXFP4 experts of
+    gpt-oss."""
     if (config.get("quantization_config") or {}).get("quant_method") != "mxfp4":
         return {}
     from transformers import Mxfp4Config

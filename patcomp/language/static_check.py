@@ -35,7 +35,7 @@ def is_static(names: Sequence[str]) -> bool:
 
 
 def static_problems(asset: Asset, language: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the functions of an asset.
+    """The problems of an asset's functions.
 
     Args:
         asset: the asset.
@@ -79,7 +79,7 @@ def static_problems(asset: Asset, language: Mapping[str, Any]) -> Iterator[str]:
 def _blocks(
     asset: Asset, sizes: Sequence[tuple[int, int]], table: tuple[Sequence[int], str], vocabulary: int
 ) -> Iterator[str]:
-    """What is wrong with the functions that take a block of tokens."""
+    """The problems of the functions that take a block of tokens."""
     rows: set[tuple[int, ...]] = set()
     for size, queries in sizes:
         inputs: Types = {

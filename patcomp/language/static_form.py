@@ -91,7 +91,7 @@ class Embeddings:
     table: Tensor
     """V x 1 x hidden, of int8 or of the model's type."""
     scale: float
-    """What an entry of the table is multiplied by."""
+    """The factor of the table's entries."""
 
     @classmethod
     def of(cls, weight: Tensor, *, quantized: bool) -> Embeddings:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from patcomp.narrowing.op_groups import SELECTIONS, VIEWS
+from patcomp.narrowing.op_groups import SELECTIONS
 from patcomp.narrowing.ranges import (
     BOOL,
     FALSE,
@@ -135,7 +135,7 @@ _TABLE: dict[str, Transfer] = {
 
 for _ops, _function in _TABLE.items():
     transfer(*_ops.split())(_function)
-TRANSFER.update(dict.fromkeys(VIEWS | SELECTIONS, lambda op: op["self"]))
+TRANSFER.update(dict.fromkeys(SELECTIONS, lambda op: op["self"]))
 
 
 # ---- numbers that only move, and their sums ------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.context import Context
 from patcomp.patterns.declarations import (
     Rewrite,
     decomposition,
@@ -31,6 +32,7 @@ __all__ = [
     "Capture",
     "CompositeTable",
     "Const",
+    "Context",
     "Example",
     "Fragment",
     "FunctionTable",

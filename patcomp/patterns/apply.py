@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ from patcomp.ir.namespaces import composite_spec, coreai_namespace
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue
+from patcomp.patterns.context import Context
 from patcomp.patterns.expressions import Expression, Undefined
 from patcomp.patterns.language import Attr, PatternNode
-from patcomp.patterns.match import FUEL, Failure, Match, Matcher
+from patcomp.patterns.match import Failure, Match, Matcher
 from patcomp.patterns.op_view import OpView, Rejected
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.targets import TargetCall, TargetResult
@@ -70,11 +71,9 @@ def apply(
     rule: Rule,
     op: Operation,
     builder: Builder,
-    target: Any,
+    context: Context,
     *,
     rebuilding: Rebuilding | None = None,
-    fuel: int = FUEL,
-    assumed: Collection[str] = (),
     trace: bool = False,
 ) -> Replacement | Refusal:
     """Build a rule's replacement for an op. If the rule refuses the op, its new ops are removed.
@@ -83,10 +82,8 @@ def apply(
         rule: the rule.
         op: the op; its name is in `rule.ops`.
         builder: inserts the new ops; its location becomes the rule's.
-        target: the second parameter of functions, with which they build ops.
+        context: what the rule is given.
         rebuilding: the op's arguments and types if it is not rewritten in place.
-        fuel: the number of steps that a match may take.
-        assumed: the names of the assumptions that hold.
         trace: whether a refusal has the point at which the match failed.
 
     Raises:
@@ -97,9 +94,10 @@ def apply(
     made: Replacement | Refusal = _NO_MATCH
     try:
         if rule.function is not None:
-            made = _call(rule, op, builder, target, rebuilding)
+            made = _call(rule, op, builder, context.namespace, rebuilding)
         else:
-            made = _instantiate(rule, op, builder, Matcher(rule.graph, op, fuel=fuel, trace=trace, assumed=assumed))
+            matcher = Matcher(rule.graph, op, fuel=context.fuel, trace=trace, assumed=context.assumed)
+            made = _instantiate(rule, op, builder, matcher)
     except (Rejected, OverflowError, RuntimeRefusalError) as refusal:
         # a number that does not fit its type, or an op that the runtime cannot run, is not a defect of the rule
         made = Refusal(str(refusal))
@@ -120,12 +118,14 @@ def _told(error: Exception, op: Operation) -> str:
 
 
 def _call(
-    rule: Rule, op: Operation, builder: Builder, target: Any, rebuilding: Rebuilding | None
+    rule: Rule, op: Operation, builder: Builder, namespace: Any, rebuilding: Rebuilding | None
 ) -> Replacement | Refusal:
     """The replacement that a rule's function builds."""
     assert rule.function is not None
-    if target is None:
-        raise RuleError("the rule has a function: give run target=, the namespace with which the function builds")
+    if namespace is None:
+        raise RuleError(
+            "the rule has a function, so the context of the run needs namespace=, with which the function builds"
+        )
     if rule.composite is not None:
         if not rule.composite.made(op):
             return _NO_MATCH
@@ -137,7 +137,7 @@ def _call(
     view = OpView(op, arguments, rebuilding.types if rebuilding else None)
     builder.location = lambda: fused(rule.name, view.matched)
     with builder:
-        made = rule.function(view, target)
+        made = rule.function(view, namespace)
     if made is None:
         return _NO_MATCH
     given = list(made) if isinstance(made, list | tuple) else [made]

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from patcomp.errors import StageError
-from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import describe
@@ -30,10 +28,10 @@ from patcomp.ir.xdsl import (
     set_name,
 )
 from patcomp.patterns.apply import BrokenRuleError, Refusal, Replacement, apply
-from patcomp.patterns.budget import Budget
 from patcomp.patterns.catalog import RuleSet
+from patcomp.patterns.context import PLAIN, Context
 from patcomp.patterns.index import Index
-from patcomp.patterns.match import FUEL, Matcher
+from patcomp.patterns.match import Matcher
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.statistics import Overlap, Record, Statistics
 
@@ -56,37 +54,26 @@ class EndlessRewritesError(StageError):
 def run(
     scope: Scope,
     rules: RuleSet | Index,
+    context: Context = PLAIN,
     *,
-    blobs: BlobStore | None = None,
-    target: Any = None,
-    fuel: int = FUEL,
     max_rewrites: int | None = None,
     max_sweeps: int = 200,
-    strict: bool = True,
-    assumed: Collection[str] = (),
-    budget: Budget | None = None,
 ) -> Statistics:
     """Apply rules everywhere inside a scope until no rule applies.
 
     Args:
         scope: an op (a module or a graph), whose regions are rewritten, a region or a block.
         rules: the rules, or their `Index`, which several runs can share.
-        blobs: the weights of the module, to which new large constants are added.
-        target: the second parameter of procedural rules, with which they build ops.
-        fuel: the number of steps that one attempt of a declarative rule may take.
+        context: what every rule is given.
         max_rewrites: the number of rewrites after which the run fails; by default 1000, and 20 for each op.
         max_sweeps: the number of sweeps after which the run fails.
-        strict: whether a broken rule ends the run. Otherwise the rule is skipped at that op, and
-            `Statistics.failures` has what was wrong the first time.
-        assumed: the names of the assumptions that hold.
-        budget: how many rewrites are allowed; by default any number.
 
     Raises:
         EndlessRewritesError: the rules do not come to an end; the message names those that keep rewriting.
-        BrokenRuleError: if `strict`: a condition or the function of a rule raised an exception, or a rule built an
-            invalid replacement.
+        BrokenRuleError: if the context is strict: a condition or the function of a rule raised an exception, or a rule
+            built an invalid replacement.
     """
-    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), blobs, target, fuel, strict, assumed, budget)
+    driver = _Driver(rules if isinstance(rules, Index) else Index(rules), context)
     limit = max_rewrites
     while True:
         ops = ops_inside(scope)
@@ -99,18 +86,8 @@ def run(
 
 
 class _Driver:
-    def __init__(
-        self,
-        index: Index,
-        blobs: BlobStore | None,
-        target: Any,
-        fuel: int,
-        strict: bool,
-        assumed: Collection[str],
-        budget: Budget | None,
-    ):
-        self.index, self.blobs, self.target, self.fuel, self.strict = index, blobs, target, fuel, strict
-        self.assumed, self.budget = assumed, budget
+    def __init__(self, index: Index, context: Context):
+        self.index, self.context = index, context
         self.statistics = Statistics()
         self.states = index.sweep()
         self.limit = 0
@@ -163,11 +140,11 @@ class _Driver:
 
     def _first(self, op: Operation, rules: Sequence[Rule]) -> tuple[list[Operation], list[SSAValue]] | None:
         """Apply the first rule that matches the op. Return the new ops and the values that replace the old ones."""
-        if self.budget is not None and self.budget.exhausted:
+        if self.context.budget.exhausted:
             return None
         block = op.parent
         assert block is not None
-        builder = Builder(block, before=op, blobs=self.blobs)
+        builder = Builder(block, before=op, blobs=self.context.blobs)
         for position, rule in enumerate(rules):
             started = time.perf_counter()
             replacement = self._replacement(rule, op, builder)
@@ -181,12 +158,12 @@ class _Driver:
         """The replacement that a rule builds for an op; None if it refuses the op or is skipped, with no ops left.
 
         Raises:
-            BrokenRuleError: the rule is broken, and the run is strict.
+            BrokenRuleError: the rule is broken, and the context is strict.
         """
         try:
-            made = apply(rule, op, builder, self.target, fuel=self.fuel, assumed=self.assumed)
+            made = apply(rule, op, builder, self.context)
         except BrokenRuleError as error:
-            if self.strict:
+            if self.context.strict:
                 raise
             self.statistics.failures.setdefault(rule.name, replace(error.problem, advice=_SKIPPED))
             return None
@@ -210,7 +187,7 @@ class _Driver:
 
     def _matches(self, rule: Rule, op: Operation) -> bool:
         try:
-            return Matcher(rule.graph, op, fuel=self.fuel, assumed=self.assumed).run() is not None
+            return Matcher(rule.graph, op, fuel=self.context.fuel, assumed=self.context.assumed).run() is not None
         except Exception:  # its condition is broken; this is reported where the rule is tried itself
             return False
 
@@ -227,8 +204,7 @@ class _Driver:
             replace_uses(was, now)
         self._erase_dead(replacement.matched)
         self.statistics.records.append(record := Record(rule.name, location))
-        if self.budget is not None:
-            self.budget.spent.append(record)
+        self.context.budget.spend(record)
         return list(builder.created), new
 
     def _erase_dead(self, matched: Sequence[Operation]) -> None:

@@ -24,7 +24,7 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import SSAValue, set_name
-from patcomp.patterns import Rule, RuleSet, run
+from patcomp.patterns import Context, Rule, RuleSet, run
 from patcomp.patterns.language import AnyOf, ResultNode
 from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw, other_ranks
 from patcomp.proof.selftest import Variant, variants
@@ -37,8 +37,8 @@ from patcomp.proof.trials import (
     tolerance_of,
     without_rule,
 )
+from patcomp.rewrites import Options, run_pipeline
 from patcomp.rewrites.normalize import normalize
-from patcomp.rewrites.pipeline import Options, run_pipeline
 
 __all__ = [
     "InvalidRewriteError",
@@ -183,10 +183,10 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     tolerance = tolerance_of(block)
     if drawing.rule.stage == "recover":
         # recover rules may count on promotions that are explicit
-        normalize(source, catalog.stage("normalize"))
+        normalize(source, catalog.stage("normalize"), Options(strict=True))
     rewritten, source_ir = source.clone(), source.text()
     try:
-        fired = run(rewritten.graph("main"), RuleSet([drawing.rule]), blobs=rewritten.blobs).fired
+        fired = run(rewritten.graph("main"), RuleSet([drawing.rule]), Context(rewritten.blobs)).fired
     except Exception as error:  # a rule's functions may raise any exception
         raise InvalidRewriteError(drawing, failure_text(error), source_ir) from error
     if drawing.rule.name not in fired:
@@ -194,7 +194,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     remove_dead_ops(rewritten.graph("main"))
     text, others = rewritten.text(), without_rule(catalog, drawing.rule)
     try:
-        run_pipeline(rewritten, others)
+        run_pipeline(rewritten, others, Options())
     except UnsupportedError as error:
         try:
             run_pipeline(source.clone(), others, Options(composites=()))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.ir import aten, coreai
-from patcomp.patterns import Rule, RuleSet, Stage
+from patcomp.patterns import Context, Rule, RuleSet, Stage
 from patcomp.patterns.aspects import RANKS, SPECIAL, is_left_open
 from patcomp.proof.drawing import draw, smaller
 from patcomp.proof.equivalence import attempt, drawn_trials, rank_trials
@@ -22,7 +21,7 @@ from patcomp.proof.selftest import self_tests, variants
 from patcomp.proof.trials import Runner, Trial, WrongRuleError
 from patcomp.proof.variations import OpDrawing
 from patcomp.questions.ops import why_not
-from patcomp.questions.reach import check_reach
+from patcomp.questions.reach import check_reach, namespace_of
 
 DRAWS = 40
 """How many programs are drawn for a declarative rule."""
@@ -127,7 +126,7 @@ def _reason(rule: Rule, drawing: OpDrawing) -> str:
     source = source_of_op(drawing)
     if source is None:
         return "PyTorch refuses it, too"
-    return why_not(rule, source.op, target=aten if rule.stage == "normalize" else coreai)
+    return why_not(rule, source.op, Context(namespace=namespace_of(rule)))
 
 
 def _compared(trial: Trial | None, catalog: RuleSet, runtime: Runner | None) -> int:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from patcomp.errors import PatcompError, StageError
 from patcomp.ir.module import IRModule
-from patcomp.patterns import Rule, RuleSet, Stage, run
+from patcomp.patterns import Context, Rule, RuleSet, Stage, run
 from patcomp.patterns.driver import EndlessRewritesError
 from patcomp.proof.equivalence import find_trial
 from patcomp.proof.op_equivalence import of_absent_library, op_drawings, source_of_op
 from patcomp.proof.selftest import variants
 from patcomp.proof.trials import WrongRuleError
-from patcomp.rewrites.pipeline import Options, run_pipeline
+from patcomp.questions.reach import namespace_of
+from patcomp.rewrites import Options, run_pipeline
 from patcomp.targets import Target
 
 
@@ -109,12 +110,9 @@ def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:
 
 def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
     """The findings if other rules match a declarative rule's example, before it or as well."""
-    from patcomp.ir import aten, coreai
-
     for source in _sources(rule, catalog):
         stage = catalog.stage(rule.stage)
-        target = aten if rule.stage == "normalize" else coreai
-        statistics = run(source.graph("main"), stage.index, blobs=source.blobs, target=target)
+        statistics = run(source.graph("main"), stage.index, Context(source.blobs, namespace_of(rule)))
         fired = [name for name, count in statistics.fired.items() if count]
         if rule.name not in fired:
             others = ", ".join(fired) or "no rule"

@@ -24,7 +24,7 @@ from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.example_types import limits_of, parse_type
 from patcomp.proof.trials import InvalidRewriteError, Trial, WrongRuleError, agrees, failure_text, with_rule_in_front
 from patcomp.proof.variations import OpDrawing, holds_tensors, variations
-from patcomp.rewrites.pipeline import Options, run_pipeline
+from patcomp.rewrites import Options, run_pipeline
 
 
 def op_drawings(rule: Rule) -> Iterator[OpDrawing]:

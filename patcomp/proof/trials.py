@@ -12,7 +12,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import Rule, RuleSet
-from patcomp.rewrites.pipeline import Options, run_pipeline
+from patcomp.rewrites import Options, run_pipeline
 
 Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
 """Runs a compiled program on inputs by name, on the runtime or on the evaluator."""

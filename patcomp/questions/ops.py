@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
@@ -13,6 +12,7 @@ from patcomp.ir.module import graph_name
 from patcomp.ir.xdsl import Operation, ops_inside
 from patcomp.patterns import Rule
 from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
+from patcomp.patterns.context import PLAIN, Context
 from patcomp.patterns.driver import Scope
 from patcomp.patterns.match import Failure
 
@@ -88,14 +88,13 @@ def _known_as(op: Operation) -> set[str]:
     return names
 
 
-def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection[str] = ()) -> str:
+def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
     """Why a rule applies nowhere inside a scope: the place where it came closest, with its line of the model.
 
     Args:
         rule: the rule, of a stage that rewrites the IR.
         scope: a module, graph, region or block.
-        target: the namespace with which functions of rules build ops.
-        assumed: the names of the assumptions that hold.
+        context: what the rule is given.
     """
     best: tuple[Operation, Failure] | None = None
     applied: Operation | None = None
@@ -105,11 +104,11 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
             continue
         builder = Builder(op.parent, before=op)
         try:
-            made = apply(rule, op, builder, target, assumed=assumed, trace=True)
+            made = apply(rule, op, builder, context, trace=True)
         except BrokenRuleError as broken:
             error = broken.__cause__
             said = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
-            reasons.setdefault(f"at {name_of(op)} it fails: {said}", op)
+            reasons.setdefault(f"at {name_of(op)} the rule fails: {said}", op)
             continue
         if isinstance(made, Replacement):
             builder.take_back(0)
@@ -118,12 +117,12 @@ def why_not(rule: Rule, scope: Scope, *, target: Any = None, assumed: Collection
             reasons.setdefault(f"at {name_of(op)} the search stopped: there are too many operand orders to try", op)
         elif made.failure is None:
             said = f"says: {made.reason}" if made.reason else "returns no replacement"
-            reasons.setdefault(f"at {name_of(op)} it {said}", op)
+            reasons.setdefault(f"at {name_of(op)} the rule {said}", op)
         elif best is None or made.failure.depth > best[1].depth:
             best = (op, made.failure)
     if applied is not None:
         verb = "matches" if rule.is_declarative else "applies"
-        return f"{rule.name}: it {verb} at {name_of(applied)} ({describe(applied)})"
+        return f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})"
     if reasons:
         first, *more = reasons
         others = f" (and at {len(more)} other ops)" if more else ""

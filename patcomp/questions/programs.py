@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from patcomp.errors import RuleError, UnknownNameError
-from patcomp.ir import aten, coreai
 from patcomp.ir.module import IRModule
-from patcomp.patterns import RuleSet, Stage
+from patcomp.patterns import Context, RuleSet, Stage
 from patcomp.questions import ops
-from patcomp.questions.reach import check_reach
+from patcomp.questions.reach import check_reach, namespace_of
 
 
 def explain(module: IRModule, rules: RuleSet, what: str) -> str:
@@ -51,5 +50,5 @@ def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str,
         check_reach(rule)
     except RuleError as error:
         return str(error)
-    target = aten if rule.stage == "normalize" else coreai
-    return ops.why_not(rule, module_before(rule.stage).op, target=target, assumed=assumed)
+    context = Context(namespace=namespace_of(rule), assumed=assumed)
+    return ops.why_not(rule, module_before(rule.stage).op, context)

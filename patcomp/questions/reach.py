@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from types import ModuleType
 
 from patcomp.errors import RuleError
-from patcomp.ir import aten
+from patcomp.ir import aten, coreai
 from patcomp.patterns import Rule, Stage
 
 _SEES = dict.fromkeys((Stage.NORMALIZE, Stage.RECOVER, Stage.LOWER), "aten")
@@ -14,6 +15,11 @@ _SEES |= dict.fromkeys((Stage.TARGET, Stage.OPTIMIZE), "coreai")
 
 _OF_CALLS = (Stage.RECOVER, Stage.TARGET)
 """The stages in which recovered composites are calls that rules can start from."""
+
+
+def namespace_of(rule: Rule) -> ModuleType:
+    """The functions with which a rule of some stage builds ops."""
+    return aten if rule.stage is Stage.NORMALIZE else coreai
 
 
 def check_reach(rule: Rule) -> None:

@@ -1,10 +1,10 @@
 """The stages between import and emission, one file a stage; `pipeline.STAGES` is the list of them."""
 
+from patcomp.rewrites.options import Options
 from patcomp.rewrites.pipeline import (
     STAGES,
     Compilation,
     Dumps,
-    Options,
     StageReport,
     collector_paused,
     run_pipeline,

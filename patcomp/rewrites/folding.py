@@ -15,7 +15,7 @@ from patcomp.ir.dialect import create_op
 from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
-from patcomp.ir.traits import Repetition
+from patcomp.ir.traits import Repetition, Unfolded
 from patcomp.ir.types import TensorType, element_name, shape_of
 from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_inside, replace_uses
@@ -23,13 +23,6 @@ from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_i
 FOLD_LIMIT = 2**20
 """The elements that a folded result may have. Larger ones, such as the masks of very long sequences, are computed on
 each run, because they would make an asset large."""
-
-NOT_FOLDED = {
-    "coreai.constant", "coreai.get_shape", "coreai.create_complex", "coreaix.copy_with_constraints",
-    "coreai.dequantize", "coreai.blockwise_shift_scale", "coreai.lut_to_dense", "coreai.lut_to_sparse_with_bitmask",
-    "coreai.build_sparse_with_bitmask", "coreai.sparse_with_bitmask_to_dense",
-}  # fmt: skip
-"""Ops that are not folded: the runtime has no complex constants nor kernel buffers, and weights stay compressed."""
 
 _REPEATED_LIMIT = 2**24
 """The elements of a folded result that repeats one element: it is stored once, but the evaluator makes all."""
@@ -77,7 +70,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         known: values that are computed already, besides constants.
         limit: the number of elements that a result may have, unless it repeats one element up to 2^24 times.
     """
-    if not op.operands or op.name in NOT_FOLDED or op.regions or not isinstance(op, CoreaiOp) or not is_removable(op):
+    if not op.operands or op.has_trait(Unfolded) or op.regions or not isinstance(op, CoreaiOp) or not is_removable(op):
         return False
     if not all(map(can_be_stored, op.results)):
         return False

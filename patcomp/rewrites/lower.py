@@ -34,32 +34,27 @@ from patcomp.ir.xdsl import (
     UnrealizedConversionCastOp,
     set_name,
 )
-from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected, Rule, RuleSet, run
 from patcomp.patterns.apply import Rebuilding, Replacement, apply, mismatch
-from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Record, Statistics
+from patcomp.rewrites.options import Options
 
 
-def lower(module: IRModule, rules: RuleSet, widths: Widths, *, budget: Budget | None = None) -> Statistics:
+def lower(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
     """Rewrite every graph of the module into `coreai` ops.
 
-    Declarative rules rewrite in place first, so that a pattern of several ops is found before its ops are lowered.
-
-    Args:
-        widths: how to lower 64-bit numbers.
-        budget: how many rewrites are allowed. Further ops stay, with casts around them; only the evaluator can run such
-            a program.
+    Declarative rules rewrite in place first, so that a pattern of several ops is found before its ops are lowered. Ops
+    that the budget leaves alone stay, with casts around them; only the evaluator can run such a program.
 
     Raises:
         UnsupportedError: ops without a rule, or that their rule rejects; all of them listed.
         BrokenRuleError: a rule failed, gave values of the wrong type, or did not account for an argument.
     """
-    lowering = _Lowering(module, rules.procedural(), widths, budget)
+    lowering = _Lowering(module, rules.procedural(), options)
     patterns = RuleSet(rules.declarative())
     for graph in list(module.graphs):
         if patterns:
-            lowering.statistics.add(run(graph, patterns.index, blobs=module.blobs, target=coreai, budget=budget))
+            lowering.statistics.add(run(graph, patterns.index, lowering.context))
         block = graph.regions[0].block
         lowered = lowering.block(block, {})
         graph.regions[0].detach_block(block)
@@ -76,8 +71,9 @@ COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_s
 
 
 class _Lowering:
-    def __init__(self, module: IRModule, rules: Iterable[Rule], widths: Widths, budget: Budget | None):
-        self.module, self.widths, self.budget = module, widths, budget
+    def __init__(self, module: IRModule, rules: Iterable[Rule], options: Options):
+        self.module, self.widths, self.budget = module, options.widths, options.budget
+        self.context = options.context(module, coreai, strict=True)
         self.rules: dict[str, list[Rule]] = {}
         for rule in sorted(rules, key=lambda rule: -rule.priority):
             for name in rule.ops:
@@ -169,7 +165,7 @@ class _Lowering:
     def aten(self, op: AtenOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue | None]:
         if problem := _complex_problem(op):
             return self.refuse(op, builder, problem)
-        if self.budget is not None and self.budget.exhausted:
+        if self.budget.exhausted:
             return self.kept(op, values, builder)
         types = self.types(op)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
@@ -177,10 +173,10 @@ class _Lowering:
         reasons = []
         for rule in self.rules.get(op.name, ()):
             started = time.perf_counter()
-            made = apply(rule, op, builder, coreai, rebuilding=rebuilding)
+            made = apply(rule, op, builder, self.context, rebuilding=rebuilding)
             self.statistics.record(rule.name, isinstance(made, Replacement), time.perf_counter() - started)
             if isinstance(made, Replacement):
-                self.spend(rule.name, op)
+                self.budget.spend(Record(rule.name, op.location))
                 given = dict(zip(made.replaced, made.values, strict=True))
                 pairs = zip(map(given.get, op.results), types, strict=True)
                 return [None if value is None else _refined(value, type_) for value, type_ in pairs]
@@ -190,7 +186,7 @@ class _Lowering:
             return self.refuse(op, builder, "; ".join(reasons))
         return self.refuse(
             op, builder, "no lowering rule for this op",
-            "decompose it (run_decompositions(patcomp.get_decomp_table())), or register a lowering for it",
+            "decompose the op (run_decompositions(patcomp.get_decomp_table())), or register a lowering",
         )  # fmt: skip
 
     def custom(self, op: CustomOp, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
@@ -198,7 +194,7 @@ class _Lowering:
         name, types = op.target.data, self.types(op)
         if problem := _complex_problem(op):
             return self.refuse(op, builder, problem)
-        if self.budget is not None and self.budget.exhausted:
+        if self.budget.exhausted:
             return self.kept(op, values, builder)
         if op not in self.module.custom:
             return self.refuse(
@@ -214,7 +210,7 @@ class _Lowering:
             error.add_note(f"while the registered lowering of {name} ran for {describe(op)}")
             raise
         self.statistics.record(name, True, time.perf_counter() - started)
-        self.spend(name, op)
+        self.budget.spend(Record(name, op.location))
         results = list(made) if isinstance(made, list | tuple) else [made]
         builder.location = location
         if len(results) != len(types):
@@ -225,10 +221,6 @@ class _Lowering:
         if wrong:
             return self.refuse(op, builder, f"the lowering of {name} returned {'; '.join(wrong)}")
         return [_refined(value, type_) for value, type_ in zip(results, types, strict=True)]
-
-    def spend(self, rule: str, op: Operation) -> None:
-        if self.budget is not None:
-            self.budget.spent.append(Record(rule, op.location))
 
     def kept(self, op: Operation, values: dict[SSAValue, SSAValue], builder: Builder) -> Sequence[SSAValue]:
         """A copy of an op that the budget leaves alone, with casts from and to the types of the lowered program."""

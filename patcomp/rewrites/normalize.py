@@ -15,11 +15,11 @@ from patcomp.ir.types import TensorType, is_empty, static_shape
 from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import Operation, ops_inside
 from patcomp.patterns import RuleSet, run
-from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.options import Options
 
 
-def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: Budget | None = None) -> Statistics:
+def normalize(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
     """Apply the normalize rules to every graph until nothing changes, and drop dead ops."""
     statistics = Statistics()
     for graph in module.graphs:
@@ -29,7 +29,7 @@ def normalize(module: IRModule, rules: RuleSet, *, strict: bool = True, budget: 
             if all(is_empty(result.type) for result in op.results):
                 _make_empty(op, module)
                 statistics.record("empty result", True, 0.0)
-        statistics.add(run(graph, rules.index, blobs=module.blobs, target=aten, strict=strict, budget=budget))
+        statistics.add(run(graph, rules.index, options.context(module, aten)))
         remove_dead_ops(graph)
     return statistics
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,47 +14,20 @@ from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, 
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.narrowing.check import Narrowed, check_narrowing
-from patcomp.narrowing.widths import Widths
 from patcomp.patterns import RuleSet
-from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.lower import lower
 from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.optimize import optimize
+from patcomp.rewrites.options import Options
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
 from patcomp.rewrites.runtime.casts import keep_casts
 from patcomp.rewrites.runtime.stored_size import grown_weights
-from patcomp.rewrites.specialize import Sizes, fix_sizes
 from patcomp.rewrites.state import state
 from patcomp.rewrites.target import retarget, sizes_of_data
-from patcomp.targets import Target
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Options:
-    """The user's options for a conversion."""
-
-    composites: Collection[str] | None = None
-    """Names of the composites that may be recovered; all by default."""
-    assume: Collection[str] = ()
-    """Names of the assumptions under which rules that are not exact for every input may apply; none by default."""
-    target: Target | None = None
-    """The device that the program is rewritten for; none by default."""
-    fixed: Mapping[str, Sizes] = field(default_factory=dict)
-    """The sizes of each entry point that are fixed after the stage lower; none by default."""
-    widths: Widths = field(default_factory=Widths)
-    """How to lower 64-bit numbers; they are narrowed by default."""
-    strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))
-    """Whether an exception of a rule is an error in every stage; by default only in the lower stage, unless the
-    environment variable PATCOMP_STRICT is set."""
-    verify_all: bool = field(default_factory=lambda: os.environ.get("PATCOMP_VERIFY") == "all")
-    """Whether the module is verified after every stage; by default only after some (`Pass.verified`), unless the
-    environment variable PATCOMP_VERIFY is `all`."""
-    budget: Budget | None = None
-    """How many rewrites a stage may do, to find the one that changes numbers; any number by default."""
 
 
 @dataclass(frozen=True)
@@ -72,34 +44,13 @@ class Pass:
 
 
 STAGES: tuple[Pass, ...] = (
-    Pass(
-        "normalize",
-        lambda module, rules, options: normalize(module, rules, strict=options.strict, budget=options.budget),
-        False,
-    ),
-    Pass(
-        "recover",
-        lambda module, rules, options: recover(
-            module,
-            rules,
-            options.composites,
-            strict=options.strict,
-            assumed=options.assume,
-            budget=options.budget,
-        ),
-        False,
-        verified=True,
-    ),
-    Pass("lower", lambda module, rules, options: lower(module, rules, options.widths, budget=options.budget), True),
-    Pass("target", lambda module, rules, options: _retarget(module, rules, options), True),
-    Pass("outline", lambda module, rules, options: outline(module), True),
-    Pass("state", lambda module, rules, options: state(module), True),
-    Pass(
-        "optimize",
-        lambda module, rules, options: optimize(module, rules, strict=options.strict, budget=options.budget),
-        True,
-        verified=True,
-    ),
+    Pass("normalize", normalize, lowered=False),
+    Pass("recover", recover, lowered=False, verified=True),
+    Pass("lower", lower, lowered=True),
+    Pass("target", retarget, lowered=True),
+    Pass("outline", lambda module, rules, options: outline(module), lowered=True),
+    Pass("state", lambda module, rules, options: state(module), lowered=True),
+    Pass("optimize", optimize, lowered=True, verified=True),
 )
 """The stages between import and emission, in order."""
 
@@ -156,7 +107,7 @@ class Compilation:
 def run_pipeline(
     module: IRModule,
     rules: RuleSet,
-    options: Options = Options(),
+    options: Options,
     *,
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
@@ -211,12 +162,6 @@ def run_pipeline(
     failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
     found = (*grown_weights(module), *sizes_of_data(module, options.target)) if only_before is None else ()
     return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics, *found), narrowed.limits)
-
-
-def _retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
-    """Fix sizes and rewrite for the target, whose rules see the fixed sizes."""
-    fix_sizes(module, options.fixed)
-    return retarget(module, rules, options.target, strict=options.strict, budget=options.budget)
 
 
 def _narrowed(module: IRModule, options: Options) -> Narrowed:

@@ -15,44 +15,25 @@ from patcomp.ir.shared_bodies import SharedBodies
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue, ops_inside, replace_uses, set_name
 from patcomp.patterns import Assumption, RuleSet, composites, run
-from patcomp.patterns.budget import Budget
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.options import Options
 from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
 
 
-def recover(
-    module: IRModule,
-    rules: RuleSet,
-    wanted: Collection[str] | None = None,
-    *,
-    strict: bool = True,
-    assumed: Collection[str] = (),
-    budget: Budget | None = None,
-) -> Statistics:
-    """Apply the recover rules to every graph; each match becomes a `patcomp.region` with a declaration.
-
-    Args:
-        module: the normalized module.
-        rules: the recover rules.
-        wanted: the composites that stay regions, all by default. Others are inlined after their recovery, because a
-            composite's body is the only lowering of some ATen ops.
-        strict: whether an exception of a rule ends the stage, as in `patterns.run`.
-        assumed: the names of the assumptions that hold.
-        budget: how many rewrites are allowed, as in `patterns.run`.
-    """
-    statistics = Statistics()
-    bodies = SharedBodies(check=strict)
+def recover(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
+    """Apply the recover rules to every graph of a normalized module; each match becomes a `patcomp.region` with a
+    declaration."""
+    statistics, context = Statistics(), options.context(module, coreai)
+    bodies = SharedBodies(check=options.strict)
 
     def apply_rules(graph: Operation) -> None:
-        statistics.add(
-            run(graph, rules.index, blobs=module.blobs, target=coreai, strict=strict, assumed=assumed, budget=budget)
-        )
+        statistics.add(run(graph, rules.index, context))
 
     for graph in module.graphs:
         sizes_as_data(graph, module)
         with bodies.used():
             apply_rules(graph)
-        _inline_regions(graph, module, bodies, lambda region: not _stays(region, wanted))
+        _inline_regions(graph, module, bodies, lambda region: not _stays(region, options.composites))
         remove_dead_ops(graph)
     for graph in bodies.place(module):
         apply_rules(graph)

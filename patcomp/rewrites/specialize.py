@@ -43,6 +43,7 @@ from patcomp.ir.xdsl import (
 from patcomp.patterns import RuleSet
 from patcomp.rewrites.folding import fold, foldable
 from patcomp.rewrites.optimize import optimize
+from patcomp.rewrites.options import Options, Sizes
 from patcomp.rewrites.outline import Symbols
 from patcomp.rewrites.runtime.casts import keep_casts
 
@@ -51,12 +52,9 @@ _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_dis
 Argument = Attribute | int
 """The new type of an argument, or the number that replaces the argument."""
 
-Sizes = Mapping[tuple[str, int | None], int]
-"""Fixed sizes, by the name of an argument and an axis; without an axis, the value of a scalar argument."""
-
 
 def specialize(
-    module: IRModule, entry: str, variants: Mapping[str, Sizes], *, rules: RuleSet, strict: bool
+    module: IRModule, entry: str, variants: Mapping[str, Sizes], rules: RuleSet, options: Options
 ) -> IRModule:
     """A module in which variants replace an entry point; the given module does not change.
 
@@ -64,8 +62,7 @@ def specialize(
         module: a program after the last stage.
         entry: the entry point.
         variants: the fixed sizes of each variant, by its name.
-        rules: the rules of the optimize stage, for the clean-up.
-        strict: whether an exception of a rule is an error, as in `patterns.run`.
+        rules, options: those of the conversion, for the clean-up.
 
     Raises:
         KeyError: there is no such entry point.
@@ -75,7 +72,7 @@ def specialize(
     module.blobs = module.blobs.copy()  # folded constants are the new module's own
     _replace(module, entry, variants)
     _drop_uncalled(module)
-    keep_casts(module, optimize(module, rules.stage("optimize"), strict=strict))
+    keep_casts(module, optimize(module, rules.stage("optimize"), options))
     verify(module, runtime=True)
     return module
 

@@ -3,8 +3,8 @@
     crossKeys, crossValues = encode(input_features)
     logits = decode(input_ids, position_ids, crossKeys, crossValues), with the states keyCache and valueCache
 
-`decode` takes new tokens and the positions of all tokens, as language models do (`patcomp.language`). What attention to
-the input needs is computed once, by `encode`.
+`decode` takes new tokens and the positions of all tokens, as language models do (`patcomp.language`). `encode` computes
+the keys and values of the attention to the input, once.
 """
 
 from __future__ import annotations

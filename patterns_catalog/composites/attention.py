@@ -13,7 +13,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.sizes import size_of, sizes_of, view_sizes
-from patterns_catalog.views import last_two_swapped, made_by
+from patterns_catalog.views import arguments_of, last_two_swapped
 
 
 @composites.define
@@ -152,7 +152,7 @@ def own_heads(heads: int | None, key: tuple[Value, int], value: tuple[Value, int
 
 
 def _before_repeating(x: Value, axis: int) -> Value:
-    found = made_by(x, "repeat_interleave.self_int", "expand")
+    found = arguments_of(x, "repeat_interleave.self_int", "expand")
     if found is None or found["self"].rank != x.rank:
         return x
     sizes = extents(x)

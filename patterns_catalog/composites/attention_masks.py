@@ -24,7 +24,7 @@ from patcomp.ir.types import element_name, element_type, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.match import Match
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0, "bf16": float.fromhex("0x1.fep127")}
 """The largest finite number of each type; the smallest is its negative."""
@@ -119,7 +119,7 @@ def mask_of(stages: Stages, element: Attribute) -> Value | None:
 
 def _added(mask: Value | None, stage: Added, element: Attribute) -> Value:
     numbers = stage.numbers
-    cast = made_by(numbers, "_to_copy") if numbers.dtype == "f32" != element_name(element) else None
+    cast = arguments_of(numbers, "_to_copy") if numbers.dtype == "f32" != element_name(element) else None
     if cast is not None and cast["self"].element_type == element:
         numbers = cast["self"]  # the cast of a half type to float32 is exact
     if numbers.element_type != element:

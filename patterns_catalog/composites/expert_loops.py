@@ -21,7 +21,7 @@ from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, Attr, Capture, Const, OpView, any_of, check, example, fragment, op_rule
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gathered_experts import GatheredExperts, Routing
-from patterns_catalog.views import made_by, without_views
+from patterns_catalog.views import arguments_of, without_views
 
 # ---- the weight of an expert -----------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ def _column(a: AtenSource, table: Capture, axis: Attr, start: Attr, end: Attr) -
 
 
 def _is_zero(value: Value) -> bool:
-    if (filled := made_by(value, "full", "full_like")) is not None:
+    if (filled := arguments_of(value, "full", "full_like")) is not None:
         return bool(filled["fill_value"] == 0)
     return value.constant is not None and not np.any(value.constant)
 
@@ -90,7 +90,7 @@ def _weight(value: Value) -> tuple[Routing, int] | None:
     if masked is not None:
         return Routing(masked["indices"], masked["weights"]), int(masked["expert"].constant)
     column = _column.match(total)
-    selected = made_by(total, "select.int")
+    selected = arguments_of(total, "select.int")
     if column is not None:
         table, axis, expert = column["table"], column["axis"], column["start"]
     elif selected is not None and isinstance(selected["index"], int):
@@ -108,11 +108,11 @@ def _chosen_among(indices: Value) -> int | None:
 
     Such indices are less than this number, and distinct for each token.
     """
-    while (arguments := made_by(indices, "view", "_to_copy")) is not None:
+    while (arguments := arguments_of(indices, "view", "_to_copy")) is not None:
         if arguments["self"].shape[-1:] != indices.shape[-1:] or indices.dtype not in ("si64", "si32"):
             return None
         indices = arguments["self"]
-    arguments = made_by(indices, "topk", "argmax")
+    arguments = arguments_of(indices, "topk", "argmax")
     if arguments is None or arguments["dim"] is None or not indices.rank:
         return None
     if arguments["dim"] % indices.rank != indices.rank - 1:
@@ -133,10 +133,10 @@ def _terms(root: Operation) -> tuple[list[Value], list[Operation]]:
         additions.append(op)
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]
         for part in (arguments["self"], arguments["other"]):
-            inner = made_by(part, "add.Tensor")
+            inner = arguments_of(part, "add.Tensor")
             whole = part.shape == Value(op.results[0]).shape
-            if whole and inner is not None and inner["alpha"] == 1 and len(list(part.ssa.uses)) == 1:
-                visit(part.ssa.owner)
+            if whole and inner is not None and inner["alpha"] == 1 and part.is_read_once:
+                visit(part.maker)
             else:
                 terms.append(part)
 
@@ -161,7 +161,7 @@ def _experts(root: Operation, op: OpView) -> _Experts:
     outputs: dict[int, Value] = {}
     others: list[Value] = []
     for term in terms:
-        product = made_by(term, "mul.Tensor")
+        product = arguments_of(term, "mul.Tensor")
         pairs = [] if product is None else [(product["self"], product["other"]), (product["other"], product["self"])]
         found = [(weight, output) for factor, output in pairs if (weight := _weight_of(factor, output)) is not None]
         if len(found) != 1:

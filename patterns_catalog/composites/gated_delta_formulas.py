@@ -13,7 +13,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import ANY, Attr, Capture, Const, any_of, check, fragment
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gated_delta import L2_EPSILON
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Element:
 
 
 def element_at(value: Value) -> Element:
-    selected = made_by(value, "select.int")
+    selected = arguments_of(value, "select.int")
     if selected is None:
         return Element(value)
     source, dim, index = selected["self"], selected["dim"], selected["index"]

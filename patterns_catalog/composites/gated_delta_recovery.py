@@ -16,14 +16,14 @@ from patterns_catalog.composites import gated_delta_formulas as formulas
 from patterns_catalog.composites.gated_delta import gated_delta_update
 from patterns_catalog.composites.gated_delta_formulas import Element, element_at
 from patterns_catalog.slices import slice_axis
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 # ---- elements of sequences -------------------------------------------------------------------------
 
 
 def _logarithm(element: Element, op: OpView) -> Element:
     """The element whose exponential an element is; the exponential may be of the whole sequence."""
-    exponential = made_by(element.source, "exp")
+    exponential = arguments_of(element.source, "exp")
     if exponential is None:
         op.reject("the decay is not an exponential")
     inner = exponential["self"]
@@ -71,10 +71,6 @@ class _Found:
         return Value(self.read.root.results[0])
 
 
-def _users(value: Value) -> list[Operation]:
-    return list(dict.fromkeys(use.operation for use in value.ssa.uses))
-
-
 _PRODUCTS = ("mul.Tensor", "sum.dim_IntList", "matmul", "bmm", "view", "permute", "squeeze.dims")
 """Ops that may compute the product of a query and a state."""
 _WRITES = ("copy", "unsqueeze", "expand", "where.self")
@@ -86,7 +82,7 @@ def _reached(value: Value, names: Sequence[str]) -> list[Operation]:
     found: dict[Operation, None] = {}
     last = [value]
     for _ in range(5):
-        ops = [user for value in last for user in _users(value) if user.name.removeprefix("aten.") in names]
+        ops = [user for value in last for user in value.users if user.name.removeprefix("aten.") in names]
         found.update(dict.fromkeys(ops))
         last = [Value(op.results[0]) for op in ops]
     return list(found)
@@ -102,7 +98,7 @@ def _found(state: Value, following: _Found | None) -> _Found | None:
     if len(reads) != 1:
         return None
     inside = {*reads[0].ops, *(following.update.ops if following else ())}
-    return None if following and any(user not in inside for user in _users(state)) else _Found(update, reads[0])
+    return None if following and any(user not in inside for user in state.users) else _Found(update, reads[0])
 
 
 def _loop(last: _Found) -> list[_Found]:
@@ -150,9 +146,9 @@ def _collected(steps: Sequence[_Found]) -> tuple[Value, int, list[Operation]] | 
             and (whole is None or match["before"] == whole)
             and axis in (None, match["dim"])
         ]
-        if len(writes) != 1 or len(_users(step.output)) != 1:
+        if len(writes) != 1 or len(step.output.users) != 1:
             return None
-        if whole is not None and any(user not in writes[0].ops for user in _users(whole)):
+        if whole is not None and any(user not in writes[0].ops for user in whole.users):
             return None
         whole, axis = Value(writes[0].root.results[0]), writes[0]["dim"]
         ops += writes[0].ops

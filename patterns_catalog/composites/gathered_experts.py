@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from patcomp.authoring import aten, coreai
+from patcomp.ir.aten import op_class
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
+from patcomp.ir.traits import Broadcasting
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, OpResult
+from patcomp.ir.xdsl import OpResult
 from patcomp.patterns import OpView
 from patterns_catalog.composites.experts import grouped_product
 from patterns_catalog.lowering.indexing import as_index
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,6 @@ class Routing:
 
     indices: Value
     weights: Value
-
-
-_ELEMENTWISE = frozenset(
-    f"aten.{name}"
-    for name in (
-        "mul.Tensor", "add.Tensor", "sub.Tensor", "div.Tensor", "silu", "gelu", "relu", "sigmoid", "tanh", "exp", "erf",
-        "pow.Tensor_Tensor", "clamp", "neg", "hardswish", "hardsigmoid", "leaky_relu", "elu", "_to_copy",
-    )
-)  # fmt: skip
-"""Ops that compute each element from the operands' elements at its place, and broadcast."""
 
 
 class GatheredExperts:
@@ -83,7 +75,7 @@ class GatheredExperts:
         if name in ("aten.slice.Tensor", "aten.split_with_sizes"):
             self.op.expect(arguments["dim"] % first.rank == first.rank - 1, "an expert splits the tokens")
             return self._built(values, name, {**arguments, "self": self.rows(arguments["self"]), "dim": 1})
-        self.op.expect(name in _ELEMENTWISE, f"an expert contains {name}")
+        self.op.expect(op_class(name).has_trait(Broadcasting), f"an expert contains {name}")
         given = {key: self._operand(part) if isinstance(part, tuple) else part for key, part in arguments.items()}
         return self._built(values, name, given)
 
@@ -92,12 +84,12 @@ class GatheredExperts:
 
     def _alike(self, values: Sequence[Value]) -> tuple[str, dict[str, Any]]:
         """The op that computes each of the values, and its arguments; tensors as a tuple with one for each expert."""
-        owners = [value.ssa.owner for value in values]
+        owners = [value.maker for value in values]
         first = owners[0]
-        if not isinstance(first, Operation) or not first.name.startswith("aten."):
+        if first is None or not first.name.startswith("aten."):
             self.op.reject("an expert is not computed from the tokens")
         results = {value.ssa.index for value in values if isinstance(value.ssa, OpResult)}
-        same = all(isinstance(owner, Operation) and owner.name == first.name for owner in owners)
+        same = all(owner is not None and owner.name == first.name for owner in owners)
         self.op.expect(same and len(results) == 1, "the experts consist of different ops")
         each = [owner.arguments_by_name() for owner in owners]  # type: ignore[union-attr]
         arguments: dict[str, Any] = {}
@@ -144,7 +136,7 @@ class GatheredExperts:
     def _product(self, left: tuple[Value, ...], right: tuple[Value, ...]) -> Value:
         """Rows times the matrices of their experts."""
         rows = self.rows(left)
-        permuted = [made_by(value, "permute") for value in right]
+        permuted = [arguments_of(value, "permute") for value in right]
         stored = "plain"
         if all(arguments is not None and list(arguments["dims"]) == [1, 0] for arguments in permuted):
             right, stored = tuple(arguments["self"] for arguments in permuted if arguments is not None), "transposed"
@@ -152,7 +144,7 @@ class GatheredExperts:
 
     def _stack(self, values: tuple[Value, ...]) -> Value:
         """The weights of all experts as one tensor: the tensor that they are parts of, or a new constant."""
-        parts = [made_by(value, "select.int") for value in values]
+        parts = [arguments_of(value, "select.int") for value in values]
         if parts[0] is not None and parts[0]["self"].shape[:1] == (len(values),):
             whole: Value = parts[0]["self"]
             if all(

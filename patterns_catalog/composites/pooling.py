@@ -78,7 +78,7 @@ class AveragePool:
         return total, c.cast(counted, x.element_type)
 
     def _count(self, c: Coreai, size: Size, output: Size, axis: int) -> Value:
-        """How many elements along an axis each window has that count."""
+        """The number of elements that count, along an axis, in each window."""
         starts = Computed(c, positions(c, output)) * self.stride[axis] - self.padding[axis]
         length = Computed(c, as_data(c, size))
         ends = minimum(starts + self.kernel[axis], length + self.padding[axis])
@@ -113,7 +113,7 @@ def fitted(
 ) -> Value:  # fmt: skip
     """A pool of a batch with dynamic sizes, of as many windows as PyTorch has.
 
-    Without ceil mode, no window starts in what is padded too much. In ceil mode the last window may be cut, but it must
+    Without ceil mode, no window starts in the surplus padding. In ceil mode the last window may be cut, but it must
     start in the input or the padding before it.
 
     Args:

@@ -15,7 +15,7 @@ from patterns_catalog.decompositions.polynomials import ratio
 from patterns_catalog.decompositions.promotion import float_function
 
 _TERMS = 11
-"""Of the series around zero: enough for float64 at 2.09."""
+"""The number of terms of the series around zero, enough for float64 at 2.09."""
 
 
 @float_function("aten.special_airy_ai", examples=[example("40xf32[-20,12]"), example("2x9xf32"), example("5xsi32")])

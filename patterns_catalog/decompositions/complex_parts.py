@@ -42,7 +42,7 @@ def _tensor(part: Part, dtype: torch.dtype) -> Tensor:
 
 
 def real_dtype(*operands: Tensor | Number) -> torch.dtype:
-    """The type of the parts of what PyTorch computes from operands."""
+    """The type of the parts of PyTorch's result for some operands."""
     dtype = operands[0].dtype if isinstance(operands[0], Tensor) else torch.result_type(0.0, operands[0])
     if len(operands) == 2:
         dtype = torch.result_type(*operands)  # type: ignore[arg-type]

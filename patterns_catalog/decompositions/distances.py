@@ -40,7 +40,7 @@ def pdist(self: Tensor, p: float = 2) -> Tensor:
 
 
 def _norm(difference: Tensor, p: float) -> Tensor:
-    """The p-norm of the last axis, of no elements 0; p = 0 counts what differs."""
+    """The p-norm of the last axis, 0 of no elements; p = 0 counts the elements that differ."""
     size = difference.abs()
     if difference.size(-1) == 0:
         return size.sum(-1, dtype=size.dtype)

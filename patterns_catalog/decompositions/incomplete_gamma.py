@@ -20,9 +20,9 @@ _LARGE = 20.0
 """From here the asymptotic expansion is used, for arguments up to 30 % off."""
 _NEAR = 0.3
 _TERMS = 64
-"""Of series and continued fraction: of a ratio of at most 1 / 1.3, or for parameters up to 20."""
+"""The number of terms of series and continued fraction, for a ratio of at most 1 / 1.3 or parameters up to 20."""
 _SMALL_TERMS = 16
-"""Of the series of arguments up to 1.1."""
+"""The number of terms of the series for arguments up to 1.1."""
 _TEMME = (
     (
         6.70785354e-09, -1.76659527e-07, 8.29671134e-07, -1.85406221e-06, -2.18544851e-06, 3.91926318e-05,

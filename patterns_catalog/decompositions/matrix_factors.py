@@ -15,7 +15,7 @@ from torch import Tensor
 from patcomp.patterns import Rejected
 
 NOT_FINITE = dict.fromkeys(("infinities and zeros", "NaN"), "LAPACK's pivots and shortcuts decide where they spread")
-"""What rules leave open (`patcomp.patterns.aspects`)."""
+"""The aspects that rules leave unspecified (`patcomp.patterns.aspects`)."""
 
 LARGEST = 32
 

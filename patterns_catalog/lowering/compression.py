@@ -17,7 +17,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, weight_key
 from patcomp.ir.types import element_name, integer_range, is_integer
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block
+from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
 
 _OP = "torch_coreai."
@@ -39,7 +39,7 @@ def _name(x: Value) -> str | None:
 
 def _not_constant(x: Value, what: str) -> Rejected:
     where = ""
-    if isinstance(x.ssa.owner, Block):  # the weights of such a module are its arguments
+    if x.maker is None:  # the weights of such a module are its arguments
         where = "; it goes into an externalized module, so externalize modules without compressed weights only"
     return Rejected(f"{what} must be a constant of the model{where}")
 

@@ -60,8 +60,8 @@ def index_by_mask(op: OpView, c: Coreai) -> Value:
 def repeat_interleave(op: OpView, c: Coreai) -> Value:
     """The index of each element, as often as it is repeated. Negative repeats, an error in eager PyTorch, count as 0.
 
-    Of a size that is not given, the indices are the rows of the true elements of a table, which has in each row as many
-    as the index is repeated.
+    If no size is given, the indices are the rows of the true elements of a table. Each row has as many true elements as
+    its index is repeated.
     """
     repeats, element = op.repeats, op.result.element_type
     op.expect(repeats.rank == 1, "the repeats of repeat_interleave must have one dimension")

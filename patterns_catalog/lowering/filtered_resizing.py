@@ -140,7 +140,7 @@ def _cubic(distances: Any, a: float) -> Any:
 
 
 def _weighted(c: Coreai, x: Value, axis: int, taps: Any, weights: Any, counted: Any) -> Value:
-    """For each output the sum of what its taps read, times their weights."""
+    """For each output, the weighted sum of the values that its taps read."""
     parts, back = taken_rows(c, x, axis, taps)
     products = c.broadcasting_mul(parts, at_taps(c, weights, "f32", parts.rank))
     if isinstance(counted, Computed) or (counted is not None and not counted.all()):
@@ -151,7 +151,7 @@ def _weighted(c: Coreai, x: Value, axis: int, taps: Any, weights: Any, counted: 
 
 def _bytes(c: Coreai, x: Value, axis: int, taps: Any, weights: Any, counted: Any) -> Value:
     """The same of bytes, in integers as ATen: the weights are multiples of the power of two that makes the largest one
-    fit 16 bits, and each sum is rounded and cut to a byte. What does not count has the weight 0."""
+    fit 16 bits, and each sum is rounded and cut to a byte. Taps that do not count have the weight 0."""
     powers = 2.0 ** np.arange(1, 23)
     if isinstance(weights, Computed):
         largest = Computed(c, c.reshape(c.reduce_max(weights.value, [0, 1]), [1]))

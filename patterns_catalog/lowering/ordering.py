@@ -116,7 +116,7 @@ def topk(op: OpView, c: Coreai) -> list[Value]:
 
 
 def _first_sorted(op: OpView, c: Coreai, x: Value, descending: bool, count: Size | None) -> list[Value]:
-    """So many sorted values, or all, and where they were."""
+    """The first `count` sorted values, or all, and their positions."""
     positions = op.results[1].element_type
     if x.rank == 0:
         op.ignore("dim", because="a 0-d tensor has one value")

@@ -7,9 +7,9 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers, constant_values
+from patcomp.ir.traits import Reshape
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
 from patterns_catalog.lowering.indexing import as_index
 from patterns_catalog.sizes import Size, size_of
 from patterns_catalog.slices import update_axis
@@ -73,14 +73,16 @@ def _is_range(index: Value) -> bool:
         return False
     if (numbers := constant_values(index.ssa, Builder.current().blobs)) is not None:
         return numbers.size > 0 and bool(np.all(np.diff(numbers.reshape(-1)) == 1))
-    op = index.ssa.owner
-    if not isinstance(op, Operation):
+    op = index.maker
+    if op is None:
         return False
     operands = [Value(operand) for operand in op.operands]
+    if op.has_trait(Reshape):
+        return _is_range(operands[0])
     match op.name.removeprefix("coreai.").removeprefix("decomposable."):
         case "range":
             return constant_integers(operands[2].ssa) == (1,)
-        case "cast" | "reshape" | "expand_dims" | "shrink_dims":
+        case "cast":
             return _is_range(operands[0])
         case "slice":
             strides = constant_integers(operands[3].ssa)

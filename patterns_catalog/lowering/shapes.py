@@ -69,15 +69,15 @@ def squeeze(op: OpView, c: Coreai) -> Value:
     dims = op.dim if "dim" in op.arguments else list(range(x.rank))
     listed = dims if isinstance(dims, list) else [dims]
     axes = sorted({dim % x.rank for dim in listed if x.rank and x.shape[dim % x.rank] == 1})
-    if op.result.rank < x.rank - len(axes):  # export knows that open dimensions are 1, as conditions of the program
+    if op.result.rank < x.rank - len(axes):  # export knows that dynamic dimensions are 1, by guards
         return c.reshape(x, view_sizes(op.result.shape, _without_open(op, c, x, listed, axes)))
     return c.shrink_dims(x, axes) if axes else x
 
 
 def _without_open(op: OpView, c: Coreai, x: Value, listed: list[int], axes: list[int]) -> list[Size]:
-    """The sizes that are left if all listed open dimensions go, too."""
+    """The sizes that are left if all listed dynamic dimensions are removed, too."""
     gone = {*axes, *(dim % x.rank for dim in listed if x.shape[dim % x.rank] is None)}
-    op.expect(op.result.rank == x.rank - len(gone), "which of the open dimensions are 1 is not known")
+    op.expect(op.result.rank == x.rank - len(gone), "squeeze needs to know which dynamic dimensions have size 1")
     return [size for axis, size in enumerate(sizes_of(c, x)) if axis not in gone]
 
 

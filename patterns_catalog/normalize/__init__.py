@@ -1,1 +1,1 @@
-"""Normalize: one spelling for what means the same, on which composite patterns are written once."""
+"""Normalize: one spelling for equivalent ops, so that each composite needs one pattern."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from patcomp.authoring import Aten, coreai
@@ -53,7 +54,7 @@ def binary(
         operands = operands_in(aten, op, target, computed, "self", "other")
         return None if operands is None else aten.build(target, op.result, **operands)
 
-    return rule
+    return replace(rule, is_row=True)
 
 
 def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
@@ -98,7 +99,7 @@ def _arithmetic(name: str) -> Rule:
             operands["other"] = _scaled(aten, operands["other"], alpha)
         return as_tensor(aten, aten.build(target, tensor(op.result.shape, computed), **operands), element)
 
-    return rule
+    return replace(rule, is_row=True)
 
 
 def _scaled(aten: Aten, x: Value, factor: Any) -> Value:
@@ -106,40 +107,25 @@ def _scaled(aten: Aten, x: Value, factor: Any) -> Value:
     return aten.mul.Tensor(x.type, x, coreai.constant(number_in(factor, element), element))
 
 
-add = _arithmetic("add")
-sub = _arithmetic("sub")
-mul = _arithmetic("mul")
-div = _arithmetic("div")
+arithmetic = [_arithmetic(name) for name in ("add", "sub", "mul", "div")]
 maximum = binary("aten.maximum", examples=[_MIXED])
 minimum = binary("aten.minimum", examples=[_MIXED])
 
 
-def _bitwise(name: str) -> Rule:
-    target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
-    return binary(target, scalar, examples=[
-        example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=scalar),
-    ])  # fmt: skip
-
-
-bitwise_and = _bitwise("bitwise_and")
-bitwise_or = _bitwise("bitwise_or")
-bitwise_xor = _bitwise("bitwise_xor")
-
-
-def _comparison(name: str) -> Rule:
-    """Operands in the type of `torch.result_type`, which the bool result does not show."""
-    target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
-    return binary(target, scalar, element=lambda op: result_element([op["self"], op.other]), examples=[
-        example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=scalar),
-    ])  # fmt: skip
-
-
-eq = _comparison("eq")
-ne = _comparison("ne")
-lt = _comparison("lt")
-le = _comparison("le")
-gt = _comparison("gt")
-ge = _comparison("ge")
+bitwise = [
+    binary(f"aten.{name}.Tensor", f"aten.{name}.Scalar", examples=[
+        example("4xsi32[0,9]", "4xsi64[0,9]"), example("4xsi32[0,9]", 5, op=f"aten.{name}.Scalar"),
+    ])
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+]  # fmt: skip
+# operands in the type of `torch.result_type`, which the bool result does not show
+comparisons = [
+    binary(
+        f"aten.{name}.Tensor", f"aten.{name}.Scalar", element=lambda op: result_element([op["self"], op.other]),
+        examples=[example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=f"aten.{name}.Scalar")],
+    )
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+]  # fmt: skip
 
 
 @normalization(

@@ -1,4 +1,4 @@
-"""What PyTorch decomposes around attention, put together again: batched products and repeated heads."""
+"""Join what PyTorch decomposes around attention: batched products and repeated heads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from patcomp.authoring import Aten, AtenSource, AtenTarget, Targets, aten
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.extents import elements, extent, extent_of, extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
+from patcomp.ir.traits import Broadcasting
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import (
@@ -27,17 +28,11 @@ from patcomp.patterns import (
 )
 from patcomp.patterns.match import Match
 from patterns_catalog.sizes import Size
-from patterns_catalog.views import known_sizes, last_two_swapped, made_by, permuted, viewed
+from patterns_catalog.views import arguments_of, known_sizes, last_two_swapped, permuted, viewed
 
 _TABLE = FunctionTable("attention views")
 
 # ---- batched products ----------------------------------------------------------------------------
-
-_ELEMENTWISE = frozenset(
-    f"aten.{op}"
-    for op in ("_softmax", "_to_copy", "add.Tensor", "div.Tensor", "mul.Tensor", "sub.Tensor", "where.self")
-)
-"""Ops that compute each element on its own, or each row of the last axis."""
 
 
 class _Split:
@@ -55,7 +50,7 @@ class _Split:
 
     def value(self, x: Value) -> Value | None:
         """`x` with its rows split; None if it is not computed from joined values, or has several users."""
-        maker = x.ssa.owner
+        maker = x.maker
         if not isinstance(maker, AtenOp) or x.rank != 3:
             return None
         given = maker.arguments_by_name()
@@ -66,12 +61,13 @@ class _Split:
         if maker.name == "aten.permute":
             inner = self.value(given["self"]) if given["dims"] == [0, 2, 1] else None
             return None if inner is None else permuted(inner, last_two_swapped(inner.rank))
-        if len(list(x.ssa.uses)) > 1:
+        if not x.is_read_once:
             return None
         if maker.name == "aten.bmm":
             left, right = self.value(given["self"]), self.value(given["mat2"])
             return None if left is None or right is None else self._product(x, left, right)
-        return self._elementwise(x, maker.name, given) if maker.name in _ELEMENTWISE else None
+        by_rows = maker.has_trait(Broadcasting) or maker.name == "aten._softmax"
+        return self._elementwise(x, maker.name, given) if by_rows else None
 
     def _product(self, x: Value, left: Value, right: Value) -> Value | None:
         """The product of two factors. `matmul` broadcasts the batch, so an `expand` of one factor is left out."""
@@ -116,7 +112,7 @@ class _Split:
 
 def _unexpanded(x: Value) -> Value:
     """A value before an `expand` that repeats batches; the value itself if there is none."""
-    expanded = made_by(x, "expand")
+    expanded = arguments_of(x, "expand")
     if expanded is None or expanded["self"].rank != x.rank or extents(expanded["self"])[-2:] != extents(x)[-2:]:
         return x
     inner: Value = expanded["self"]
@@ -137,7 +133,7 @@ def _biased_scores(torch: Any, query: Any, key: Any, bias: Any) -> Any:
     example("2x4x3x8xf32", "2x4x5x8xf32", "8x1x5xf32", program=_biased_scores),
 ])  # fmt: skip
 def batched_matmul(op: OpView, aten: Aten) -> Value | None:
-    """view(bmm(view(x), view(y))) -> matmul(x, y): what splits the rows of a product moves to what joined them
+    """view(bmm(view(x), view(y))) -> matmul(x, y), where the views join the batch dimensions and split them again
 
     PyTorch decomposes every product of more than three dimensions so, and models write it by hand (OPT, BART). Between
     the product and the views may be scales, sums, masks and the softmax (Bloom, DeBERTa-v2).

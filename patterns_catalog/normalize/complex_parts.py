@@ -11,14 +11,14 @@ from patcomp.authoring import Aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import OpView, example, normalization, op_rule
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 _PARTS = ("real", "imag")
 
 
 def _part(aten: Aten, z: Value, index: int, result: ValueType) -> Value:
     """The real (0) or imaginary (1) part of a complex value."""
-    made = made_by(z, "complex")
+    made = arguments_of(z, "complex")
     if made is None:
         return aten.build(f"aten.{_PARTS[index]}", result, self=z)
     part: Value = made[_PARTS[index]]
@@ -51,7 +51,7 @@ def _second_column(torch: Any, x: Any, y: Any) -> Any:
 def selected_part(op: OpView, aten: Aten) -> Value | None:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
     pairs = op["self"]
-    viewed = made_by(pairs, "view_as_real")
+    viewed = arguments_of(pairs, "view_as_real")
     if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
         return None
     return _part(aten, viewed["self"], op.index % 2, op.result)

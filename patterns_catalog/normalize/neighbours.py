@@ -12,7 +12,7 @@ from patcomp.authoring import Aten
 from patcomp.ir.extents import extents
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 _END = 2**63 - 1
 
@@ -27,7 +27,7 @@ def _second_of_pairs(torch: Any, x: Any) -> Any:
 def select_of_pairs(op: OpView, aten: Aten) -> Value | None:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
     pairs = op["self"]
-    view = made_by(pairs, "view")
+    view = arguments_of(pairs, "view")
     if view is None or pairs.rank < 2 or op.dim % pairs.rank != pairs.rank - 1:
         return None
     x: Value = view["self"]

@@ -55,7 +55,7 @@ def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
 
 
 def _applied(x: Value, factor: Value | None, op: str, place: int | None, result: ValueType) -> Value:
-    """The op on what is repeated."""
+    """The op on the value that is repeated."""
     width = x.shape[-1]
     arguments: dict[str, Any] = {"self": x}
     if factor is not None:

@@ -8,7 +8,7 @@ from patcomp.authoring import Aten, AtenSource, Targets, coreai
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, Const, FunctionTable, OpView, Rewrite, example, normalization, rule
+from patcomp.patterns import Attr, Const, FunctionTable, OpView, Rewrite, example, normalization, rule
 from patterns_catalog.numbers import exact_fill
 
 _TABLE = FunctionTable("scalars")
@@ -69,8 +69,9 @@ def converted(x: Value, *, result_types: list[Attribute]) -> Value:
     return coreai.constant(float(x.constant), ValueType(result_types[0]).element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
-def cast_of_number(a: AtenSource, c: Targets, x: Const) -> Rewrite:
+@rule(stage="normalize", target=_TABLE, example={"x": 64.0, "dtype": "f16"})
+def cast_of_number(a: AtenSource, c: Targets, x: Const, dtype: Attr) -> Rewrite:
     "64. of float32 in float16 is 64., as in `x / torch.sqrt(torch.tensor(64.)).to(x.dtype)` (DeBERTa-v2)"
-    y = a._to_copy(x, dtype=ANY)
-    return Rewrite(y, to=c.converted(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype.is_in(*_FLOATS)])
+    y = a._to_copy(x, dtype=dtype)
+    floats = [x.dtype.is_in(*_FLOATS), y.dtype.is_in(*_FLOATS)]
+    return Rewrite(y, to=c.converted(x), where=[x.rank == 0, *floats, y.dtype != x.dtype])

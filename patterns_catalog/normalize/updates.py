@@ -1,4 +1,4 @@
-"""Writes into a slice that are spelled as a choice by position, or as a join of what stays and what is new."""
+"""Writes into a slice that are spelled as a choice by position, or as a join of old and new parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from patcomp.authoring import Aten, coreai
 from patcomp.ir.types import is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.views import made_by, without_views
+from patterns_catalog.views import arguments_of, without_views
 
 
 def _position(mask: Value) -> tuple[int, Value] | None:
@@ -17,12 +17,12 @@ def _position(mask: Value) -> tuple[int, Value] | None:
     It is `arange(size) == position`, with size 1 in all other dimensions.
     """
     long = [axis - mask.rank for axis, size in enumerate(mask.shape) if size != 1]
-    compared = made_by(without_views(mask), "eq.Tensor")
+    compared = arguments_of(without_views(mask), "eq.Tensor")
     if len(long) != 1 or compared is None:
         return None
     left, right = compared["self"], compared["other"]
     for numbers, position in ((left, right), (right, left)):
-        counted = made_by(without_views(numbers), "arange.start_step")
+        counted = arguments_of(without_views(numbers), "arange.start_step")
         if counted is None or any(size != 1 for size in position.shape) or not is_integer(position.element_type):
             continue
         if (counted["start"], counted["end"], counted["step"]) == (0, mask.shape[long[0]], 1):
@@ -46,15 +46,15 @@ def _one_hot(torch: Any, x: Any, row: Any, position: Any) -> Any:
 def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     """where(arange(n) == i, row, x) is slice_scatter(x, row, i, i + 1)
 
-    So PyTorch decomposes select_scatter, and some static caches write. A position outside of the tensor changes
-    nothing: for positions that only the run knows, the old row is written back.
+    PyTorch decomposes select_scatter in this way, and some static caches write in this way. A position outside of the
+    tensor changes nothing: for positions that only the run knows, the old row is written back.
     """
     mask, row, x = op.condition, op["self"], op.other
     found = _position(mask)
     if found is None or x.type != op.result or mask.rank > x.rank:
         return None
     axis, position = found
-    if (wide := made_by(row, "expand")) is not None:
+    if (wide := arguments_of(row, "expand")) is not None:
         row = wide["self"]
     if x.shape[axis] is None or (row.rank >= -axis and row.shape[axis] != 1) or row.dtype != x.dtype:
         return None
@@ -103,7 +103,7 @@ def write_by_cat(op: OpView, aten: Aten) -> Value | None:
         return None
     before, new, after = op.tensors
     dim = op.dim % op.result.rank
-    head, tail = made_by(before, "slice.Tensor"), made_by(after, "slice.Tensor")
+    head, tail = arguments_of(before, "slice.Tensor"), arguments_of(after, "slice.Tensor")
     if head is None or tail is None or head["self"] != tail["self"]:
         return None
     x: Value = head["self"]

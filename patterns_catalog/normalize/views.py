@@ -1,34 +1,49 @@
-"""Views and copies in one spelling; what changes nothing is dropped."""
+"""Views and copies in one spelling; ops that change nothing are dropped."""
 
 from __future__ import annotations
 
-from patcomp.authoring import Aten
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from patcomp.authoring import Aten, AtenSource, AtenTarget
 from patcomp.ir.extents import extents, extents_of
+from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, normalization
+from patcomp.patterns import ANY, Attr, Capture, OpView, Rewrite, Rule, any_of, example, normalization, rule
 from patterns_catalog.sizes import wanted_sizes
 
 
-@normalization("aten.alias", "aten.clone", "aten.detach", "aten.lift_fresh_copy", "aten.contiguous", examples=[
-    example("2x3xf32"), example("2x3xf32", op="aten.clone"),
-])  # fmt: skip
-def drop_copy(op: OpView, aten: Aten) -> Value:
+def _dropping(name: str, example: Mapping[str, Any]) -> Callable[[Callable[..., Rewrite]], Rule]:
+    """Declare a rule that leaves out an op."""
+    return rule(stage="normalize", target=aten_namespace, name=f"normalize {name}", example=example)
+
+
+@_dropping("drop_copy", {"x": "2x3xf32"})
+def drop_copy(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "values have no memory, so a copy of one is the value"
-    return op["self"]
+    copies = a.alias(x), a.clone(x), a.detach(x), a.lift_fresh_copy(x), a.contiguous(x)
+    return Rewrite(any_of(*copies), to=x)
 
 
-@normalization("aten._to_copy", examples=[example("2x3xf32", dtype="f32")])
-def drop_identity_cast(op: OpView, aten: Aten) -> Value | None:
+@_dropping("drop_identity_cast", {"x": "2x3xf32", "dtype": "f32"})
+def drop_identity_cast(a: AtenSource, c: AtenTarget, x: Capture, dtype: Attr) -> Rewrite:
     "a cast to the type that the value has is the value"
-    op.ignore("dtype", because="the result type has it")
-    return op["self"] if op["self"].type == op.result else None
+    y = a._to_copy(x, dtype=dtype)
+    return Rewrite(y, to=x, where=[y.type == x.type])
 
 
-@normalization("aten.expand", examples=[example("2x3xf32", [2, -1])])
-def drop_identity_expand(op: OpView, aten: Aten) -> Value | None:
+@_dropping("drop_identity_expand", {"x": "2x3xf32", "size": [2, -1]})
+def drop_identity_expand(a: AtenSource, c: AtenTarget, x: Capture, size: Attr) -> Rewrite:
     "an expand to the size that the value has is the value"
-    op.ignore("size", "implicit", because="the result type has the size")
-    return op["self"] if op["self"].type == op.result else None
+    y = a.expand(x, size=size, implicit=ANY)
+    return Rewrite(y, to=x, where=[y.type == x.type])
+
+
+@_dropping("drop_identity_slice", {"x": "4x3xf32", "dim": 0, "start": 0, "end": 9223372036854775807})
+def drop_identity_slice(a: AtenSource, c: AtenTarget, x: Capture, dim: Attr, start: Attr, end: Attr) -> Rewrite:
+    "a slice that keeps everything is the value"
+    y = a.op("slice.Tensor", x, dim=dim, start=start, end=end, step=1)
+    return Rewrite(y, to=x, where=[x.is_static, y.type == x.type])
 
 
 @normalization("aten.view", "aten.reshape", "aten._unsafe_view", examples=[
@@ -65,14 +80,6 @@ def permute(op: OpView, aten: Aten) -> Value | None:
     if op.op_name == "aten.permute" and op.dims == dims:
         return None
     return aten.permute(op.result, x, dims=dims)
-
-
-@normalization("aten.slice.Tensor", examples=[example("4x3xf32", 0, 0, 9223372036854775807)])
-def drop_identity_slice(op: OpView, aten: Aten) -> Value | None:
-    "a slice that keeps everything is the value"
-    x = op["self"]
-    op.ignore("dim", "start", "end", because="a slice with step 1 that keeps the size keeps everything")
-    return x if op.step == 1 and x.is_static and x.type == op.result else None
 
 
 @normalization("aten.cat", name="normalize cat", examples=[example(["2x3xf32", "2x0xf32"], -1)])

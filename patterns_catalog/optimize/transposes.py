@@ -2,7 +2,7 @@
 
     transpose(relu(transpose(x, p)) + y, q)   ->   relu(x) + transpose(y, q)     where p and q cancel
 
-A rewrite leaves fewer transposes, so that rewrites end. What moves to another operand is a transpose as before.
+A rewrite leaves fewer transposes, so that rewrites end. A transpose that moves to another operand still counts.
 """
 
 from __future__ import annotations
@@ -16,18 +16,11 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.dialect import create_op, ops_with
 from patcomp.ir.namespaces import coreai_namespace
-from patcomp.ir.traits import Activation
+from patcomp.ir.traits import Broadcasting
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
-
-_NAMED = (
-    *(f"coreai.decomposable.broadcasting_{name}" for name in ("add", "sub", "mul", "divide")),
-    "coreai.exp",
-    "coreai.cast",
-)
-"""The ops across which transposes cancel, besides activations."""
 
 _DEPTH = 6
 """The most ops between two transposes."""
@@ -35,7 +28,7 @@ _DEPTH = 6
 
 @partial(fragment, source=coreai_namespace)
 def _transpose_of_elementwise(a: CoreaiSource) -> Any:
-    specs = filter(None, map(coreai_namespace.spec, (*_NAMED, *ops_with(Activation))))
+    specs = filter(None, map(coreai_namespace.spec, ops_with(Broadcasting)))
     return a.transpose(any_of(*(a.op(spec.name, *[ANY] * len(spec.arguments)) for spec in specs)), ANY), []
 
 
@@ -72,7 +65,7 @@ def _saved(value: Value, order: Sequence[int], depth: int) -> int:
 
 def _saved_by_moving(value: Value, order: Sequence[int], depth: int) -> int | None:
     """The same, if the op that computes the value is moved; None if it cannot be."""
-    maker = value.made_by(*_NAMED, Activation)
+    maker = value.made_by(Broadcasting)
     if maker is None or not depth or not value.is_read_once:
         return None
     operands = [Value(operand) for operand in maker.operands]
@@ -98,7 +91,7 @@ def _moved(c: Coreai, value: Value, order: Sequence[int], depth: int, covered: l
     saved = _saved_by_moving(value, order, depth)
     if saved is None or saved < -1:
         return c.transpose(value, list(order))
-    maker = value.made_by(*_NAMED, Activation)
+    maker = value.made_by(Broadcasting)
     assert maker is not None
     covered.append(maker)
     operands = [_moved(c, Value(operand), order, depth - 1, covered).ssa for operand in maker.operands]

@@ -16,7 +16,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.views import made_by
+from patterns_catalog.views import arguments_of
 
 
 @op_rule(
@@ -27,10 +27,10 @@ def fold_batch_norm(op: OpView, c: Coreai) -> list[Value | None]:
     "(x * w + b - mean) / sqrt(variance + eps) * gamma + beta is x * (w s) + (b - mean) s + beta, s = gamma / sqrt(...)"
     op.expect(not op.used(1) and not op.used(2), "the saved statistics are used; export the model in eval mode")
     op.ignore("momentum", because="it only concerns training")
-    given = made_by(op.input, "convolution")
+    given = arguments_of(op.input, "convolution")
     if given is None:
         op.reject("the input of batch norm is not the result of a convolution")
-    op.expect(len(list(op.input.ssa.uses)) == 1, "the convolution is also used elsewhere")
+    op.expect(op.input.is_read_once, "the convolution is also used elsewhere")
     op.expect(not given["transposed"], "a transposed convolution has its output channels on another axis")
     weight = _values(op, given["weight"], None)
     channels = weight.shape[0]

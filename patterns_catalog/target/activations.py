@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
-from patcomp.patterns import Capture, OpView, Rewrite, example, op_rule, rule
+from patcomp.patterns import Capture, OpView, Rewrite, Rule, example, op_rule, rule
 
 
 @op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), examples=[
@@ -25,25 +27,25 @@ def gelu_by_sigmoid(op: OpView, c: Coreai) -> Value:
     return c.broadcasting_mul(x, c.sigmoid(c.broadcasting_mul(c.broadcasting_add(x, cube), 2 * math.sqrt(2 / math.pi))))
 
 
-@op_rule("target", "coreai.tanh", name="tanh by sigmoid", targets=("neural_engine",), examples=[
-    example("2x64xf32", program=lambda torch, x: torch.tanh(x)),
-])  # fmt: skip
-def tanh_by_sigmoid(op: OpView, c: Coreai) -> Value:
+def _declared(name: str, **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
+    return rule(stage="target", source=coreai_namespace, target=coreai_namespace, name=name, **options)
+
+
+@_declared(name="tanh by sigmoid", example={"x": "2x64xf32"}, targets=("neural_engine",))
+def tanh_by_sigmoid(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "tanh(x) -> 2 sigmoid(2x) - 1, which is the same up to rounding"
-    return c.broadcasting_sub(c.broadcasting_mul(c.sigmoid(c.broadcasting_mul(op.x, 2.0)), 2.0), 1.0)
+    curve = c.sigmoid(c.broadcasting_mul(x, 2.0))
+    return Rewrite(a.tanh(x), to=c.broadcasting_sub(c.broadcasting_mul(curve, 2.0), 1.0))
 
 
-@op_rule("target", "coreai.silu", name="silu by sigmoid", examples=[
-    example("2x64xf32", program=lambda torch, x: torch.nn.functional.silu(x)),
-])  # fmt: skip
-def silu_by_sigmoid(op: OpView, c: Coreai) -> Value:
+@_declared(name="silu by sigmoid", example={"x": "2x64xf32"})
+def silu_by_sigmoid(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "silu(x) -> x * sigmoid(x), the same to the last bit"
-    return c.broadcasting_mul(op.input, c.sigmoid(op.input))
+    return Rewrite(a.silu(x), to=c.broadcasting_mul(x, c.sigmoid(x)))
 
 
-@rule(
-    stage="target", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"},
-    name="softplus without overflow", targets=("neural_engine",),
+@_declared(
+    example={"x": "2x3xf32"}, name="softplus without overflow", targets=("neural_engine",),
     unspecified={"infinities and zeros": "log(1 + exp(inf)) was infinite"},
 )  # fmt: skip
 def softplus_without_overflow(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:

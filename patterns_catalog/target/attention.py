@@ -19,6 +19,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.attention import scaled_dot_product_attention
+from patterns_catalog.slices import slice_axis
 
 MASKED = -40000.0
 """The score of a masked key. Its weight is exactly 0, and minus infinity makes the engine's softmax wrong."""
@@ -85,9 +86,7 @@ def _part(c: Coreai, x: Value, axis: int, start: int, end: int) -> Value:
     """The elements of one axis from a start to an end; `x` itself if these are all."""
     if (start, end) == (0, x.shape[axis]) or x.shape[axis] == 1:
         return x
-    starts, ends = [0] * x.rank, list(x.static_shape)
-    starts[axis], ends[axis] = start, end
-    return c.slice_(x, starts, ends, [1] * x.rank)
+    return slice_axis(c, x, axis, start, end)
 
 
 def _by_keys(c: Coreai, scores: Value) -> Value:
@@ -111,7 +110,7 @@ def _softmax(c: Coreai, scores: Value, sink: Value | None) -> Value:
 
 
 def _scores_of_mask(op: OpView, c: Coreai, mask: Value, query: Value) -> Value:
-    """What the mask adds to scores, as (B, heads, keys, queries), nowhere less than -40000."""
+    """The numbers that the mask adds to scores, as (B, heads, keys, queries), at least -40000."""
     op.expect(mask.is_static and mask.rank <= 4, "the mask has dynamic sizes or a rank above 4")
     constant = mask.constant
     if constant is not None:

@@ -14,7 +14,7 @@ from patterns_catalog.composites.normalization import batch_norm
 from patterns_catalog.target.linear import is_weight
 
 
-@op_rule("target", batch_norm, name="batch_norm into convolution", targets=("cpu", "neural_engine"), examples=[
+@op_rule("target", batch_norm, name="batch_norm into convolution", size=2, targets=("cpu", "neural_engine"), examples=[
     example("2x3x6x5xf32", program=lambda torch, x: torch.nn.functional.batch_norm(
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 108).reshape(4, 3, 3, 3), torch.linspace(0, 1, 4)),
         torch.linspace(-1, 1, 4), torch.linspace(1, 2, 4), torch.linspace(1, 3, 4), torch.linspace(2, 3, 4),
@@ -46,16 +46,12 @@ def batch_norm_into_convolution(op: OpView, c: Coreai) -> Value:
 def _convolution(value: Value) -> tuple[Operation | None, Value | None]:
     """The convolution that computes a value, and the bias that is added; None if other ops read what it computes."""
     bias: Value | None = None
-    maker = _only_read_once(value)
+    maker = value.maker if value.is_read_once else None
     if maker is not None and maker.name == "coreai.decomposable.broadcasting_add":
         bias = Value(maker.operands[1])
-        maker = _only_read_once(Value(maker.operands[0]))
+        before = Value(maker.operands[0])
+        maker = before.maker if before.is_read_once else None
         if bias.rank != value.rank or bias.shape != (1, value.shape[1], *([1] * (value.rank - 2))):
             return None, None
     named = maker is not None and maker.name in ("coreai.conv2d", "coreai.conv3d")
     return (maker, bias) if named else (None, None)
-
-
-def _only_read_once(value: Value) -> Operation | None:
-    maker = value.ssa.owner
-    return maker if isinstance(maker, Operation) and len(list(value.ssa.uses)) == 1 else None

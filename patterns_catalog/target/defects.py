@@ -47,15 +47,13 @@ def _is_test(user: Operation, x: Value) -> bool:
 
 def _is_corrected(user: Operation, x: Value) -> bool:
     """Whether an op that uses `round(x)` is the `where(..., 2x - round(x), round(x))` of this rule."""
-    other = user.operands[1].owner if user.name == f"{_BROADCASTING}where" else None
-    if (
-        not isinstance(other, Operation)
-        or other.name != f"{_BROADCASTING}sub"
-        or other.operands[1] is not user.operands[2]
-    ):
+    if user.name != f"{_BROADCASTING}where":
         return False
-    doubled = other.operands[0].owner
-    return isinstance(doubled, Operation) and doubled.name == f"{_BROADCASTING}mul" and x.ssa in doubled.operands
+    other = Value(user.operands[1]).made_by(f"{_BROADCASTING}sub")
+    if other is None or other.operands[1] is not user.operands[2]:
+        return False
+    doubled = Value(other.operands[0]).made_by(f"{_BROADCASTING}mul")
+    return doubled is not None and x.ssa in doubled.operands
 
 
 def _is_floor(users: Sequence[Operation], x: Value) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
+from patterns_catalog.slices import slice_axis
 
 _MOST = 4
 """The most runs of consecutive rows that slices replace."""
@@ -25,9 +26,5 @@ def gather_of_runs_as_slices(op: OpView, c: Coreai) -> Value:
     rows = indices.reshape(-1).astype(np.int64) % x.static_shape[0]
     runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
     op.expect(len(runs) <= _MOST, f"the rows are {len(runs)} runs of consecutive numbers, more than {_MOST}")
-    parts = []
-    for run in runs:
-        starts, ends = [0] * x.rank, list(x.static_shape)
-        starts[0], ends[0] = int(run[0]), int(run[-1]) + 1
-        parts.append(c.slice_(x, starts, ends, [1] * x.rank))
+    parts = [slice_axis(c, x, 0, int(run[0]), int(run[-1]) + 1) for run in runs]
     return parts[0] if len(parts) == 1 else c.concat(0, parts)

@@ -1,6 +1,6 @@
 """Heads of queries and keys that lie side by side are normed and turned together.
 
-What is done to each row alone, such as a norm over the width of a head, can be done before heads are cut apart:
+An op on each row alone, such as a norm over the width of a head, can run before the heads are split:
 
     norm(y[:, 0:4]), norm(y[:, 4:6])   ->   z = norm(y[:, 0:6]);  z[:, 0:4], z[:, 4:6]
 """

@@ -101,7 +101,7 @@ def gate_and_up(op: OpView, c: Coreai) -> Value:
 
 
 def _multiplied(product: Operation) -> Operation | None:
-    """The first multiplication that takes the result of a product or what is computed from it."""
+    """The first multiplication that takes the result of a product or a value computed from it."""
     return next((each for each in _after(product) if each.name == "coreai.decomposable.broadcasting_mul"), None)
 
 

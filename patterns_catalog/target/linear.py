@@ -53,24 +53,21 @@ def linear_as_convolution(op: OpView, c: Coreai) -> Value:
 
 def is_weight(value: Value) -> bool:
     """Whether a value is computed from constants alone."""
-    maker = value.ssa.owner
-    if not isinstance(maker, Operation) or maker.regions:
+    maker = value.maker
+    if maker is None or maker.regions:
         return False
     return is_constant(maker) or (bool(maker.operands) and all(is_weight(Value(each)) for each in maker.operands))
 
 
 def _transposed(c: Coreai, weight: Value) -> Value:
-    maker = weight.ssa.owner
-    if not isinstance(maker, Operation) or maker.name != "coreai.transpose":
-        return c.transpose(weight, [1, 0])
-    return Value(maker.operands[0])
+    before = weight.made_by("coreai.transpose")
+    return c.transpose(weight, [1, 0]) if before is None else Value(before.operands[0])
 
 
 def _before_flattening(x: Value) -> Value:
     """The input before its leading dimensions were joined; `x` itself if they were not."""
-    maker = x.ssa.owner
-    if isinstance(maker, Operation) and maker.name == "coreai.reshape" and x.rank == 2:
-        before = Value(maker.operands[0])
+    if (view := x.made_by("coreai.reshape")) is not None and x.rank == 2:
+        before = Value(view.operands[0])
         if before.is_static and before.rank in (3, 4) and before.shape[-1] == x.shape[-1]:
             return before
     return x
@@ -78,11 +75,10 @@ def _before_flattening(x: Value) -> Value:
 
 def _before_transposing(x: Value) -> tuple[Value, list[int]]:
     """The input before its leading dimensions were transposed, and their permutation; empty if they were not."""
-    maker = x.ssa.owner
-    if x.rank > 2 and isinstance(maker, Operation) and maker.name == "coreai.transpose":
-        order = constant_integers(maker.operands[1])
+    if x.rank > 2 and (transpose := x.made_by("coreai.transpose")) is not None:
+        order = constant_integers(transpose.operands[1])
         if order is not None and order[-1] == x.rank - 1:
-            return Value(maker.operands[0]), list(order)
+            return Value(transpose.operands[0]), list(order)
     return x, []
 
 
@@ -101,5 +97,5 @@ def _after_flattening(product: Operation, shape: tuple[int, ...]) -> tuple[Opera
 
 
 def _only_user(op: Operation) -> Operation | None:
-    users = {use.operation for use in op.results[0].uses}
-    return users.pop() if len(users) == 1 else None
+    users = Value(op.results[0]).users
+    return users[0] if len(users) == 1 else None

@@ -1,4 +1,4 @@
-"""What lies side by side in one tensor is added to, viewed and transposed together, before it is cut apart.
+"""Slices of one tensor are added to, viewed and transposed together, before the tensor is split.
 
     transpose(y[:, :, :4]), transpose(y[:, :, 4:])   ->   z = transpose(y);  z[:, :4], z[:, 4:]
 

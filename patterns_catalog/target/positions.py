@@ -19,7 +19,7 @@ from patcomp.ir.traits import Reshape
 from patcomp.ir.value import Value
 
 Lengths = Mapping[int, Hashable]
-"""What determines the length of an axis; equal ones are equal lengths."""
+"""A key of the length of an axis; equal keys are equal lengths."""
 
 
 class Index(NamedTuple):
@@ -97,7 +97,7 @@ class Band:
 
 
 Known = Numbers | Band | None
-"""What is known of a tensor."""
+"""The known facts about a tensor."""
 
 
 def band_of(mask: Value) -> Band | None:
@@ -109,7 +109,7 @@ def band_of(mask: Value) -> Band | None:
 
 
 def known_of(x: Value) -> Known:
-    """What is known of a tensor of integers or bools."""
+    """The known facts about a tensor of integers or bools."""
     is_size = x.dtype == "ui32" and all(size == 1 for size in x.shape)
     if x.dtype not in ("i1", "si32") and not is_size:  # narrow and unsigned integers wrap around
         return None
@@ -124,7 +124,7 @@ def known_of(x: Value) -> Known:
 
 
 def _moved(is_view: bool, name: str, x: Value, operands: list[Value]) -> Known:
-    """What is known of `x`, which an op of some name computes by moving elements."""
+    """The known facts about `x`, which an op of some name computes by moving elements."""
     first = operands[0] if operands else x
     match name:
         case "broadcast_to":
@@ -144,7 +144,7 @@ def _moved(is_view: bool, name: str, x: Value, operands: list[Value]) -> Known:
 
 
 def _computed(name: str, x: Value, operands: list[Value]) -> Known:
-    """What is known of `x`, which an op of some name computes."""
+    """The known facts about `x`, which an op of some name computes."""
     if name == "range":
         return _counted(*operands)
     if name in ("and", "or"):

@@ -31,7 +31,7 @@ from patcomp.ir.types import TensorType, element_type
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import RuleSet
-from patcomp.rewrites import Compilation, run_pipeline
+from patcomp.rewrites import Compilation, Options, run_pipeline
 from patterns_catalog import default_rules
 from tests.helpers.joined import run_each
 
@@ -169,7 +169,7 @@ def compile_case(case: Case, rules: RuleSet | None = None) -> Compilation:
         UnsupportedError: the op, as it is used here, is refused.
         StageError: a rule is defective.
     """
-    return run_pipeline(build_case(case), rules or default_rules())
+    return run_pipeline(build_case(case), rules or default_rules(), Options())
 
 
 def fired(compilation: Compilation) -> dict[str, int]:

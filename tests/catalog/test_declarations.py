@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from patcomp.ir.verify import verify
-from patcomp.rewrites import run_pipeline
+from patcomp.rewrites import Options, run_pipeline
 from patterns_catalog import default_rules
 from tests.catalog.cases import Case, build_case, compile_case, make_case, param
 from tests.catalog.declarations import declarations
@@ -130,6 +130,11 @@ def test_composites_are_declared_before_lowering() -> None:
     """The recover stage makes them, so that no lowering rule of the catalog has to know them."""
     seen: dict[str, str] = {}
     case = make_case("aten.pixel_shuffle", ("1x8x2x3xf32", 2))
-    run_pipeline(build_case(case), default_rules(), after_stage=lambda name, module: seen.update({name: module.text()}))
+    run_pipeline(
+        build_case(case),
+        default_rules(),
+        Options(),
+        after_stage=lambda name, module: seen.update({name: module.text()}),
+    )
     assert "composite_declaration" not in seen["normalize"]
     assert "composite_declaration" in seen["recover"]

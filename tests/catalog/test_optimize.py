@@ -14,6 +14,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.module import IRModule
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
+from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
 from tests.catalog.cases import make_tensor
@@ -232,7 +233,7 @@ def _ops(module: IRModule) -> list[str]:
 def _optimized(types: dict[str, str], body: str) -> tuple[IRModule, dict[str, int]]:
     """The optimized module, which computes what it did before, and what fired."""
     before, after = _module(types, body), _module(types, body)
-    fired = optimize(after, RULES).fired
+    fired = optimize(after, RULES, Options()).fired
     verify(after, runtime=True)
     generator = torch.Generator().manual_seed(zlib.crc32(body.encode()))
     inputs = {name: make_tensor(types.get(name, types["x"]).replace("?", "5"), generator) for name in ("x", "z")}
@@ -299,7 +300,7 @@ ARITHMETIC: dict[str, tuple[str | None, Callable[[Value], Value]]] = {
 @pytest.mark.parametrize(("rule", "body"), ARITHMETIC.values(), ids=ARITHMETIC)
 def test_numbers_stay_to_the_sign_of_zero(rule: str | None, body: Callable[[Value], Value]) -> None:
     before, after = (program({"x": "7xf32"}, body) for _ in range(2))
-    fired = optimize(after, RULES).fired
+    fired = optimize(after, RULES, Options()).fired
     assert (rule in fired) == (rule is not None)
     assert len(_ops(after)) == (0 if rule else len(_ops(before)))
     expected, given = (evaluate(module, {"x": ZEROS_AND_OTHERS})["y0"] for module in (before, after))
@@ -310,7 +311,7 @@ def test_numbers_stay_to_the_sign_of_zero(rule: str | None, body: Callable[[Valu
 @pytest.mark.parametrize(("index", "wanted"), [([-6, 5], [0, 5]), ([-7, 5], [-7, 5])])
 def test_constant_indices_are_counted_from_the_front_unless_outside(index: list[int], wanted: list[int]) -> None:
     module = program({"x": "6xf32"}, lambda x: coreai.gather_nd(x, [[number] for number in index]))
-    optimize(module, RULES)
+    optimize(module, RULES, Options())
     (gather,) = [op for op in module.op.walk() if op.name == "coreai.gather_nd"]
     found = constant_values(gather.operands[1])
     assert found is not None

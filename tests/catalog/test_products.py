@@ -13,6 +13,7 @@ from patcomp.ir import coreai
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
+from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
@@ -102,7 +103,7 @@ def test_product(case: str, fires: bool, element: str, native: Native) -> None:
     types = {"x": "x".join("?" if size is None else str(size) for size in shape) + f"x{element}"}
     types |= {"w": f"4x5x{element}", "b": f"5x{element}"}
     before, after = program(types, body), program(types, body)
-    fired = optimize(after, RULES).fired
+    fired = optimize(after, RULES, Options()).fired
     verify(after, runtime=True)
     names = [op.name.removeprefix("coreai.") for op in after.graph("main").regions[0].block.ops]
     assert [name for name in names if name not in ("constant", "output")] == left

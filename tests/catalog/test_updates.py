@@ -14,6 +14,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
+from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
@@ -208,7 +209,7 @@ def _inputs() -> dict[str, torch.Tensor]:
 def _optimized(body: Body, native: Native) -> tuple[list[str], dict[str, int]]:
     """The ops of the optimized program, which computes what it did before, and what fired."""
     before, after = _module(body), _module(body)
-    fired = optimize(after, RULES).fired
+    fired = optimize(after, RULES, Options()).fired
     verify(after, runtime=True)
     expected = evaluate(before, _inputs())["y0"]
     assert torch.equal(evaluate(after, _inputs())["y0"], expected)

@@ -12,6 +12,7 @@ from torch import nn
 
 from patcomp import AIProgram, MismatchError, TorchConverter, Verification
 from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarget
+from patcomp.emit import running
 from patcomp.emit.native import Native
 from patcomp.evaluate import IMPLEMENTATIONS
 from patcomp.ir import coreai
@@ -334,16 +335,16 @@ def test_the_module_where_the_runtime_departs(
     net: Net, exported: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime is played by an evaluator with a wrong `tanh`."""
-    plain, run = IMPLEMENTATIONS["coreai.tanh"], AIProgram._run
+    plain, run = IMPLEMENTATIONS["coreai.tanh"], running.run
 
-    def run_on(self: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
+    def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
         with monkeypatch.context() as patch:
             if backend == "runtime":
                 patch.setitem(IMPLEMENTATIONS, "coreai.tanh", lambda op, x: plain(op, x) * 0.5)
-            return run(self, values, entrypoint, state, "evaluator")
+            return run(program, values, entrypoint, state, "evaluator")
 
     program = TorchConverter().add_exported_program(exported).to_coreai()
-    monkeypatch.setattr(AIProgram, "_run", run_on)
+    monkeypatch.setattr(running, "run", run_on)
     verification = program.verify_against(net, (X,), backends=["evaluator", "runtime"], by="module")
     assert [error.passed for error in verification.errors] == [True, False]
     departure = verification.departure

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from patcomp import EvaluationError, TorchConverter
 from patcomp.emit.native import Native
+from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from tests.frontend_torch.dynamic import converted, exported_function
 from tests.frontend_torch.models import Function
 
@@ -166,7 +167,7 @@ def test_an_empty_input_does_not_reach_an_op_in_which_the_runtime_aborts(op: str
 
 def test_an_empty_input_of_other_ops_reaches_the_runtime() -> None:
     program = converted(exported_function(torch.t, torch.ones(4, 3), shapes=[{0: Dim("n")}]))
-    assert program._ops_that_need_elements(program.module) == []
+    assert ops_that_need_elements(program.module) == []
 
 
 def test_reductions_of_nothing_are_computed(native: Native) -> None:

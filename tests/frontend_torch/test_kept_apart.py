@@ -17,10 +17,14 @@ from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional
 
 from patcomp import AIProgram, ConversionWarning, TorchConverter
+from patcomp.authoring import Aten
 from patcomp.frontend_torch.decomposition import shared_graphs
 from patcomp.ir import BlobStore
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values
 from patcomp.ir.types import tensor
-from patcomp.patterns import Index
+from patcomp.ir.value import Value
+from patcomp.patterns import Index, OpView, RuleSet, normalization
 from patterns_catalog import default_rules
 
 
@@ -140,14 +144,54 @@ def test_a_weight_of_several_entry_points_is_compressed_once(scheme: str):
     assert all(torch.allclose(output, outputs[0], atol=1e-5) for output in outputs)
 
 
-def test_a_compressed_program_does_not_keep_the_other_one():
-    program = linear()
-    small = program.compress("w8")
-    other = weakref.ref(program)
-    del program
+@pytest.mark.parametrize("mode", TorchConverter.Mode)
+def test_a_compressed_program_keeps_neither_the_other_one_nor_its_weights(mode: TorchConverter.Mode):
+    """It answers as before, also without the values of the weights; only the model's own values need these."""
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 256)), torch.ones(1, 64)
+    exported = export(model, (x,))
+    converter = TorchConverter(mode=mode).add_exported_program(exported)
+    program = converter.to_coreai()
+    small, same = program.compress("w8"), program.compress("w8")
+    assert small.verify_against(model, (x,), by="module", backends=["evaluator"], tolerance=0.1).passed
+    stages, answer = dict(small.stages), small.why_not("rms_norm")
+    gone = [model, exported, converter, program, model[0].weight, model[2].weight]
+    references = list(map(weakref.ref, gone))
+    del model, exported, converter, program, small, gone
     gc.collect()
-    assert other() is None
-    assert list(small.stages)[-1] == "compress"
+    assert [reference() for reference in references] == [None] * len(references)
+    assert list(stages)[-1] == "compress"
+    assert dict(same.stages) == stages
+    assert same.why_not("rms_norm") == answer
+    with pytest.raises(LookupError, match="a compressed program does not keep; verify with the model"):
+        same.verify_against(nn.Linear(64, 256), (x,), by="module", backends=["evaluator"])
+
+
+@normalization("aten.abs")
+def by_its_weight(op: OpView, a: Aten) -> Value:
+    "abs(x) -> maximum(x, -x), if the rule can read the weight of the graph"
+    (weight,) = next(each for each in op["self"].ssa.owner.parent.ops if each.name == "coreai.constant").results
+    op.expect(constant_values(weight, Builder.current().blobs) is not None, "the weight has no values")
+    return a.maximum(op.result, op["self"], a.neg(op.result, op["self"]))
+
+
+class Absolute(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(64, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).abs()
+
+
+def test_a_stage_that_reads_a_weight_that_is_gone_is_not_repeated():
+    model, x = Absolute(), torch.ones(1, 64)
+    converter = TorchConverter(catalog=[RuleSet([by_its_weight])]).add_exported_program(export(model, (x,)))
+    program = converter.to_coreai()
+    small, same = program.compress("w8"), program.compress("w8")
+    assert "aten.maximum" in small.stages["normalize"]
+    del model, converter, program
+    gc.collect()
+    with pytest.raises(LookupError, match="the stage normalize cannot be repeated, because its rules read weights"):
+        dict(same.stages)
 
 
 def test_a_specialized_program_leaves_nothing_in_the_other_one():

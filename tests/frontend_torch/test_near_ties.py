@@ -11,6 +11,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.authoring import Coreai, OpView
+from patcomp.emit import running
 from patcomp.ir.value import Value
 from patcomp.patterns import RuleSet, lowering
 
@@ -107,15 +108,15 @@ def test_a_rule_that_chooses_wrongly_is_found() -> None:
 
 def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime is played by an evaluator of a program with another rounding."""
-    model, run = Chooses(CHOICES["topk"]), AIProgram._run
+    model, run = Chooses(CHOICES["topk"]), running.run
     exported = torch.export.export(model, (TIED,))
     program = TorchConverter().add_exported_program(exported).to_coreai()
 
-    def run_on(self: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
+    def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
         moved = TIED * (1 + 1e-6 * NUDGE) if backend == "runtime" else TIED
-        return run(self, dict.fromkeys(values, moved), entrypoint, state, "evaluator")
+        return run(program, dict.fromkeys(values, moved), entrypoint, state, "evaluator")
 
-    monkeypatch.setattr(AIProgram, "_run", run_on)
+    monkeypatch.setattr(running, "run", run_on)
     departure = program.verify_against(model, (TIED,), backends=["evaluator", "runtime"], by="module").departure
     assert departure is not None
     assert (departure.stage, departure.module) == ("runtime", "choice")

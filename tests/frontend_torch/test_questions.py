@@ -75,7 +75,7 @@ def test_why_not_quotes_the_nearest_miss() -> None:
 def test_why_not_of_a_rule_that_matched_or_does_not_exist() -> None:
     program = converted(eps_inside=True)
     line = Norm.forward.__code__.co_firstlineno + 3
-    assert f"it matches at %mul_1 = aten.mul.Tensor (%mul_1 in 0 at test_questions.py:{line})" in " ".join(
+    assert f"rms_norm matches at %mul_1 = aten.mul.Tensor (%mul_1 in 0 at test_questions.py:{line})" in " ".join(
         program.why_not("rms_norm").replace("tests/frontend_torch/", "").split()
     )
     assert "there is no aten.pixel_shuffle" in program.why_not("pixel_shuffle")

@@ -37,7 +37,7 @@ def test_schemas_agree_with_pytorch(first: int) -> None:
     """Names, types and defaults of all arguments, a tenth of the table at a time."""
     torch = pytest.importorskip("torch")
     for text in bundled()[first::10]:
-        ours, theirs = aten.parse_schema(text), torch._C.parse_schema(text)
+        ours, theirs = aten.parse_schema(text), torch._C.parse_schema(text.partition("  # ")[0])
         assert ours.name == aten.op_name(f"{theirs.name}.{theirs.overload_name or 'default'}")
         arguments = [a for a in theirs.arguments if a.name not in aten.MEMORY_ARGUMENTS]
         assert [a.name for a in ours.arguments] == [a.name for a in arguments]

@@ -26,6 +26,7 @@ from patcomp.ir.region import PATCOMP
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, ops_inside
+from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
 
@@ -176,7 +177,7 @@ coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}, %z: tensor<2xf32> {cor
 def test_equal_calls_are_one_and_unused_ones_go(called: str):
     module = IRModule.parse(CALLS.replace("CALLED", called))
     assert pure_graphs(module, called_graphs(module)) == {"inner", called}
-    optimize(module, default_rules().stage("optimize"))
+    optimize(module, default_rules().stage("optimize"), Options())
     calls = [callee(op) for op in module.graph("main").walk() if op.name == "coreai.invoke"]
     assert calls == [called, "inner"]
     x = torch.tensor([0.5, -1.0])
@@ -187,7 +188,7 @@ def test_equal_calls_are_one_and_unused_ones_go(called: str):
 def test_calls_of_graphs_with_effects_stay():
     module = IRModule.parse(CALLS.replace("CALLED", "unordered"))
     assert pure_graphs(module, called_graphs(module)) == {"inner"}
-    optimize(module, default_rules().stage("optimize"))
+    optimize(module, default_rules().stage("optimize"), Options())
     assert len(module.invokes()["unordered"]) == 3
 
 

@@ -23,6 +23,7 @@ from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Attribute, Block, SymbolRefAttr, set_name
+from patcomp.rewrites import Options
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
 from patterns_catalog import default_rules
@@ -178,7 +179,7 @@ def test_a_body_that_reads_more_than_types_and_keywords_is_found_where_all_are_b
 def test_a_shared_body_has_the_place_of_its_first_call() -> None:
     """The stage finds the last call first."""
     module = norms()
-    recover(module, default_rules().stage("recover"))
+    recover(module, default_rules().stage("recover"), Options())
     regions = inner_first(module.graph("main"))
     assert len(regions) == 2
     (body,) = {str(region.graph) for region in regions}
@@ -187,7 +188,7 @@ def test_a_shared_body_has_the_place_of_its_first_call() -> None:
 
 def test_a_call_that_is_computed_in_place_has_its_own_copy() -> None:
     module = norms()
-    recover(module, default_rules().stage("recover"), ())
+    recover(module, default_rules().stage("recover"), Options(composites=()))
     (graph,) = module.graphs
     rsqrts = [op for op in graph.walk() if op.name == "coreai.rsqrt"]
     assert len(rsqrts) == 2

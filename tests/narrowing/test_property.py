@@ -19,6 +19,7 @@ from patcomp.ir.value import Value
 from patcomp.narrowing.analysis import Facts, Ranges
 from patcomp.narrowing.check import check_narrowing
 from patcomp.narrowing.widths import Widths
+from patcomp.rewrites import Options
 from patcomp.rewrites.pipeline import run_pipeline
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
@@ -174,7 +175,7 @@ def test_what_is_silent_is_the_same_in_32_bits(steps: Steps, seed: int) -> None:
     for name in ("x", "y"):
         largest = min(limits.get(name, 2**31 - 1), 10 ** int(torch.randint(1, 11, (), generator=random)))
         inputs[name] = torch.randint(-largest, largest + 1, (LENGTH,), generator=random)
-    compiled = run_pipeline(module, RULES).module
+    compiled = run_pipeline(module, RULES, Options()).module
     (found,) = evaluate(compiled, {name: value.to(torch.int32) for name, value in inputs.items()}).values()
     assert torch.equal(found.to(torch.int64), computed(steps, list(inputs.values()))[-1])
 

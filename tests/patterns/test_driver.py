@@ -18,6 +18,7 @@ from patcomp.ir.xdsl import Block, OpResult
 from patcomp.patterns import (
     Attr,
     Const,
+    Context,
     Index,
     Rewrite,
     RuleSet,
@@ -182,7 +183,7 @@ def test_what_a_rule_builds_inside_regions_is_rewritten_at_once():
 
     g = Graph()
     g.use(g.exp(g.inputs[0]))
-    statistics = run(g.block, RuleSet([branches, silu]), target=TABLE)
+    statistics = run(g.block, RuleSet([branches, silu]), Context(namespace=TABLE))
     assert statistics.fired == {"branches": 1, "silu": 2}
     assert statistics.sweeps == 2
 
@@ -233,7 +234,7 @@ def test_the_search_fuel_is_reported():
     g = Graph()
     x, y = g.inputs
     g.use(g.mul(g.mul(x, y), g.mul(x, y)))
-    statistics = run(g.block, RuleSet([declare(ambiguous)]), fuel=3)
+    statistics = run(g.block, RuleSet([declare(ambiguous)]), Context(fuel=3))
     assert statistics.exhausted == {"ambiguous": 1}
     assert statistics.rewrites == 0
 
@@ -298,17 +299,17 @@ def test_procedural_rules_run_beside_declarative_ones():
     g = Graph([MATRIX, tensor((8,), "f32")])
     x, w = g.inputs
     g.use(g.neg(x), g.abs(x), g.neg(w), g.mul(x, g.sigmoid(x)))
-    statistics = run(g.block, RuleSet([unsigned, silu]), target=_Target())
+    statistics = run(g.block, RuleSet([unsigned, silu]), Context(namespace=_Target()))
     assert statistics.fired == {"unsigned": 1, "silu": 1}
     assert statistics.rules["unsigned"].tries >= 3
     assert g.names == ["aten.relu", "aten.exp", "aten.abs", "aten.neg", MADE, MADE]
     assert rules(list(g.block.ops)[1].location) == ("unsigned",)
 
 
-def test_procedural_rules_need_a_target():
+def test_procedural_rules_need_a_namespace():
     g = Graph()
     g.use(g.neg(g.inputs[0]))
-    with pytest.raises(RuleError, match="give run target="):
+    with pytest.raises(RuleError, match="needs namespace="):
         run(g.block, RuleSet([unsigned]))
 
 
@@ -418,7 +419,7 @@ def test_users_of_values_that_a_rule_replaces_besides_its_op_are_moved_behind_it
     g = Graph()
     x, y = g.inputs
     g.use(g.neg(g.mul(g.exp(x), y)), g.cos(y), g.sin(x))
-    statistics = run(g.block, RuleSet([pair]), target=TABLE)
+    statistics = run(g.block, RuleSet([pair]), Context(namespace=TABLE))
     assert statistics.fired == {"pair": 1}
     assert g.names == ["aten.cos", MADE, "aten.mul.Tensor", "aten.neg", MADE]
 
@@ -428,7 +429,7 @@ def test_users_behind_the_op_stay_where_they_are():
     x, _ = g.inputs
     e, s = g.exp(x), g.sin(x)
     g.use(g.mul(g.cos(s), e))
-    assert run(g.block, RuleSet([pair]), target=TABLE).fired == {"pair": 1}
+    assert run(g.block, RuleSet([pair]), Context(namespace=TABLE)).fired == {"pair": 1}
     assert g.names == [MADE, "aten.cos", "aten.mul.Tensor", MADE]
 
 
@@ -442,7 +443,7 @@ def test_a_rule_that_would_depend_on_what_it_replaces_does_not_happen():
     g = Graph()
     x, _ = g.inputs
     g.use(g.sin(g.neg(g.exp(x))))
-    assert run(g.block, RuleSet([circular]), target=TABLE).fired == {}
+    assert run(g.block, RuleSet([circular]), Context(namespace=TABLE)).fired == {}
     assert g.names == ["aten.exp", "aten.neg", "aten.sin", MADE]
 
 
@@ -460,8 +461,8 @@ def test_a_rule_that_fails_is_skipped_and_noted_once_or_ends_a_strict_run(failin
     x, y = g.inputs
     g.use(g.exp(x), g.exp(y), g.mul(x, g.sigmoid(x)))
     with pytest.raises(RuleError, match=rf"rule {failing.name} \({re.escape(failing.source)}\) failed: \w+Error: "):
-        run(g.block, RuleSet([failing]), target=_Target())
-    statistics = run(g.block, RuleSet([failing, silu]), target=_Target(), strict=False)
+        run(g.block, RuleSet([failing]), Context(namespace=_Target()))
+    statistics = run(g.block, RuleSet([failing, silu]), Context(namespace=_Target(), strict=False))
     assert g.names == ["aten.exp", "aten.exp", MADE, MADE]
     assert statistics.fired == {"silu": 1}
     ((name, problem),) = statistics.failures.items()
@@ -481,8 +482,8 @@ def test_a_rule_that_breaks_its_promise_is_broken_too():
     with pytest.raises(
         RuleError, match=r"the function returned 2 for aten.exp, which is not a value \(op aten.exp, node %exp_0, "
     ):
-        run(g.block, RuleSet([gives_a_number]), target=_Target())
-    statistics = run(g.block, RuleSet([gives_a_number]), target=_Target(), strict=False)
+        run(g.block, RuleSet([gives_a_number]), Context(namespace=_Target()))
+    statistics = run(g.block, RuleSet([gives_a_number]), Context(namespace=_Target(), strict=False))
     assert "the function returned 2 for aten.exp, which is not a value" in statistics.failures["gives_a_number"].message
     assert not statistics.fired
 
@@ -499,8 +500,10 @@ def test_a_result_that_nobody_reads_needs_no_value():
         for index in used:
             g.use(results[index])
         if used == (0,):
-            assert run(g.block, RuleSet([without_indices]), target=_Target()).fired == {"without_indices": 1}
+            assert run(g.block, RuleSet([without_indices]), Context(namespace=_Target())).fired == {
+                "without_indices": 1
+            }
             assert g.names[0] == "aten.relu"
         else:
             with pytest.raises(RuleError, match=r"the function returned None for aten.max.dim, which is not a value"):
-                run(g.block, RuleSet([without_indices]), target=_Target())
+                run(g.block, RuleSet([without_indices]), Context(namespace=_Target()))

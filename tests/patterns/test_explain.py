@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcomp.ir.types import tensor
-from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, op_rule, run
+from patcomp.patterns import ANY, Attr, Const, Context, Rewrite, RuleSet, any_of, op_rule, run
 from patcomp.questions.ops import explain, find, why_not
 from tests.patterns.failing_rules import failing_condition, failing_function, unsigned
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare
@@ -63,7 +63,7 @@ def test_ops_without_names_are_counted():
 
 
 def test_why_not_where_it_applies_and_where_nothing_starts():
-    assert why_not(rms_norm, _graph().block).startswith("rms_norm: it matches at %normed = aten.mul.Tensor (%normed_")
+    assert why_not(rms_norm, _graph().block).startswith("rms_norm matches at %normed = aten.mul.Tensor (%normed_")
     assert why_not(rms_norm, Graph().block) == "rms_norm: there is no aten.mul.Tensor to start from"
 
 
@@ -82,8 +82,9 @@ def test_why_not_of_a_procedural_rule_quotes_its_reason():
     g = Graph([tensor((8,), "f32")])
     g.use(g.neg(g.inputs[0]))
     before = g.names
-    assert why_not(unsigned, g.block, target=Target()) == (
-        "unsigned: at %neg = aten.neg it says: only matrices\n  %neg = aten.neg is from %neg_0 in layer at model.py:10"
+    assert why_not(unsigned, g.block, Context(namespace=Target())) == (
+        "unsigned: at %neg = aten.neg the rule says: only matrices\n"
+        "  %neg = aten.neg is from %neg_0 in layer at model.py:10"
     )
     assert g.names == before
     assert why_not(unsigned, Graph().block).endswith("there is no aten.neg or aten.abs to start from")
@@ -94,7 +95,7 @@ def test_why_not_of_a_procedural_rule_quotes_its_reason():
 
     g = Graph()
     g.use(g.exp(g.inputs[0]))
-    assert "does not account for argument self" in why_not(forgets, g.block, target=g.inputs[0])
+    assert "does not account for argument self" in why_not(forgets, g.block, Context(namespace=g.inputs[0]))
 
 
 def test_explain_follows_the_location_back():
@@ -123,9 +124,11 @@ def test_why_not_of_a_rule_that_fails():
     g = Graph()
     g.use(g.exp(g.inputs[0]))
     at = "at %exp = aten.exp"
-    assert why_not(failing_condition, g.block).startswith(f"failing_condition: {at} it fails: ValueError: not enough")
-    assert why_not(failing_function, g.block, target=TABLE) == (
-        f"failing_function: {at} it fails: AttributeError: 'FunctionTable' object has no attribute 'relu'\n"
+    assert why_not(failing_condition, g.block).startswith(
+        f"failing_condition: {at} the rule fails: ValueError: not enough"
+    )
+    assert why_not(failing_function, g.block, Context(namespace=TABLE)) == (
+        f"failing_function: {at} the rule fails: AttributeError: 'FunctionTable' object has no attribute 'relu'\n"
         "  %exp = aten.exp is from %exp_0 in layer at model.py:10"
     )
 
@@ -151,7 +154,7 @@ def test_groups_of_ops_are_listed_with_their_places():
     g = Graph()
     values = [g.exp(g.inputs[0]) for _ in range(12)]
     g.use(*values)
-    run(g.block, RuleSet([opened]), target=TABLE)
+    run(g.block, RuleSet([opened]), Context(namespace=TABLE))
     made = [op for op in g.block.ops if op.results]
     lines = explain(made, [opened]).splitlines()
     assert lines[0].startswith("12 ops: %exp = builtin.unrealized_conversion_cast, %exp = ")
@@ -198,15 +201,17 @@ def test_why_not_counts_other_ops_and_takes_the_last_match():
     g = Graph()
     first, second = g.exp(g.inputs[0], hint="a"), g.exp(g.inputs[1], hint="b")
     g.use(first, second)
-    assert why_not(refuses, g.block, target=TABLE).splitlines() == [
-        "refuses: at %a = aten.exp it says: no aten.exp (and at 1 other ops)",
+    assert why_not(refuses, g.block, Context(namespace=TABLE)).splitlines() == [
+        "refuses: at %a = aten.exp the rule says: no aten.exp (and at 1 other ops)",
         "  %a = aten.exp is from %a_0 in layer at model.py:10",
     ]
-    assert why_not(silent, g.block, target=TABLE).startswith("silent: at %a = aten.exp it returns no replacement (and")
+    assert why_not(silent, g.block, Context(namespace=TABLE)).startswith(
+        "silent: at %a = aten.exp the rule returns no replacement (and"
+    )
     assert why_not(never, g.block).startswith("never: matched 1 of 1 op up from %a = aten.exp, then at aten.exp (%a): ")
     opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
     before = g.names
-    assert why_not(opened, g.block) == "opened: it matches at %b = aten.exp (%b_1 in layer at model.py:11)"
+    assert why_not(opened, g.block) == "opened matches at %b = aten.exp (%b_1 in layer at model.py:11)"
     assert g.names == before
 
 
@@ -242,6 +247,7 @@ def test_why_not_of_a_rule_with_a_function_that_applies():
     g = Graph()
     g.use(g.exp(g.inputs[0], hint="a"))
     assert (
-        why_not(applies, g.block, target=TABLE) == "applies: it applies at %a = aten.exp (%a_0 in layer at model.py:10)"
+        why_not(applies, g.block, Context(namespace=TABLE))
+        == "applies applies at %a = aten.exp (%a_0 in layer at model.py:10)"
     )
     assert g.names[0] == "aten.exp"

@@ -12,7 +12,7 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
-from patcomp.patterns import ANY, Attr, Const, Rewrite, RuleSet, any_of, check, rule, run, tag
+from patcomp.patterns import ANY, Attr, Const, Context, Rewrite, RuleSet, any_of, check, rule, run, tag
 from patcomp.patterns.index import Index
 from patcomp.patterns.match import Matcher, same_literal
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare, match
@@ -328,7 +328,7 @@ def test_a_state_depends_on_where_operands_stand_in_a_list():
         g = Graph()
         x, y = g.inputs
         g.use(g.exp(g.op("index.Tensor", y, indices=[None if item is None else x for item in indices])))
-        assert run(g.block, index, target=TABLE).fired == fired
+        assert run(g.block, index, Context(namespace=TABLE)).fired == fired
 
 
 LITERALS = [True, False, 1, 0, 2, -1, 1.0, 0.0, 2.5, "1", "", None, [], [1], [1.0], [True], (1,), [1, 2], [[1], 2], "x"]

@@ -11,7 +11,7 @@ import pytest
 from patcomp.errors import Problem, RuleError
 from patcomp.ir import tensor
 from patcomp.ir.locations import Origin, origin_location
-from patcomp.patterns import ANY, Rewrite, RuleSet, any_of, run
+from patcomp.patterns import ANY, Context, Rewrite, RuleSet, any_of, run
 from patcomp.patterns.expressions import Tag
 from patcomp.patterns.index import Index
 from patcomp.patterns.pattern import largest, pattern_nodes
@@ -64,7 +64,7 @@ def test_statistics_of_a_run() -> None:
     opened = declare(lambda a, c, x: Rewrite(a.exp(x), to=c.made(x)), name="opened")
     g = Graph()
     g.use(g.exp(g.inputs[0]), g.exp(g.inputs[1]), g.neg(g.inputs[0]))
-    found = run(g.block, RuleSet([opened]), target=TABLE)
+    found = run(g.block, RuleSet([opened]), Context(namespace=TABLE))
     assert (found.rules["opened"].tries, found.rewrites, found.sweeps) == (2, 2, 2)
     assert found.rules["opened"].seconds > 0
 
@@ -198,7 +198,7 @@ def test_the_parts_of_a_target_are_evaluated() -> None:
     g = Graph([other])
     value = g.exp(g.inputs[0], types=[other])
     g.use(value)
-    run(g.block, RuleSet([kept]), target=TABLE)
+    run(g.block, RuleSet([kept]), Context(namespace=TABLE))
     assert CALLS[-1] == {"shown": {"rank": 2, "sizes": (3, 1)}}
     assert g.block.first_op.results[0].type == other
 

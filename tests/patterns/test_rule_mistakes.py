@@ -11,7 +11,7 @@ import pytest
 from patcomp.errors import PatcompError
 from patcomp.ir import coreai
 from patcomp.ir.types import tensor
-from patcomp.patterns import RuleSet, collect, run
+from patcomp.patterns import Context, RuleSet, collect, run
 from patcomp.questions.reach import check_reach
 from tests.patterns.graphs import Graph
 
@@ -178,7 +178,7 @@ def checked_and_run(text: str) -> None:
     rules = declared(text)
     for rule in rules:
         check_reach(rule)
-    run(g.block, rules, target=coreai)
+    run(g.block, rules, Context(namespace=coreai))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)

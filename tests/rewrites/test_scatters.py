@@ -67,7 +67,7 @@ def branch(needs_first: bool) -> IRModule:
 
 
 def test_the_verifier_names_scatters_on_which_the_runtime_ends() -> None:
-    message = "a branch computes what a scatter writes after another scatter into a tensor of open size"
+    message = "a branch computes the values of a scatter after another scatter into a tensor of dynamic size"
     for needs_first in (False, True):
         module = branch(needs_first)
         verify(module, finished=False)

@@ -12,6 +12,7 @@ from patcomp.evaluate import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
+from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
@@ -82,7 +83,7 @@ def test_transposes(case: str, fires: bool, native: Native) -> None:
     body, left = (FIRES if fires else STAYS)[case]
     types = {"x": "2x3x4x5xf32", "y": "2x4x5x3xf32", "row": "3xf32"}
     before, after = program(types, body), program(types, body)
-    fired = optimize(after, RULES).fired
+    fired = optimize(after, RULES, Options()).fired
     verify(after, runtime=True)
     names = [op.name.removeprefix("coreai.") for op in after.graph("main").regions[0].block.ops]
     assert [name for name in names if name not in ("constant", "output")] == left

@@ -36,7 +36,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Masked:
-    """The places of the elements that are left, and what stands for them, in order."""
+    """The places of the elements that are left, and their stored values, in order."""
 
     mask: np.ndarray
     values: Stored

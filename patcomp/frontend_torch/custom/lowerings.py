@@ -21,10 +21,11 @@ from typing import Any
 from torch.fx import Node
 
 from patcomp.frontend_torch.fx.nodes import ASSERTIONS, given_arguments, operator_name
-from patcomp.ir import coreai
+from patcomp.ir import aten, coreai
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import LocationAttr
+from patcomp.patterns import RuleSet
 from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 Lowering = Callable[[dict[str, Value], Node, LocationAttr], Any]
@@ -37,17 +38,22 @@ class Lowerings(dict[str, Lowering]):
     """The registered lowerings of a converter by name, in the order of registration.
 
     Args:
-        built_in: whether the converter takes an op, given by name, without registered lowerings.
+        rules: the rules of the converter, which take ops without registered lowerings.
         known: the lowerings registered so far.
     """
 
-    def __init__(self, built_in: Callable[[str], bool], known: Mapping[str, Lowering] = MappingProxyType({})):
+    def __init__(self, rules: RuleSet, known: Mapping[str, Lowering] = MappingProxyType({})):
         super().__init__(known)
-        self._built_in = built_in
+        self._rules = rules
 
     def copy(self) -> Lowerings:
         """A copy; later registrations change only one of the two."""
-        return Lowerings(self._built_in, self)
+        return Lowerings(self._rules, self)
+
+    def _is_built_in(self, name: str) -> bool:
+        """Whether rules or decompositions take an op, or an overload of it."""
+        own, ops = aten.op_name(name), (*self._rules.procedural_ops, *self._rules.decompositions())
+        return any(op == own or op.startswith(f"{own}.") for op in ops)
 
     def check(self, name: str, allow_override: bool) -> None:
         """Raise the errors of `register` for a name."""
@@ -57,7 +63,7 @@ class Lowerings(dict[str, Lowering]):
             raise ValueError(f"{name!r} takes graphs, and a lowering cannot; register lowerings of the ops in them")
         if name.startswith("aten::sym_") or any(_covers(name, known) for known in ASSERTIONS):
             raise ValueError(f"{name!r} needs no lowering: it computes no tensor, only a size or a check")
-        if not allow_override and (self._built_in(name) or any(_covers(n, name) or _covers(name, n) for n in self)):
+        if not allow_override and (self._is_built_in(name) or any(_covers(n, name) or _covers(name, n) for n in self)):
             raise ValueError(f"{name!r} is already registered; set allow_override=True to replace it")
 
     def register(self, name: str, function: Lowering, allow_override: bool) -> None:

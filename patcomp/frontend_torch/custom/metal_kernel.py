@@ -62,7 +62,7 @@ class TorchMetalKernel:
         y = kernel(x, 2.0, threads_per_grid=(n, 1, 1), threads_per_thread_group=(64, 1, 1), result_shapes=[x.shape])
 
     Args:
-        name: name of the kernel; the Metal function is called so, with a hash.
+        name: name of the kernel; the Metal function has this name with a hash.
         input_names: a name for each parameter of `torch_defn`, in order.
         result_names: a name for each result.
         src: the body of the Metal function.
@@ -357,3 +357,21 @@ def _buffer(shape: Sequence[int | None], element: str) -> Any:
     alignments, interleave = ("x".join("1" * count) for count in (len(shape) + 1, len(shape)))
     text = f"MTLBuffer, alignments: [{alignments}], interleave: [{interleave}]"
     return tensor(shape, element, HardwareConstraintsAttr(StringAttr(text)))
+
+
+def check_kernels(kernels: object, registered: Iterable[TorchMetalKernel]) -> None:
+    """Check kernels that are to be registered.
+
+    Raises:
+        TypeError: an item is not a `TorchMetalKernel`.
+        ValueError: a kernel is registered already, or given twice.
+    """
+    if not isinstance(kernels, list | tuple):
+        raise TypeError(f"expected a list of TorchMetalKernels, got {kernels!r}")
+    known = {kernel.qualified_name for kernel in registered}
+    for kernel in kernels:
+        if not isinstance(kernel, TorchMetalKernel):
+            raise TypeError(f"expected TorchMetalKernels, got {kernel!r}")
+        if kernel.qualified_name in known:
+            raise ValueError(f"the kernel {kernel.name!r} is registered already")
+        known.add(kernel.qualified_name)

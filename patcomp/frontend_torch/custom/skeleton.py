@@ -38,10 +38,10 @@ def advice_for(node: Node) -> str:
             "for training: call model.eval() before torch.export.export"
         )
     if not isinstance(target, OpOverload) or target.namespace in _OF_PYTORCH:
-        return "rewrite the model without it, register a lowering for it, or add a rule for it to a catalog"
+        return "rewrite the model without this op, register a lowering, or add a rule for the op to a catalog"
     if target.namespace == METAL_KERNELS:
         return "register the kernel: converter.register_custom_kernels([kernel])"
-    return "give the op a decomposition (torch.library), or register a lowering for it:\n\n" + lowering_skeleton(node)
+    return "give the op a decomposition (torch.library), or register a lowering:\n\n" + lowering_skeleton(node)
 
 
 def lowering_skeleton(node: Node) -> str:

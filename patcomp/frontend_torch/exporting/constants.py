@@ -48,7 +48,7 @@ class _Known(NamedTuple):
     """How often the tensor had been written to when its value was known; views count the writes of their base."""
     value: Tensor
     buffers: frozenset[str]
-    """What the value is computed from."""
+    """The names of the buffers from which the value is computed."""
 
 
 class ConstantNumbers(TorchFunctionMode):

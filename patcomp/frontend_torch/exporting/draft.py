@@ -1,4 +1,4 @@
-"""What `torch.export.draft_export` took for granted, as warnings with their lines."""
+"""The assumptions of `torch.export.draft_export`, as warnings with their lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHECKED = "the program is for inputs like the example; program.run checks the c
 
 
 def assumptions(program: ExportedProgram) -> Iterator[Problem]:
-    """A warning for each condition that a drafted program takes for granted."""
+    """A warning for each condition that a drafted program assumes."""
     failures, files = draft_report(program)
     for failure in failures:
         yield _problem(str(failure.failure_type), failure.data, files)

@@ -48,7 +48,7 @@ def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
 
 
 def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportError:
-    """The error for the user, from what stopped each step.
+    """The error for the user, from the failure of each step.
 
     Args:
         failures: in the order of the steps. patcomp's own refusal explains most. Otherwise take the first failure with

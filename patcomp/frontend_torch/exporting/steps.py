@@ -51,9 +51,9 @@ def export(
     2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
        program; packed sequences whose lengths are all full run unpacked.
     3. `torch.export.export`, strict.
-    4. `torch.export.draft_export`, with the constants of step 2, which decides as for the example.
+    4. `torch.export.draft_export`, with the constants of step 2; decisions in Python are those for the example.
 
-    A warning says which step was needed and what the program takes for granted. The model keeps its mode, its
+    A warning says which step was needed and what the program assumes. The model keeps its mode, its
     attributes and its buffers. Exports wait for each other; do not run the model in another thread meanwhile.
 
     Args:
@@ -63,14 +63,15 @@ def export(
         kwargs: keyword example arguments.
         dynamic_shapes: the dynamic sizes, as `torch.export.export` takes them.
         strict: try step 3 alone.
-        draft: whether step 4 may follow. Its program is for inputs that the model decides about as about the example.
+        draft: whether step 4 may follow. Its program is for inputs for which the model makes the same decisions
+            as for the example.
 
     Returns:
         The exported program, which `TorchConverter.add_exported_program` takes.
 
     Raises:
         ExportError: no step exports the model; the message says where and why, and what to change.
-        TypeError: `model` is no module, or `args` or `kwargs` is not of the type above.
+        TypeError: `model` is not a module, or `args` or `kwargs` is not of the type above.
     """
     if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
         raise TypeError(wrong)

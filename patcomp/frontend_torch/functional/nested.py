@@ -23,8 +23,8 @@ _GRAPH_POSITIONS = {
 def is_inlined(node: Node) -> bool:
     """Whether a node runs a nested graph whose nodes can take its place.
 
-    Gradients do not change results, and an autocast that is switched off converts nothing. What one that is switched on
-    converts is not in the graph, so PyTorch has to trace it.
+    Gradients do not change results, and an autocast that is switched off converts nothing. The casts of an autocast
+    that is switched on are not in the graph, so PyTorch has to trace them.
     """
     if node.target not in _GRAPH_POSITIONS:
         return False

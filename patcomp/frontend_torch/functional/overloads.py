@@ -1,4 +1,4 @@
-"""Operators that return what others write."""
+"""Operators that return the values that other operators write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from patcomp.pytorch import OpOverload, schema_of_overload
 
 
 def without_writes(op: OpOverload, name: str) -> OpOverload | None:
-    """The overload of an ATen operator that takes what `op` takes, and writes to nothing; None if there is none.
+    """The overload of an ATen operator that takes the arguments of `op` and writes to none of them; None if there is
+    none.
 
     Args:
         op: an operator that writes to an argument, or turns it into another view.

@@ -92,7 +92,7 @@ def _by_pytorch(program: ExportedProgram, lowerings: Lowerings, wraps: bool) -> 
 
 
 def _prepared(program: ExportedProgram) -> ExportedProgram:
-    """The program, or a copy without what PyTorch's `run_decompositions` takes for something else, or fails on.
+    """The program, or a copy without the constructs that PyTorch's `run_decompositions` misreads or fails on.
 
     A dropout outside of training returns its argument itself, so the argument takes its place. PyTorch decomposes it to
     a copy, which would miss later writes. An op that turns a tensor into another view of its memory returns the view

@@ -45,7 +45,7 @@ _RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
-    """What takes the place of a node that draws random numbers."""
+    """The replacement of a node that draws random numbers."""
 
     graph: GraphModule
     """It has a placeholder for each of the node's inputs, then one for each noise."""
@@ -127,7 +127,7 @@ def with_random_inputs(
 
 
 def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:
-    """What computes a node from noise, and the conditions on sizes that PyTorch asked about.
+    """The computation of a node from noise, and the conditions on sizes that PyTorch asked about.
 
     Args:
         given: the symbols in the sizes of the program's inputs.
@@ -263,7 +263,7 @@ def _replace(node: Node, draw: _Draw, inputs: dict[str, str], renamed: dict[str,
 
 
 def _pairs(node: Node, results: Any) -> Iterator[tuple[Node, Node]]:
-    """The nodes of a node's results, and what takes their places."""
+    """The nodes of a node's results, and their replacements."""
     if not isinstance(results, list | tuple):
         yield node, results
         return

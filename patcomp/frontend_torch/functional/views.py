@@ -11,22 +11,18 @@ from torch.fx import Node
 
 from patcomp.frontend_torch.fx.nodes import given_arguments
 from patcomp.frontend_torch.fx.sizes import known_shape
+from patcomp.ir.aten import ops_with
+from patcomp.ir.traits import View
 from patcomp.pytorch import OpOverload, base_name, can_decompose, schema_of_overload, statically_known_true
 
 Call = tuple[OpOverload, tuple[Any, ...]]
 """An operator and its arguments."""
 
-VIEWS = frozenset(
-    {
-        "_conj", "alias", "chunk", "detach", "diagonal", "expand", "expand_as", "mT", "movedim", "narrow", "numpy_T",
-        "permute", "select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "transpose",
-        "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "view_as_complex", "view_as_real",
-    }
-)  # fmt: skip
-"""The ATen operators whose result always shares the memory of their first argument.
+_MAY_COPY = frozenset({"contiguous", "flatten", "lift_fresh", "ravel", "reshape", "reshape_as"})
+"""The ATen operators that return a view or a copy: this depends on strides, types and devices."""
 
-`reshape`, `flatten`, `contiguous` and `to` are not among them: whether they copy depends on strides, types and devices.
-"""
+VIEWS = {name.split(".")[1] for name in ops_with(View)} - _MAY_COPY | {"_conj", "view_as_complex", "view_as_real"}
+"""The ATen operators whose result always shares the memory of their first argument."""
 
 _NEW = frozenset(
     {

@@ -108,7 +108,7 @@ class Functional:
         self._kinds, self._shared = kinds, frozenset(shared)
         self._tensors: dict[Node, _Tensor] = {}
         self._others: dict[Node, Any] = {}
-        """What nodes became that are no tensors."""
+        """The new values of nodes that are not tensors."""
         self._own: list[Node] = []
         """The nodes that are not copies."""
         self._writes = 0
@@ -321,7 +321,7 @@ _RANDOM = {
     torch.ops.aten.bernoulli_.float: torch.ops.aten.bernoulli.p,
     torch.ops.aten.normal_.default: torch.ops.aten.normal_functional.default,
 }
-"""Operators that return what others write, and take it by another schema or name."""
+"""Operators that return the values that other operators write, under another schema or name."""
 
 
 @cache

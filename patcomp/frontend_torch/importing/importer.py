@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem, UnsupportedError
@@ -31,11 +30,9 @@ from patcomp.frontend_torch.fx.nodes import (
 from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known, known_shape, may_be_zero, scalar_type
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.stored_views import check_widths, stored_view
 from patcomp.frontend_torch.importing.strided import flatten_source
-from patcomp.frontend_torch.interface.core_ml import CompressedWeight
-from patcomp.frontend_torch.interface.names import Names
-from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute
@@ -52,33 +49,16 @@ from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
 from patcomp.rewrites.state import mark_mutated
 
 
-def import_program(
-    module: IRModule,
-    program: ExportedProgram,
-    signature: Signature,
-    *,
-    name: str,
-    names: Names,
-    lowerings: Lowerings,
-    expansions: Mapping[Node, GraphModule],
-    compressed: Mapping[str, CompressedWeight | str],
-) -> None:
-    """Append the graph `@name` of an exported program to a module.
+def import_program(module: IRModule, staged: Staged, lowerings: Lowerings) -> None:
+    """Append the graph of a staged program to a module.
 
     Weights become blobs of the module without a copy; the program is not changed. A state is an argument, marked as
-    mutated, and a result of the same name.
-
-    Args:
-        names: of inputs, outputs and states at run time.
-        lowerings: the registered lowerings; their nodes become `patcomp.custom` ops.
-        expansions: graphs to import in place of some nodes, with a placeholder for each of their input nodes.
-        compressed: weights that ops make of smaller constants, by the FX name of their placeholder.
+    mutated, and a result of the same name. The nodes of registered lowerings become `patcomp.custom` ops.
 
     Raises:
         UnsupportedError: some nodes cannot be imported; the message lists all of them.
     """
-    small = {name: weight for name, weight in compressed.items() if isinstance(weight, CompressedWeight)}
-    _Importer(module, program, signature, lowerings, expansions, small).run(name, names)
+    _Importer(module, staged, lowerings).run()
 
 
 def _type_of(value: Any) -> TensorType:
@@ -112,13 +92,12 @@ class _NotImportedError(Exception):
 @dataclass(eq=False)
 class _Importer:
     module: IRModule
-    program: ExportedProgram
-    signature: Signature
+    staged: Staged
     lowerings: Lowerings
-    expansions: Mapping[Node, GraphModule]
-    compressed: Mapping[str, CompressedWeight]
 
     def __post_init__(self) -> None:
+        self.program, self.signature = self.staged.program, self.staged.signature
+        self.compressed = {n: weight for n, weight in self.staged.compressed.items() if not isinstance(weight, str)}
         self.origins = Origins(self.program.graph)
         self.expanded: Node | None = None
         """The node whose expansion is being imported."""
@@ -135,7 +114,8 @@ class _Importer:
         self.block = Block()
         self.builder = Builder(self.block, blobs=self.module.blobs)
 
-    def run(self, name: str, names: Names) -> None:
+    def run(self) -> None:
+        name, names = self.staged.name, self.staged.names
         nodes = list(self.program.graph.nodes)
         named = {node.name: node for node in nodes}
         placeholders = {name: node for name, node in named.items() if node.op == "placeholder"}
@@ -324,8 +304,8 @@ class _Importer:
             self._marker(node)
         elif (lower := self.lowerings.of(node)) is not None:
             self._custom(node, lower)
-        elif node in self.expansions:
-            self._expand(node, self.expansions[node])
+        elif node in self.staged.expansions:
+            self._expand(node, self.staged.expansions[node])
         elif node.target in CONTROL_FLOW:
             self._control_flow(node, CONTROL_FLOW[node.target])
         elif isinstance(node.target, OpOverload):

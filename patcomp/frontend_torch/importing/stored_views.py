@@ -10,20 +10,16 @@ from torch.fx import Node
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
+from patcomp.ir.aten import find_op_class
+from patcomp.ir.traits import View
 from patcomp.pytorch import OpOverload, pytree
 
-_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "alias", "clone", "contiguous", "detach", "permute", "reshape", "select.int", "slice.Tensor", "squeeze.dim",
-        "squeeze.dims", "t", "transpose.int", "unsqueeze", "_unsafe_view", "view", "view.dtype",
-    )
-)  # fmt: skip
-"""The operators that may be between a weight and its view."""
+_COPIES = frozenset({"aten.clone", "aten._unsafe_view", "aten.view.dtype"})
 
 
 def stored_view(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> torch.Tensor | None:
-    """What a view as another element type shows of a stored tensor; None if something is computed in between.
+    """The elements of a stored tensor that a view as another element type shows; None if something is computed in
+    between.
 
     Args:
         node: a call of `view` with an element type.
@@ -32,8 +28,10 @@ def stored_view(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> to
     if node.op == "placeholder":
         value = stored(node)
         return value.detach() if value is not None and has_values(value) else None
-    if not isinstance(node.target, OpOverload) or operator_name(node) not in _VIEWS:
+    op = find_op_class(operator_name(node)) if isinstance(node.target, OpOverload) else None
+    if op is None or not (op.has_trait(View) or op.name in _COPIES):
         return None
+    assert isinstance(node.target, OpOverload)
     source, *others = node.args
     if any(isinstance(leaf, (Node, *SYMBOLIC)) for leaf in pytree.tree_leaves([others, node.kwargs])):
         return None

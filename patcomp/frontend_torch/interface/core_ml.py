@@ -123,7 +123,7 @@ def _of_rank(parameter: Tensor, shape: Sequence[int], name: str) -> Tensor:
 
 
 def _split(x: Tensor, blocks: Sequence[int]) -> Tensor:
-    """A tensor with two axes for each of its own: the blocks, and what is in one."""
+    """A tensor with two axes for each of its own: the blocks, and the elements of a block."""
     return x.reshape([n for size, count in zip(x.shape, blocks, strict=True) for n in (count, size // count)])
 
 

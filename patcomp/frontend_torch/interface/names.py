@@ -114,3 +114,9 @@ def _distinct(names: Sequence[str], taken: Collection[str]) -> tuple[str, ...]:
         used.add(candidate)
         result.append(candidate)
     return tuple(result)
+
+
+def listed(names: list[str], shown: int = 10) -> str:
+    """Names in quotes, the first ones if there are many."""
+    rest = len(names) - shown
+    return ", ".join(map(repr, names[:shown])) + (f" and {rest} more" if rest > 0 else "")

@@ -53,7 +53,7 @@ class Signature:
     """FX names of the inputs that are not states."""
     outputs: tuple[str, ...]
     """FX names of the returned nodes, then of the new values of mutated inputs that are not states."""
-    constants: dict[str, tuple[str, torch.Tensor]]
+    constants: Mapping[str, tuple[str, torch.Tensor]]
     """Path and tensor of each parameter, buffer and lifted constant, by FX name of its placeholder."""
     states: tuple[State, ...] = ()
     """Mutated buffers in the order of their placeholders, then mutated inputs in `forward`'s order."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.frontend_torch.diagnostics import listed
+from patcomp.frontend_torch.interface.names import listed
 
 
 def how_it_differs(model: Callable[..., Any], constants: Iterable[tuple[str, Tensor]]) -> str:

@@ -160,8 +160,8 @@ def _if(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
         )
     if verification.finished and any(reuses_lost_memory(region.block) for region in op.regions if region.blocks):
         yield (
-            "a branch computes what a scatter writes after another scatter into a tensor of open size, on which the "
-            "runtime ends the process; compute it before"
+            "a branch computes the values of a scatter after another scatter into a tensor of dynamic size, on which "
+            "the runtime ends the process; compute the values before the first scatter"
         )
 
 

@@ -1,7 +1,7 @@
-"""In a branch, compute what scatters write before the first of them.
+"""In a branch, compute the values of all scatters before the first scatter.
 
-In a branch of a `coreai.if`, the runtime reuses the memory of what one scatter into a tensor of open size has written
-for what a later one will write, does not find it, and ends the process. Observed with coreai-core 1.0.0b3.
+In a branch of a `coreai.if`, the runtime reuses the memory of the values of one scatter into a tensor of dynamic size
+for the values of a later scatter. It does not find this memory and ends the process. Observed with coreai-core 1.0.0b3.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
+from patcomp.ir.traits import Unfolded
 from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, maker_of, ops_inside, replace_uses
-from patcomp.rewrites.folding import NOT_FOLDED, can_be_stored
+from patcomp.rewrites.folding import can_be_stored
 from patcomp.rewrites.target.mapped import mapped
 
 _SMALL = 2**20
@@ -67,7 +68,7 @@ def _leaves(
     op: Operation, known: dict[Operation, frozenset[Attribute]], blobs: BlobStore
 ) -> frozenset[Attribute] | None:
     """The constants that an op is computed from; None if it is not computed from a weight, or should not be stored."""
-    if not isinstance(op, CoreaiOp) or op.name in NOT_FOLDED or op.regions or not op.operands or not is_removable(op):
+    if not isinstance(op, CoreaiOp) or op.has_trait(Unfolded) or op.regions or not op.operands or not is_removable(op):
         return None
     if op.name == "coreai.cast" and is_compressed_type(op.operands[0].type):
         return None  # the optimize stage keeps these weights small
@@ -123,7 +124,7 @@ def _stored(op: Operation, module: IRModule, sources: Iterable[Attribute]) -> li
 
 
 def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
-    """The results of an op. What its operands are computed from is not kept."""
+    """The results of an op. The values from which its operands are computed are not kept."""
     from patcomp.evaluate import evaluate_op  # needs PyTorch
 
     known: dict[SSAValue, np.ndarray] = {}

@@ -6,20 +6,21 @@ rewrote.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 
 from patcomp.errors import Problem
 from patcomp.ir import coreai
 from patcomp.ir.cleanup import called_graphs, merge_equal_ops, remove_dead_ops, remove_uncalled_graphs
-from patcomp.ir.locations import UNKNOWN, problem_at
+from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.xdsl import ops_inside
 from patcomp.patterns import RuleSet, run
-from patcomp.patterns.budget import Budget
-from patcomp.patterns.statistics import Record, RuleStatistics, Statistics
+from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.folding import fold_constants
+from patcomp.rewrites.options import Options
+from patcomp.rewrites.specialize import fix_sizes
 from patcomp.rewrites.target.half import use_half_precision
 from patcomp.rewrites.target.prepared_weights import store_prepared_weights
 from patcomp.rewrites.target.transposes import carry_transposes
@@ -33,22 +34,29 @@ STEPS: Mapping[str, Callable[[IRModule], int]] = {
 """The steps by name."""
 
 
-def retarget(
-    module: IRModule, rules: RuleSet, target: Target | None, *, strict: bool = True, budget: Budget | None = None
-) -> Statistics:
-    """Rewrite a lowered program for a target, in place.
-
-    Args:
-        module: the lowered module, in which composites are regions.
-        rules: the rules of the stage `target`.
-        target: the target; None leaves the program as it is.
-        strict: whether an exception of a rule ends the stage, as in `patterns.run`.
-        budget: how many rewrites are allowed; each step counts as one.
+def usable_target(target: Target | None, rules: RuleSet, without: Collection[str]) -> Target | None:
+    """A target without the rules that a converter leaves out.
 
     Raises:
         ValueError: the target names a rule or a step that does not exist.
     """
-    statistics = Statistics()
+    if target is None:
+        return None
+    rules_left, omitted = (tuple(n for n in names if n not in without) for names in (target.rules, target.omitted))
+    made = replace(target, rules=rules_left, omitted=omitted)
+    check_names(made, rules.stage("target"), STEPS)
+    return made
+
+
+def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
+    """Fix sizes of a lowered program, in which composites are regions, and rewrite it for the target, in place.
+
+    Raises:
+        ValueError: the target names a rule or a step that does not exist.
+        VerifyError: an op does not support the fixed sizes.
+    """
+    fix_sizes(module, options.fixed)
+    statistics, target = Statistics(), options.target
     if target is None:
         return statistics
     check_names(target, rules, STEPS)
@@ -57,18 +65,11 @@ def retarget(
     for graph in module.entry_graphs:
         fold_constants(graph, module)  # in the types of the model, before they are narrower
         merge_equal_ops(graph)
-        statistics.add(run(graph, chosen.index, blobs=module.blobs, target=coreai, strict=strict, budget=budget))
+        statistics.add(run(graph, chosen.index, options.context(module, coreai)))
         fold_constants(graph, module)
         remove_dead_ops(graph)
     for name in target.steps:
-        if budget is not None and budget.exhausted:
-            break
-        started = time.perf_counter()
-        if rewrites := STEPS[name](module):
-            seconds = time.perf_counter() - started
-            statistics.add(Statistics({name: RuleStatistics(rewrites, rewrites, seconds)}))
-        if budget is not None:
-            budget.spent.append(Record(name, UNKNOWN))
+        options.step(statistics, name, STEPS[name], module)
     for graph in module.graphs:
         remove_dead_ops(graph)
     remove_uncalled_graphs(module, called)

@@ -26,6 +26,7 @@ from patcomp.ir.types import TensorType, static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
 from patcomp.pytorch import OpOverload, can_decompose
+from patcomp.rewrites import Options
 from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.state import MUTATION
 from patterns_catalog import default_rules
@@ -244,7 +245,7 @@ def _normalized(program: ExportedProgram) -> IRModule:
     converter = _converter()
     try:
         module = converter.add_exported_program(program).imported()
-        normalize(module, default_rules().stage("normalize"))
+        normalize(module, default_rules().stage("normalize"), Options(strict=True))
     except PatcompError as error:
         raise RuleError(f"the reference cannot be converted: {error}") from error
     finally:

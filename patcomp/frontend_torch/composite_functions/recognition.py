@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.frontend_torch.reference.sources import Source
-from patcomp.frontend_torch.reference.traces import Constant, LiteralPlace, Trace
+from patcomp.frontend_torch.composite_functions.sources import Source
+from patcomp.frontend_torch.composite_functions.traces import Constant, LiteralPlace, Trace
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_equals

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from patcomp.errors import RuleError
+from patcomp.frontend_torch.composite_functions.recognition import Recognition, outlined_ops
+from patcomp.frontend_torch.composite_functions.sources import Source, sources
+from patcomp.frontend_torch.composite_functions.traces import Constant, Input, LiteralPlace, Result, Tracer
 from patcomp.frontend_torch.fx.dtypes import type_of
-from patcomp.frontend_torch.reference.recognition import Recognition, outlined_ops
-from patcomp.frontend_torch.reference.sources import Source, sources
-from patcomp.frontend_torch.reference.traces import Constant, Input, LiteralPlace, Result, Tracer
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, shape_of

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.frontend_torch.reference.traces import Constant, LiteralPlace, Trace, Tracer
+from patcomp.frontend_torch.composite_functions.traces import Constant, LiteralPlace, Trace, Tracer
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, element_name, is_float, shape_of, tensor
 

@@ -1,0 +1,165 @@
+"""The history of exported programs: their conversion, and its repetition for questions about it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import torch
+
+from patcomp.emit.dims import Dims
+from patcomp.emit.history import History
+from patcomp.emit.program import AIProgram
+from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
+from patcomp.evaluate import Expectation
+from patcomp.frontend_torch.completeness import preparing
+from patcomp.frontend_torch.custom.lowerings import Lowerings
+from patcomp.frontend_torch.externalization.regions import form_regions
+from patcomp.frontend_torch.importing.importer import import_program
+from patcomp.frontend_torch.importing.staged import Staged
+from patcomp.frontend_torch.interface.calls import in_types_of
+from patcomp.frontend_torch.staging import headline
+from patcomp.frontend_torch.verification.departure import DepartureSearch
+from patcomp.frontend_torch.verification.values import ValueComparison
+from patcomp.ir.module import IRModule
+from patcomp.ir.verify import verify
+from patcomp.patterns.user_catalogs import Catalog, versions_of
+from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
+from patcomp.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TorchHistory(History):
+    """The history of exported programs."""
+
+    staged: Sequence[Staged]
+    lowerings: Lowerings
+    catalogs: Sequence[Catalog] = ()
+    installed_catalogs: bool = False
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        named = {"patterns_catalog": __version__, **versions_of(self.catalogs, self.installed_catalogs)}
+        catalogs = ", ".join(f"{name} {version}".strip() for name, version in named.items())
+        return {"version": __version__, "torch": torch.__version__, "catalogs": catalogs}
+
+    def imported(self) -> IRModule:
+        """The programs in one module, before the first stage.
+
+        Raises:
+            UnsupportedError: nodes cannot be imported; the message lists all of them.
+        """
+        module = IRModule()
+        problems: list[Problem] = []
+        for item in self.staged:
+            try:
+                with preparing(item.program, TypeError, ValueError):
+                    import_program(module, item, self.lowerings)
+            except UnsupportedError as error:
+                problems += error.problems
+        if problems:
+            raise UnsupportedError(headline(problems), problems)
+        form_regions(module)
+        return module
+
+    def departure_search(
+        self, module: IRModule, entrypoint: str, expectation: Expectation, initial: Mapping[str, Any],
+        tolerance: float | None,
+    ) -> DepartureSearch:  # fmt: skip
+        found = {item.name: item for item in self.staged}
+        if entrypoint not in found:
+            raise LookupError(
+                f"by='module' needs an entry point that was converted ({', '.join(found)}); {entrypoint!r} was "
+                "made of one later"
+            )
+        if self.later and not found[entrypoint].has_values:
+            raise LookupError(
+                "by='module' needs the weights of the exported model, which a compressed program does not keep; verify "
+                "with the model that was exported, or before the program is compressed"
+            )
+        values = ValueComparison(found[entrypoint], module, expectation, initial, tolerance)
+        return DepartureSearch(self, values)
+
+    def without(self, weights: Collection[object]) -> Self:
+        return replace(self, staged=[item.without(weights) for item in self.staged])
+
+    def program(
+        self, compilation: Compilation, initial: Mapping[str, dict[str, Any]], dims: Mapping[str, Dims], seconds: float
+    ) -> AIProgram:
+        """The program that the conversion made.
+
+        Args:
+            compilation: what `run` returned.
+            initial: the contents of the states of each entry point.
+            dims: the dynamic dimensions of each entry point after the conversion.
+            seconds: how long the conversion took.
+        """
+        module = compilation.module
+        states = {name: in_types_of(module.graph(name), state) for name, state in initial.items() if state}
+        return AIProgram(
+            module,
+            calls={item.name: item.call for item in self.staged},
+            initial_state={name: MappingProxyType(state) for name, state in states.items()},
+            dims=dims,
+            checks={item.name: item.checks for item in self.staged if item.checks is not None},
+            draws={item.name: item.names.of_draws(item.signature) for item in self.staged if item.signature.draws},
+            diagnostics=(*(each for item in self.staged for each in item.diagnostics), *compilation.diagnostics),
+            left_to_pytorch=tuple(each for item in self.staged for each in item.left_to_pytorch),
+            limits=compilation.limits,
+            seconds=seconds,
+            history=replace(self, reports=compilation.reports),
+        )
+
+    def run(self, dumps: Dumps | None, advance: Callable[[str], object]) -> Compilation:
+        """Import the programs and run the stages.
+
+        Args:
+            dumps: writes the text after each stage; None for no dumps.
+            advance: called with the name of each stage that is done.
+
+        Raises:
+            UnsupportedError: ops cannot be converted; the message lists all of them.
+            StageError: a rule has a defect; the message says where the IR before that stage is.
+        """
+
+        def after_stage(stage: str, module: IRModule) -> None:
+            if dumps is not None:
+                dumps.write(stage, self.shown(module))
+            advance(stage)
+
+        try:
+            with collector_paused():
+                return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
+        except StageError as error:
+            found = self._first_defect(error)
+            raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
+
+    def _first_defect(self, error: StageError) -> StageError:
+        """The error of the stage that caused another stage's error; runs the conversion again.
+
+        A module is not verified after every stage, so a stage may fail because an earlier one produced invalid IR.
+        """
+        try:
+            module = self.imported()
+            verify(module, runtime=False)
+        except VerifyError as first:
+            return StageError(f"the imported program is invalid: {first}", "normalize")
+        if self.options.verify_all:
+            return error
+        try:
+            run_pipeline(module, self.rules, replace(self.options, verify_all=True))
+        except StageError as first:
+            return first
+        return error
+
+    def _dump_before(self, failed: str, dumps: Dumps | None) -> str:
+        """The file with the IR before the failed stage; it is written now unless the user requested dumps."""
+        if dumps is None:
+            dumps = Dumps(Path(tempfile.mkdtemp(prefix="patcomp-")))
+            run_pipeline(self.imported(), self.rules, self.options, after_stage=dumps.write, only_before=failed)
+        before = dumps.NAMES[dumps.NAMES.index(failed) - 1]
+        return f"the IR before this stage is in {dumps.path(before)}"
