@@ -138,6 +138,14 @@ class UnsupportedError(PatcompError, ValueError):
         super().__init__(_numbered(headline, problems))
 
 
+class AssetError(PatcompError, RuntimeError):
+    """The toolchain rejects a program, or an asset cannot be read; `diagnostics` holds its messages, one a string."""
+
+    def __init__(self, headline: str, diagnostics: tuple[str, ...] = ()):
+        self.diagnostics = diagnostics
+        super().__init__("\n  ".join([headline, *diagnostics]))
+
+
 class ExportError(PatcompError, RuntimeError):
     """A model cannot be exported; `problem` says where and why, and what to change."""
 

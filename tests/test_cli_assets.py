@@ -131,7 +131,7 @@ def test_assets_with_random_numbers_as_inputs(patcomp: Command, assets: Path) ->
         (["run", "picks.aimodel", "--size", "x=7"], 2, "must have the form INPUT:AXIS=SIZE"),
         (["run", "missing.aimodel"], 1, "there is no asset missing.aimodel"),
         (["inspect", "models.py"], 1, "models.py is not an asset: it is a file"),
-        (["inspect", "broken.aimodel"], 1, "error: the asset broken.aimodel "),
+        (["inspect", "broken.aimodel"], 1, "error: the asset 'broken.aimodel' cannot be read"),
         (["verify", "models.py:net", "sums.aimodel"], 1, "sums.aimodel is not an asset of models.py:net"),
         (["verify", "models.py:sums", "net.aimodel"], 1, "net.aimodel is not an asset of models.py:sums"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -77,13 +77,18 @@ def run(
         typer.Option(help="The size of a dynamic dimension for random inputs, x:0=4; otherwise 2."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of random inputs.")] = 0,
+    backend: Annotated[
+        Literal["runtime", "evaluator"],
+        typer.Option(help="The Core AI runtime, or the reference evaluator, which needs no coreai-core."),
+    ] = "runtime",
     json: AsJson = False,
 ) -> None:
-    """Run an asset on the Core AI runtime, and show its outputs.
+    """Run an asset on the Core AI runtime or the reference evaluator, and show its outputs.
 
     Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
     distributions.
     """
+    from patcomp.emit.asset import Asset, toolchain
     from patcomp.emit.inspection import opened, read_asset, read_metadata, signatures
     from patcomp.emit.replacement import check_writable
 
@@ -91,15 +96,20 @@ def run(
         check_writable(output)
     if inputs is not None and size:
         raise UsageError("--size is for random inputs; leave it out with --inputs")
-    with opened(asset) as native:
-        signature = entry(signatures(read_asset(native, asset)[0], read_metadata(asset)), entrypoint)
-        if inputs is None:
-            values = _random(signature, size or (), seed)
-            say(f"random inputs with seed {seed}; --inputs FILE.npz gives others")
-        else:
-            values = _read(inputs, signature)
-        states = {spec.name: values.pop(spec.name) for spec in signature.states if spec.name in values}
-        outputs, state = native.call(asset, values, states, entrypoint)
+    if backend == "runtime":
+        toolchain()
+    signature = entry(signatures(read_asset(asset)[0], read_metadata(asset)), entrypoint)
+    if inputs is None:
+        values = _random(signature, size or (), seed)
+        say(f"random inputs with seed {seed}; --inputs FILE.npz gives others")
+    else:
+        values = _read(inputs, signature)
+    state = {spec.name: values.pop(spec.name) for spec in signature.states if spec.name in values}
+    if backend == "runtime":
+        with opened(asset) as native:
+            outputs, state = native.call(asset, values, state, entrypoint)
+    else:
+        outputs = Asset(asset).evaluate(values, state, entrypoint)
     if both := outputs.keys() & state.keys():
         state = {f"state {name}" if name in both else name: value for name, value in state.items()}
     described = {

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -82,6 +82,13 @@ AllowMissing = Annotated[
 AllowUnexpected = Annotated[
     list[str] | None,
     typer.Option(help="A weight of the folder that the model has no place for and that is left out; the same."),
+]
+
+Writer = Annotated[
+    Literal["python", "coreai"] | None,
+    typer.Option(
+        "--writer", help="What writes the asset, python or coreai; by default coreai-core where it is installed."
+    ),
 ]
 
 Fix = Annotated[

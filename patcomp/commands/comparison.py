@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -49,7 +48,7 @@ def verify(
     from patcomp.evaluate import drawn, verify_outputs
 
     with opened(asset) as native:
-        signature = entry(signatures(read_asset(native, asset)[0], read_metadata(asset)), entrypoint)
+        signature = entry(signatures(read_asset(asset)[0], read_metadata(asset)), entrypoint)
         source = load_source(model, modules, ExportOptions(train, half_type(half, bfloat16)), trusted=trusted)
         call, dims = _call(source, asset, signature, catalog)
         signature = replace(signature, call=call)
@@ -63,7 +62,7 @@ def verify(
             return drawn(signature, values, dims, seed=0)
 
         verification = verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw)
-        note = "" if verification else _note_of_weights(source, read_asset(native, asset, values=True), catalog)
+        note = "" if verification else _note_of_weights(source, read_asset(asset, values=True), catalog)
     if json:
         print_json(verification.to_dict())
     else:
@@ -171,7 +170,9 @@ Hashed = tuple["IRModule", dict[str, str]]
 
 
 def _hashed(module: IRModule) -> Hashed:
-    return module, {key: hashlib.sha256(blob.data).hexdigest() for key, blob in module.blobs.blobs.items()}
+    from patcomp.emit.written import hashes_of
+
+    return module, hashes_of(module)
 
 
 def program_of(
@@ -189,15 +190,14 @@ def program_of(
         UsageError: sizes are given for a program that is converted already.
         PatcompError: it is none of these, cannot be read or cannot be converted.
     """
-    from patcomp.emit.inspection import opened, read_asset
+    from patcomp.emit.inspection import read_asset
 
     path = Path(name)
     check_no_folder(path)
     if fixed and (path.is_dir() or path.suffix == ".mlir"):
         raise UsageError(f"--fix goes with a model, whose sizes are fixed when it is converted; {name} is converted")
     if path.is_dir():
-        with opened(path) as native:
-            return read_asset(native, path, values=True)
+        return read_asset(path, values=True)
     if path.suffix == ".mlir":
         from patcomp.commands.opt import parse_file
 

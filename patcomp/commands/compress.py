@@ -15,6 +15,7 @@ from patcomp.commands.common import (
     Random,
     RandomNumbers,
     UsageError,
+    Writer,
     load_catalogs,
     print_json,
     say,
@@ -52,6 +53,7 @@ def compress(
     catalog: Catalogs = None,
     trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
+    writer: Writer = None,
     json: AsJson = False,
 ) -> None:
     """Convert a model with smaller weights, and show what became of each weight."""
@@ -77,7 +79,7 @@ def compress(
     assert small.compression is not None
     if output is not None:
         with working(f"writing {output}", True):
-            small.save_asset(output, force=force)
+            small.save_asset(output, force=force, writer=writer)
         say(f"asset:       {output}")
     if json:
         print_json(small.compression.as_dict())

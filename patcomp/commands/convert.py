@@ -24,6 +24,7 @@ from patcomp.commands.common import (
     Random,
     RandomNumbers,
     UsageError,
+    Writer,
     load_catalogs,
     print_json,
     say,
@@ -34,7 +35,6 @@ from patcomp.commands.exporting import ExportOptions
 from patcomp.commands.models import OptionalModel, Train, Trusted, is_on_the_hub, load_sources
 from patcomp.commands.progress import working
 from patcomp.emit.replacement import check_target, check_writable
-from patcomp.errors import PatcompError
 from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def convert(
     train: Train = False,
     trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
+    writer: Writer = None,
     batch: Annotated[
         Path | None, typer.Option(help="Convert the models of this TOML file; its keys are the other options.")
     ] = None,
@@ -129,7 +130,7 @@ def convert(
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
         output = _default_output(model)
-    _check_outputs(output, text, html, dump_stages, force)
+    _check_outputs(output, text, html, dump_stages, force, writer)
     chosen, sizes = target_of(target, without, catalog), sizes_in(fix)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
@@ -179,7 +180,7 @@ def convert(
     passed = verification is None or bool(verification)
     if output is not None and passed:
         with working(f"writing {output}", not quiet):
-            program.save_asset(output, force=force)
+            program.save_asset(output, force=force, writer=writer)
     files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not quiet:
@@ -296,22 +297,25 @@ def _default_output(model: str) -> Path:
 
 
 def _check_outputs(
-    output: Path | None, text: Path | None, html: Path | None, dump_stages: Path | None, force: bool
+    output: Path | None,
+    text: Path | None,
+    html: Path | None,
+    dump_stages: Path | None,
+    force: bool,
+    writer: str | None,
 ) -> None:
     """Check before the conversion, which may take long, that its results can be written.
 
     Raises:
         OSError, ValueError: one cannot be written to its path.
-        PatcompError: `coreai-core` is not installed.
+        MissingToolchainError: `coreai-core` is to write the asset, and is not installed.
     """
-    from patcomp.emit.asset import has_toolchain
+    from patcomp.emit.asset import toolchain
 
     if output is not None:
         check_target(output, force)
-        if not has_toolchain():
-            raise PatcompError(
-                'saving an asset needs coreai-core: pip install "patcomp[coreai]"; --text FILE works without it'
-            )
+        if writer == "coreai":
+            toolchain()
     if text is not None and text != STANDARD_OUTPUT:
         if text.is_dir():
             raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")

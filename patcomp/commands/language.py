@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from patcomp.commands.common import AllowMissing, AllowUnexpected, require_transformers, say
+from patcomp.commands.common import AllowMissing, AllowUnexpected, Writer, require_transformers, say
 from patcomp.commands.progress import working
 
 
@@ -33,6 +33,7 @@ def convert_lm(
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code of the folder.")] = False,
+    writer: Writer = None,
 ) -> None:
     """Convert a causal language model to a bundle that Apple's Swift package loads."""
     from patcomp.commands.torchvision import declare_operators
@@ -44,7 +45,7 @@ def convert_lm(
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
         quantize_embeddings=quantize_embeddings, tokenizer=None if tokenizer else False,
-        allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working,
+        allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     for problem in check_bundle(bundle.path):

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 def opt(
     file: Annotated[
-        str, typer.Argument(help="MLIR text, a stage dump for instance; - is standard input.", show_default=False)
+        str,
+        typer.Argument(
+            help="MLIR text, a stage dump for instance, or an asset; - is standard input.", show_default=False
+        ),
     ],
     passes: Annotated[str, typer.Option("--passes", "-p", help="Stages to run, separated by commas.")] = "",
     generic: Annotated[bool, typer.Option(help="Print MLIR's generic form.")] = False,
@@ -88,12 +91,16 @@ def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
 
 
 def parse_file(file: str) -> IRModule:
-    """The program of a text; `-` is standard input.
+    """The program of a text or an asset; `-` is standard input.
 
     Raises:
         ParseError: it is not IR; the message has the line.
-        PatcompError: it is not text.
+        PatcompError: it is not text, or no asset.
     """
+    if file != "-" and Path(file).is_dir():
+        from patcomp.emit.inspection import read_asset
+
+        return read_asset(Path(file))[0]
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError as error:

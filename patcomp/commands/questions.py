@@ -34,7 +34,17 @@ def explain(
     train: Train = False,
     trusted: Trusted = False,
 ) -> None:
-    """Show which rules made an op of the converted program, and the model's nodes and lines that it comes from."""
+    """Show which rules made an op of the converted program, and the model's nodes and lines that it comes from.
+
+    Of an asset, only the lines are known.
+    """
+    if Path(model, "main.mlirb").exists():
+        from patcomp.emit.inspection import read_asset
+        from patcomp.patterns import RuleSet
+        from patcomp.questions.programs import explain as explained
+
+        print(explained(read_asset(Path(model))[0], RuleSet(()), what))
+        return
     print(convert_model(model, modules, catalog, train=train, trusted=trusted).explain(what))
 
 

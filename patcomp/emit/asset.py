@@ -1,7 +1,8 @@
-"""`.aimodel` assets: pass a module to `coreai-core`, save it, load it and run it.
+"""`.aimodel` assets: save a module, load it and run it.
 
-The program is passed as text in MLIR's generic form and the weights as buffers: this code never prints or
-copies a weight. `coreai-core` is imported when first needed, because much of patcomp works without it.
+A module is written in Python (`patcomp.emit.written`), or passed to `coreai-core` as text in MLIR's generic form and
+buffers: this code never prints or copies a weight. `coreai-core` is imported when first needed, because much of patcomp
+works without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,20 +25,14 @@ from patcomp.emit.loaded import LoadedModel, checked
 from patcomp.emit.metadata import creation_date, described, set_creation_date
 from patcomp.emit.replacement import check_space, check_target, not_an_asset, recover, replacing
 from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
-from patcomp.errors import MissingToolchainError, PatcompError
-from patcomp.ir.module import IRModule
+from patcomp.emit.written import module_of, written_in_python
+from patcomp.errors import AssetError as AssetError
+from patcomp.errors import MissingToolchainError
+from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.pages import releasing
 
 BLOB_ALIGNMENT = 16
 """Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
-
-
-class AssetError(PatcompError, RuntimeError):
-    """The toolchain rejects a program; `diagnostics` holds its messages, one a string."""
-
-    def __init__(self, headline: str, diagnostics: tuple[str, ...] = ()):
-        self.diagnostics = diagnostics
-        super().__init__("\n  ".join([headline, *diagnostics]))
 
 
 def toolchain() -> SimpleNamespace:
@@ -55,7 +50,8 @@ def toolchain() -> SimpleNamespace:
         from coreai.runtime import AIModelAssetMetadata, NDArray
     except ImportError as error:
         raise MissingToolchainError(
-            f'saving and running assets needs coreai-core ({error}): pip install "patcomp[coreai]"'
+            f"running an asset, or saving it with the writer coreai, needs coreai-core ({error}): "
+            'pip install "patcomp[coreai]"'
         ) from error
     return SimpleNamespace(
         ir=ir,
@@ -76,44 +72,65 @@ def has_toolchain() -> bool:
     return True
 
 
+Writer = Literal["python", "coreai"]
+"""What writes an asset: patcomp itself, or coreai-core."""
+
+
 @dataclass(frozen=True)
 class Asset:
-    """A saved program that can be run; `patcomp.load` and `AIProgram.save_asset` return one.
+    """A saved program; `patcomp.load` and `AIProgram.save_asset` return one.
 
         asset = patcomp.load("model.aimodel")
         outputs = asset.run({"x": x})
 
-    It also has the members of `coreai-core`'s `AIModelAsset`: `summary`, `metadata`, `program` and so on.
+    With `coreai-core` it can be run, and has what `AIModelAsset` offers: `summary`, `metadata`, `program` and so on.
+    Without, it has its program: `asset.module`.
     """
 
-    native: Any
-    """The `coreai.authoring.asset.AIModelAsset`."""
+    path: Path
+    """The `.aimodel` folder."""
 
     @classmethod
     def load(cls, path: str | Path) -> Asset:
         """The asset at a path.
 
         Raises:
-            MissingToolchainError: `coreai-core` is not installed.
             FileNotFoundError: there is nothing at the path.
-            AssetError: the file or folder at the path is not an asset.
+            AssetError: what is at the path is not an asset, or is damaged.
         """
-        tools, place = toolchain(), Path(path)
+        place = Path(path)
         recover(place)
         if not place.exists():
             raise FileNotFoundError(f"there is no asset {str(path)!r}; program.save_asset(path) writes one")
         if problem := not_an_asset(place):
             raise AssetError(f"{str(path)!r} is not an asset: {problem}. Give the .aimodel folder of a saved program")
-        _check_program(place)
-        try:
-            return cls(tools.AIModelAsset.load(place))
-        except RuntimeError as error:
-            raise AssetError(f"the asset {str(path)!r} cannot be read", (str(error),)) from error
+        check_program(place)
+        asset = cls(place)
+        if has_toolchain():
+            _ = asset.native  # an asset that coreai-core refuses is refused here
+        return asset
 
-    @property
-    def path(self) -> Path:
-        """The `.aimodel` folder."""
-        return Path(self.native.path)
+    @cached_property
+    def native(self) -> Any:
+        """The `coreai.authoring.asset.AIModelAsset`.
+
+        Raises:
+            MissingToolchainError: `coreai-core` is not installed.
+            AssetError: `coreai-core` refuses the asset.
+        """
+        try:
+            return toolchain().AIModelAsset.load(self.path)
+        except RuntimeError as error:
+            raise AssetError(f"the asset {str(self.path)!r} cannot be read", (str(error),)) from error
+
+    @cached_property
+    def module(self) -> IRModule:
+        """The program of the asset, whose weights stay in the file.
+
+        Raises:
+            AssetError: the program has something that patcomp does not know.
+        """
+        return module_of(self.path)
 
     @property
     def initial_state(self) -> StateArrays:
@@ -178,10 +195,31 @@ class Asset:
                     np.copyto(as_array(old), new)
         return outputs
 
+    def evaluate(
+        self, inputs: Mapping[str, Any], state: dict[str, Any] | None = None, entrypoint: str = "main"
+    ) -> dict[str, np.ndarray]:
+        """Run an entry point on the reference evaluator, which needs no coreai-core; it is slow, for checks.
+
+        Args:
+            inputs: arrays or tensors by name, as for `run`.
+            state: the contents of states by name; it gets the new contents.
+            entrypoint: name of the function.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            EvaluationError: an input or state is missing, unknown, or of another type or shape.
+            UnknownNameError: there is no such entry point; it is a `KeyError`.
+        """
+        from patcomp.emit.evaluated import evaluated
+
+        return evaluated(self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint)
+
     @property
     def function_names(self) -> list[str]:
         """The names of the entry points."""
-        return self._loaded.names
+        return self._loaded.names if has_toolchain() else [graph_name(graph) for graph in self.module.entry_graphs]
 
     def described(self, entrypoint: str = "main") -> Any:
         """The runtime's description of an entry point: names, shapes and types of inputs, states and outputs.
@@ -203,12 +241,12 @@ class Asset:
         return loaded
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "native":
+        if name.startswith("_") or name in ("native", "module"):
             raise AttributeError(name)
         return getattr(self.native, name)
 
 
-def _check_program(asset: Path) -> None:
+def check_program(asset: Path) -> None:
     """Check the program of an asset against its hash, because the toolchain aborts the process on a damaged one.
 
     Raises:
@@ -228,7 +266,7 @@ def _check_program(asset: Path) -> None:
 
 
 def load(path: str | Path) -> Asset:
-    """The asset at a path, to run.
+    """The asset at a path, to run, or to read without coreai-core.
 
         asset = patcomp.load("model.aimodel")
         outputs = asset.run({"x": x})
@@ -237,7 +275,6 @@ def load(path: str | Path) -> Asset:
         path: an `.aimodel` folder.
 
     Raises:
-        MissingToolchainError: `coreai-core` is not installed.
         FileNotFoundError: there is nothing at the path.
         AssetError: the file or folder at the path is not an asset.
     """
@@ -283,6 +320,7 @@ def save_asset(
     facts: Mapping[str, str] | None = None,
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
+    writer: Writer | None = None,
 ) -> Asset:
     """Write a program as an `.aimodel` folder, replacing an existing asset.
 
@@ -295,27 +333,44 @@ def save_asset(
         facts: the versions of what made the program and the like, which are added to the metadata.
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
+        writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed.
 
     Raises:
-        ValueError: the path does not end in `.aimodel`, there is no such metadata field, or `SOURCE_DATE_EPOCH` is
-            not a number.
+        ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
+            `SOURCE_DATE_EPOCH` is not a number.
         FileExistsError: something that is not an asset is at the path.
         PermissionError: the folder cannot be written.
         OSError: the disk has no room.
         VerifyError: a weight is missing from the blob store or has the wrong size (the toolchain would crash).
-        MissingToolchainError: `coreai-core` is not installed.
+        MissingToolchainError: `coreai-core` is asked for and not installed.
         AssetError: the toolchain rejects the program.
+        UnsupportedError: the program has something that only coreai-core writes.
     """
     target = Path(path)
     check_target(target, force)
-    date, described_by = creation_date(), partial(described, given=metadata, facts=facts or {})
-    with _handed_over(HandOver.of(module), described_by, target.name) as write, replacing(target, force) as draft:
+    described_by = partial(described, given=metadata, facts=facts or {})
+    if checked_writer(writer) == "python":
+        prepared = written_in_python(module, described_by)
+    else:
+        prepared = _handed_over(HandOver.of(module), described_by, target.name, creation_date())
+    with prepared as write, replacing(target, force) as draft:
         write(draft)
-        if date is not None:
-            set_creation_date(draft, date)
         write_state(draft, state or {})
     remove_earlier_state(target)
-    return Asset(toolchain().AIModelAsset.load(target))
+    return Asset(target)
+
+
+def checked_writer(writer: str | None) -> Writer:
+    """What writes an asset; None stands for coreai-core where it is installed, and for patcomp elsewhere.
+
+    Raises:
+        ValueError: there is no such writer.
+    """
+    if writer is None:
+        return "coreai" if has_toolchain() else "python"
+    if writer not in ("python", "coreai"):
+        raise ValueError(f"an asset's writer is 'python' or 'coreai', got {writer!r}")
+    return writer  # type: ignore[return-value]
 
 
 @contextmanager
@@ -323,7 +378,7 @@ def temporary_asset(program: HandOver) -> Iterator[Asset]:
     """A program saved in a temporary folder."""
 
     def save(path: Path) -> None:
-        with _handed_over(program, lambda metadata_class: None, path.name) as write:
+        with _handed_over(program, lambda metadata_class: None, path.name, None) as write:
             write(path)
 
     with _temporary(save) as asset:
@@ -349,7 +404,7 @@ def _temporary(save: Callable[[Path], None]) -> Iterator[Asset]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.aimodel"
         save(path)
-        asset = Asset(toolchain().AIModelAsset.load(path))
+        asset = Asset(path)
         try:
             yield asset
         finally:
@@ -364,7 +419,9 @@ def generic_text(asset: Asset, *, weights: bool) -> str:
 
 
 @contextmanager
-def _handed_over(program: HandOver, metadata: Callable[[Any], Any], name: str) -> Iterator[Callable[[Path], None]]:
+def _handed_over(
+    program: HandOver, metadata: Callable[[Any], Any], name: str, date: str | None
+) -> Iterator[Callable[[Path], None]]:
     """Pass a program to the toolchain; yield a function that writes it as a new folder."""
     tools = toolchain()
     with tools.Context()._mlir_context:
@@ -382,6 +439,8 @@ def _handed_over(program: HandOver, metadata: Callable[[Any], Any], name: str) -
                 raise AssetError(
                     f"the toolchain cannot save the program as {name}", tuple(str(cause).splitlines())
                 ) from error
+            if date is not None:
+                set_creation_date(folder, date)
 
         yield write
 

@@ -1,6 +1,7 @@
 """What an asset holds: its functions, composites, ops, weights and metadata.
 
-The asset is read in a child process, because the toolchain aborts its process on a broken file.
+patcomp reads assets itself. What it does not know, coreai-core reads in a child process, because the toolchain aborts
+its process on a broken file.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp.emit.asset import AssetError, toolchain
+from patcomp.asset.errors import UnsupportedInAssetError
+from patcomp.emit.asset import has_toolchain, toolchain
 from patcomp.emit.composite_calls import composite_calls
 from patcomp.emit.metadata import draws_in
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.emit.replacement import not_an_asset, recover
 from patcomp.emit.signature import EntrySignature, entry_signature
+from patcomp.emit.written import hashes_of, module_of
+from patcomp.errors import AssetError
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.weights import StoredWeight, stored_weights
 
@@ -62,10 +66,9 @@ def inspect_asset(path: Path) -> Inspection:
     """Read an asset.
 
     Raises:
-        As `opened`.
+        As `read_asset`.
     """
-    with opened(path) as native:
-        module, _ = read_asset(native, path)
+    module, _ = read_asset(path)
     data = read_metadata(path)
     counts = Counter(op.name for op in module.op.walk() if op.name not in _STRUCTURE)
     return Inspection(
@@ -93,18 +96,14 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Native]:
-    """A child process that reads and runs an asset.
+    """A child process that runs an asset.
 
     Raises:
         FileNotFoundError: there is nothing at the path.
         AssetError: the file or folder at the path is not an asset, or the asset is broken.
         MissingToolchainError: `coreai-core` is not installed.
     """
-    recover(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no asset {path}; `patcomp convert` writes one")
-    if problem := not_an_asset(path):
-        raise AssetError(f"{path} is not an asset: {problem}. Give the .aimodel folder of a saved program")
+    check_asset(path)
     toolchain()
     try:
         with contextlib.closing(Native()) as native:
@@ -115,16 +114,40 @@ def opened(path: Path) -> Iterator[Native]:
         raise AssetError(f"the asset {path} cannot be used", (str(error).splitlines()[0],)) from error
 
 
-def read_asset(native: Native, path: Path, *, values: bool = False) -> tuple[IRModule, dict[str, str]]:
-    """The program of an asset, without the values of its weights; and a hash of the values of each, by name.
+def check_asset(path: Path) -> None:
+    """Check that there is an asset at a path, after an interrupted save of it is undone.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
+        AssetError: what is at the path is not an asset.
+    """
+    recover(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no asset {path}; `patcomp convert` writes one")
+    if problem := not_an_asset(path):
+        raise AssetError(f"{path} is not an asset: {problem}. Give the .aimodel folder of a saved program")
+
+
+def read_asset(path: Path, *, values: bool = False) -> tuple[IRModule, dict[str, str]]:
+    """The program of an asset, and a hash of the values of each weight by name. Weights stay in the file.
 
     Args:
-        native: the process that reads it.
         path: the `.aimodel` folder.
         values: whether to read and hash the weights; otherwise there are no hashes.
+
+    Raises:
+        As `check_asset`; AssetError: also where the asset is damaged, or has something that patcomp does not know.
     """
-    text, hashes = native.read(path, values=values)
-    return IRModule.parse(text.partition("{-#")[0]), hashes
+    check_asset(path)
+    try:
+        module = module_of(path)
+    except AssetError as error:
+        if not isinstance(error.__cause__, UnsupportedInAssetError) or not has_toolchain():
+            raise
+        with opened(path) as native:
+            text, hashes = native.read(path, values=values)
+        return IRModule.parse(text.partition("{-#")[0]), hashes
+    return module, hashes_of(module) if values else {}
 
 
 def signatures(module: IRModule, metadata: Mapping[str, Any]) -> dict[str, EntrySignature]:

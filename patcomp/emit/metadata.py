@@ -5,11 +5,63 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+_DATE = "%Y%m%dT%H%M%SZ"
+"""The form of dates in `metadata.json`."""
+
 _FIELDS = ("author", "license", "model_description")
+_STORED = {"author": "author", "license": "license", "model_description": "description"}
+"""The names of the fields in `metadata.json`."""
+
+
+@dataclass
+class AssetMetadata:
+    """What the user says about an asset, as coreai-core's `AIModelAssetMetadata` has it."""
+
+    author: str = ""
+    license: str = ""
+    model_description: str = ""
+    creator_defined_metadata: dict[str, Any] = field(default_factory=dict)
+
+    def set_custom(self, name: str, value: Any) -> None:
+        """Set an entry of the creator.
+
+        Raises:
+            TypeError: the value is no text, number or truth value, nor a list or mapping of those.
+        """
+        _check_custom(value)
+        self.creator_defined_metadata[name] = value
+
+    def entries(self, producer: str, date: str | None) -> dict[str, Any]:
+        """What `metadata.json` says.
+
+        Args:
+            producer: the name and version of what writes the asset.
+            date: the date of the asset as `creation_date` gives it; None for now.
+        """
+        made: dict[str, Any] = {"assetVersion": "2.0", "producer": producer}
+        made["creationDate"] = date or datetime.now(UTC).strftime(_DATE)
+        made |= {_STORED[name]: getattr(self, name) for name in _FIELDS if getattr(self, name)}
+        if self.creator_defined_metadata:
+            made["creatorDefinedMetadata"] = self.creator_defined_metadata
+        return made
+
+
+def _check_custom(value: Any) -> None:
+    if isinstance(value, Mapping):
+        for each in value.values():
+            _check_custom(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_custom(each)
+    elif not isinstance(value, str | int | float):
+        raise TypeError(
+            f"a metadata value must be a text, a number, a truth value, or a list or mapping of those; got {value!r}"
+        )
 
 
 def entries_of(draws: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
@@ -36,7 +88,7 @@ def described(native_class: Any, given: Any, facts: Mapping[str, str]) -> Any:
     """The metadata that is saved with an asset.
 
     Args:
-        native_class: coreai-core's `AIModelAssetMetadata`.
+        native_class: coreai-core's `AIModelAssetMetadata`, or `AssetMetadata`.
         given: an object of it, which is not changed; a mapping of its fields; or None.
         facts: the versions of patcomp, PyTorch and the catalogs, and what `entries_of` makes. They become entries of
             `creator_defined_metadata`, `patcomp.torch` for `torch`, unless the user has set these.
@@ -79,7 +131,7 @@ def creation_date() -> str | None:
     if not seconds:
         return None
     try:
-        return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y%m%dT%H%M%SZ")
+        return datetime.fromtimestamp(int(seconds), UTC).strftime(_DATE)
     except (ValueError, OverflowError, OSError) as error:
         raise ValueError(f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, got {seconds!r}") from error
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from patcomp.emit import running
-from patcomp.emit.asset import Asset, as_array, save_asset
+from patcomp.emit.asset import Asset, Writer, as_array, save_asset
 from patcomp.emit.checks import ValueChecks
 from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
@@ -212,7 +212,9 @@ class AIProgram(Questions):
         """Return the program unchanged, because `to_coreai` has optimized it already."""
         return self
 
-    def save_asset(self, path: str | Path, metadata: Any = None, *, force: bool = False) -> Asset:
+    def save_asset(
+        self, path: str | Path, metadata: Any = None, *, force: bool = False, writer: Writer | None = None
+    ) -> Asset:
         """Write the program as an `.aimodel` folder, replacing an existing asset.
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
@@ -224,19 +226,22 @@ class AIProgram(Questions):
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
             metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
             force: replace whatever is at the path.
+            writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
+                (`docs/assets.md`).
 
         Raises:
-            MissingToolchainError: coreai-core is not installed.
-            ValueError: the path does not end in `.aimodel`, there is no such metadata field, or `SOURCE_DATE_EPOCH` is
-                not a number.
+            MissingToolchainError: coreai-core is asked for and not installed.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
+                `SOURCE_DATE_EPOCH` is not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
+            UnsupportedError: the program has something that only coreai-core writes.
         """
         initial = self.initial_state.items()
         state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
         facts = {**self.versions, **entries_of(self.draws)}
-        return save_asset(self.module, path, metadata=metadata, facts=facts, state=state, force=force)
+        return save_asset(self.module, path, metadata=metadata, facts=facts, state=state, force=force, writer=writer)
 
     def run(
         self,

@@ -146,7 +146,7 @@ def _working_folder(place: Path) -> Iterator[Path]:
             yield folder
         finally:
             _clear(folder, place)
-            lock.unlink()
+            lock.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # the folder stays if another save waits in it, or if a file is left
                 folder.rmdir()
 
@@ -175,9 +175,13 @@ def _working_path(place: Path) -> Path:
 @contextlib.contextmanager
 def _lock_in(folder: Path) -> Iterator[Path]:
     """Make a folder and hold the lock file in it, which the kernel releases when the process dies."""
-    import fcntl  # not on Windows, for which there is no toolchain
-
     path = folder / "lock"
+    try:
+        import fcntl
+    except ImportError:  # Windows has none of these locks: two saves of one asset at a time do not wait
+        folder.mkdir(exist_ok=True)
+        yield path
+        return
     while True:
         folder.mkdir(exist_ok=True)
         try:
@@ -204,5 +208,5 @@ def _flush(folder: Path) -> None:
     """Flush to disk, so that an error of storage is raised now."""
     for path in folder.rglob("*"):
         if path.is_file():
-            with path.open("rb") as file:
+            with path.open("r+b" if os.name == "nt" else "rb") as file:  # Windows flushes only what may be written
                 os.fsync(file.fileno())

@@ -47,7 +47,11 @@ class Origin:
         return Problem(message, op, self.node, self.module_path, self.source, advice)
 
     def __str__(self) -> str:
-        parts = [f"%{self.node}", self.module_path and f"in {self.module_path}", self.source and f"at {self.source}"]
+        parts = [
+            self.node and f"%{self.node}",
+            self.module_path and f"in {self.module_path}",
+            self.source and f"at {self.source}",
+        ]
         return " ".join(part for part in parts if part)
 
 
@@ -63,6 +67,13 @@ def origin_location(origin: Origin) -> LocationAttr:
     name = f"{origin.node}@{origin.module_path}" if origin.module_path else origin.node
     child = _line(origin.file, origin.line) if origin.file else _NO_METADATA
     return unchecked(NameLoc, desc=unchecked(StringAttr, data=name), location=child)
+
+
+def joined(locations: Sequence[LocationAttr]) -> LocationAttr:
+    """The location of an op that comes from several places."""
+    if len(locations) == 1:
+        return locations[0]
+    return unchecked(FusedLoc, locations=unchecked(ArrayAttr, data=tuple(locations)), metadata=_NO_METADATA)
 
 
 @lru_cache(maxsize=4096)

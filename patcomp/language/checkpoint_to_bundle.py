@@ -16,6 +16,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.asset import Writer
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.pages import release
@@ -76,6 +77,7 @@ def convert_language_model(
     quantize_embeddings: bool = True,
     check: bool = True,
     progress: Step | None = None,
+    writer: Writer | None = None,
 ) -> Bundle:
     """Convert a causal language model to a bundle: prefill, decode, and the cache as state.
 
@@ -99,6 +101,7 @@ def convert_language_model(
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
         check: whether the converted program is compared with the model on a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
+        writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed.
 
     Nothing is at `out` until the bundle is complete, and nothing is left after an error. After a killed run of a folder
     the same call goes on with what was finished.
@@ -162,7 +165,7 @@ def convert_language_model(
             else:
                 program = _static(model, context, quantize_embeddings, step, work if check else None)
         with step("writing the asset"):
-            program.save_asset(work.folder / f"{name}.aimodel", metadata=card(source))
+            program.save_asset(work.folder / f"{name}.aimodel", metadata=card(source), writer=writer)
     return Bundle(place)
 
 

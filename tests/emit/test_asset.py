@@ -91,7 +91,13 @@ def test_missing_and_short_weights_are_named(tmp_path: Path):
 def test_without_the_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "coreai.authoring", None)
     with pytest.raises(MissingToolchainError, match=r'pip install "patcomp\[coreai\]"'):
-        save_asset(adds(ramp(4)), tmp_path / "m.aimodel")
+        save_asset(adds(ramp(4)), tmp_path / "m.aimodel", writer="coreai")
+    save_asset(adds(ramp(4)), tmp_path / "m.aimodel")
+    loaded = Asset.load(tmp_path / "m.aimodel")
+    assert loaded.function_names == ["main"]
+    assert loaded.module.text() == adds(ramp(4)).text()
+    with pytest.raises(MissingToolchainError, match="running an asset"):
+        loaded.run({"x": ramp(4)})
 
 
 def test_equal_weights_are_stored_once(tmp_path: Path):

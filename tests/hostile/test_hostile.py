@@ -43,7 +43,9 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- a sample ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("target", "cases"), [("texts", 60), ("programs", 10), ("archives", 10), ("catalogs", 10)])
+@pytest.mark.parametrize(
+    ("target", "cases"), [("texts", 60), ("programs", 10), ("archives", 10), ("catalogs", 10), ("stored", 60)]
+)
 def test_hostile_inputs_give_a_result_or_a_clear_error(target: str, cases: int) -> None:
     @settings(max_examples=cases, derandomize=True, deadline=None, database=None)
     @given(number=st.integers(0, 2**32))

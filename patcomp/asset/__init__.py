@@ -1,0 +1,1 @@
+"""`.aimodel` assets without native code: read and written in Python."""

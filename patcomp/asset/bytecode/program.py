@@ -1,0 +1,60 @@
+"""An asset's program as Python objects: ops with typed values in blocks of regions, and the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Entry = tuple[Any, ...]
+"""An attribute or a type: its kind and its fields, `("tensor_v1", (2, 3), ("float32_v1",))`. `kinds.py` lists them."""
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A result of an op or an argument of a block."""
+
+    type: Entry
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """Ops in their order, and the arguments that they may read."""
+
+    arguments: list[Value]
+    locations: list[Entry]
+    """The location of each argument."""
+    ops: list[Op] = field(default_factory=list)
+
+
+Region = list[Block]
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """An op of the dialect; its name has no prefix `aicode.`."""
+
+    name: str
+    operands: list[Value]
+    results: list[Value]
+    properties: dict[str, Entry]
+    regions: list[Region]
+    location: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A weight: its bytes, which may lie in a mapped file, and the alignment in bytes that they have in the file."""
+
+    data: memoryview
+    alignment: int = 16
+
+
+@dataclass(slots=True)
+class Program:
+    """What the file `main.mlirb` of an asset holds."""
+
+    asset: Op
+    """The op `serialization.asset`, with the graphs in its region."""
+    weights: dict[str, Weight]
+    """By the name that `dense_resource` attributes give them."""
+    producer: str

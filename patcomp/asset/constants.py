@@ -1,0 +1,64 @@
+"""Constants of the IR as constants of an asset, and back. Weights are passed on, neither read nor copied.
+
+In the IR, an element below 8 bits takes a byte, sign-extended; in an asset its further bits are zero. Elements of
+`ui1` take a bit each in an asset. Equal elements are stored once in both.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from patcomp.asset.bytecode import Entry
+from patcomp.asset.errors import UnsupportedInAssetError
+from patcomp.asset.types import element_of
+from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
+from patcomp.ir.xdsl import BytesAttr, DenseIntOrFPElementsAttr, DenseResourceAttr, TensorType, unchecked
+
+
+def stored_elements(attribute: DenseIntOrFPElementsAttr) -> Entry:
+    """The stored form of a constant that is written in the text."""
+    name = element_name(attribute.type.element_type)
+    count = math.prod(static_shape(attribute.type))
+    data = bytes(attribute.data.data)
+    size = max(1, BIT_WIDTHS[name] // 8)
+    if BIT_WIDTHS[name] < 8 and name != "i1":
+        mask = (1 << BIT_WIDTHS[name]) - 1
+        data = (np.frombuffer(data, np.uint8) & mask).tobytes()
+    splat = count > 0 and data == data[:size] * (len(data) // size)
+    if splat:
+        data = data[:size]
+    elif name == "ui1":
+        data = np.packbits(np.frombuffer(data, np.uint8), bitorder="little").tobytes()
+    return ("dense_elements", int(splat), data)
+
+
+def ir_elements(entry: Entry, stored_type: Entry, type_: TensorType) -> DenseIntOrFPElementsAttr | DenseResourceAttr:
+    """The value of a constant; that of a weight has its name.
+
+    Raises:
+        UnsupportedInAssetError: the stored bytes do not fit the type, or are no constant.
+    """
+    match entry:
+        case ("dense_resource", str() as name):
+            return DenseResourceAttr.from_params(name, type_)
+        case ("dense_elements", splat, bytes() as data):
+            name, count = element_of(stored_type), math.prod(static_shape(type_))
+            width = BIT_WIDTHS[name]
+            size, expected = max(1, width // 8), 1 if splat else count
+            if name == "ui1" and not splat:
+                if len(data) == (count + 7) // 8:
+                    bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
+                    return _dense(bits.tobytes(), type_)
+            elif len(data) == expected * size and (count or not splat):
+                if name[0] == "s" and width < 8:
+                    raw = np.frombuffer(data, np.uint8)
+                    data = np.where(raw >> width - 1 & 1, raw | 0xFF << width & 0xFF, raw).astype(np.uint8).tobytes()
+                return _dense(data, type_)
+            raise UnsupportedInAssetError(f"the asset has a constant of {len(data)} bytes with the type {type_}")
+    raise UnsupportedInAssetError(f"the asset has a constant of kind {entry[0]}, which patcomp does not know")
+
+
+def _dense(data: bytes, type_: TensorType) -> DenseIntOrFPElementsAttr:
+    return unchecked(DenseIntOrFPElementsAttr, type=type_, data=BytesAttr(data))

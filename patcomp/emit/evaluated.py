@@ -1,0 +1,57 @@
+"""Run the program of an asset on the reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from patcomp.errors import UnknownNameError, near_names
+from patcomp.ir.module import IRModule, graph_name, names_of
+from patcomp.ir.types import HandleType
+from patcomp.ir.xdsl import TensorType
+
+
+def evaluated(
+    module: IRModule,
+    inputs: Mapping[str, Any],
+    start: Mapping[str, Any],
+    state: dict[str, Any] | None,
+    entrypoint: str,
+) -> dict[str, np.ndarray]:
+    """The outputs of an entry point by name.
+
+    Args:
+        module: the program.
+        inputs: arrays or tensors by name; 64-bit values are narrowed when they fit.
+        start: the contents of states before the call, by name.
+        state: gets their contents after the call; None if nobody wants them.
+        entrypoint: the name of the graph.
+
+    Raises:
+        EvaluationError: an input or state is missing, unknown, or of another type or shape.
+        UnknownNameError: there is no such entry point; it is a `KeyError`.
+    """
+    from patcomp.evaluate import evaluate, prepare_input
+    from patcomp.evaluate.element_types import to_numpy
+
+    graphs = {graph_name(graph): graph for graph in module.entry_graphs}
+    if entrypoint not in graphs:
+        raise UnknownNameError(f"there is no entry point {entrypoint!r}; there are {near_names(entrypoint, graphs)}")
+    arguments = zip(names_of(graphs[entrypoint], "arg_attrs"), graphs[entrypoint].regions[0].block.args, strict=True)
+    types = {name: argument.type for name, argument in arguments}
+
+    def prepared(values: Mapping[str, Any], what: str) -> dict[str, Any]:
+        made = {}
+        for name, value in values.items():
+            type_ = types.get(name)
+            type_ = type_.tensor_type if isinstance(type_, HandleType) else type_
+            made[name] = prepare_input(value, type_, name, what) if isinstance(type_, TensorType) else value
+        return made
+
+    contents = {name: value.clone() for name, value in prepared(start, "state").items()}
+    outputs = evaluate(module, prepared(inputs, "input"), entry=entrypoint, state=contents)
+    if state is not None:
+        state.update({name: to_numpy(value) for name, value in contents.items()})
+    return {name: to_numpy(value) for name, value in outputs.items()}
