@@ -282,3 +282,41 @@ def test_our_imports_exist_and_have_one_root() -> None:
             assert top not in ours or is_module(ROOT.joinpath(top, *inner)), f"{said}, which is not there"
             assert top not in below or is_installed(top), f"{said}, not from the root of the repository"
             assert top != "tests" or not inner[-1].startswith("test_"), f"{said}: what tests share is in other modules"
+
+
+# ---- caches -----------------------------------------------------------------------------------------
+
+_CACHED = {"cache", "lru_cache"}
+
+
+def _caches(path: Path) -> Iterator[str]:
+    """The functions of a file whose results are kept for the process, and its empty dictionaries: `file: name`."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+        for made in decorators:
+            called = made.func if isinstance(made, ast.Call) else made
+            if isinstance(called, ast.Name) and called.id in _CACHED:
+                yield f"{path.relative_to(ROOT)}: {node.name}"  # type: ignore[attr-defined]
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign):
+            target, value = statement.target, statement.value
+        elif isinstance(statement, ast.Assign):
+            target, value = statement.targets[0], statement.value
+        else:
+            continue
+        called = value.func if isinstance(value, ast.Call) else value
+        called = called.func if isinstance(called, ast.Call) else called
+        is_cache = isinstance(called, ast.Name) and called.id in {*_CACHED, "WeakKeyDictionary"}
+        if is_cache or (isinstance(value, ast.Dict) and not value.keys):
+            assert isinstance(target, ast.Name)
+            yield f"{path.relative_to(ROOT)}: {target.id}"
+
+
+def test_each_cache_has_an_owner_a_bound_and_a_reason() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition("## Caches\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w./]+)` \| (`[^|]+`) \|[^|]+\|[^|]+\|$", section, re.MULTILINE)
+    listed = {f"{file}: {name}" for file, names in rows for name in re.findall(r"`(\w+)`", names)}
+    files = [file for folder in ("patcomp", "patterns_catalog") for file in (ROOT / folder).rglob("*.py")]
+    assert sorted(listed) == sorted({found for file in files for found in _caches(file)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,14 @@ from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.op_names import overloads_of
 from patcomp.ir import aten
-from patcomp.pytorch import OpOverload, OpOverloadPacket, global_decomposition_table, qualified_name
+from patcomp.pytorch import (
+    OpOverload,
+    OpOverloadPacket,
+    Registrations,
+    global_decomposition_table,
+    qualified_name,
+    registrations,
+)
 from patterns_catalog import default_decompositions, default_rules
 
 MEASURED = Path(__file__).with_name("supported_ops.json")
@@ -110,7 +117,7 @@ def op_support(op: str) -> OpSupport:
         how.append("decomposed")
         names.append(declared.name)
     found = _measured()["ops"].get(op, {})
-    if not how and op in _pytorch_decomposes() and found.get("dtypes"):
+    if not how and op in _pytorch_decomposes(registrations()) and found.get("dtypes"):
         how.append("decomposed")  # a decomposition may end in ops without a rule; the measured samples show this
     tuples = {key: tuple(found.get(key, ())) for key in ("dtypes", "ranks", "limits")}
     return OpSupport(op, tuple(dict.fromkeys(how)), tuple(names), **tuples)
@@ -155,8 +162,8 @@ def _decompositions() -> dict[str, Any]:
     return declared | {op: rule for op, rule in of_complex.items() if op not in declared and op not in taken}
 
 
-@cache
-def _pytorch_decomposes() -> frozenset[str]:
+@lru_cache(maxsize=1)
+def _pytorch_decomposes(registered: Registrations) -> frozenset[str]:
     tables = (global_decomposition_table["post_autograd"], get_decomp_table())
     ops = (op for table in tables for op in table)
     return frozenset(aten.op_name(op.name()) for op in ops if isinstance(op, OpOverload))

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
@@ -220,7 +220,7 @@ def schema_of(name: str) -> Schema | None:
 # ---- attributes and Python values -----------------------------------------------------------------
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _integer(value: int, type_: IntegerType) -> IntegerAttr:
     return IntegerAttr(value, type_)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from patcomp.errors import Problem
 from patcomp.ir.xdsl import (
@@ -61,7 +61,7 @@ def erase_locations(scope: Operation) -> None:
         op.location = UNKNOWN
 
 
-@cache
+@lru_cache(maxsize=4096)
 def origin_location(origin: Origin) -> LocationAttr:
     """The location attribute of an imported op."""
     name = f"{origin.node}@{origin.module_path}" if origin.module_path else origin.node
@@ -76,7 +76,7 @@ def joined(locations: Sequence[LocationAttr]) -> LocationAttr:
     return unchecked(FusedLoc, locations=unchecked(ArrayAttr, data=tuple(locations)), metadata=_NO_METADATA)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _line(file: str, line: int) -> FileLineColLoc:
     """The location of a source line, which many ops share."""
     return FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
@@ -101,7 +101,7 @@ def _named(name: StringAttr, parts: tuple[LocationAttr, ...]) -> NameLoc:
     return unchecked(NameLoc, desc=name, location=unchecked(FusedLoc, locations=locations, metadata=_NO_METADATA))
 
 
-_string = cache(StringAttr)
+_string = lru_cache(maxsize=4096)(StringAttr)
 
 
 def _parts(location: FusedLoc) -> tuple[LocationAttr, ...]:

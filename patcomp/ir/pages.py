@@ -24,6 +24,10 @@ _PAUSE = 0.1
 """Seconds, in which native code reads some hundred megabytes."""
 
 
+_SMALL = 2**20
+"""Weights of fewer bytes are not worth a look at what is mapped where."""
+
+
 _WORTH = 64 * 2**20
 """Weights of fewer bytes may stay in memory."""
 
@@ -34,7 +38,8 @@ def release(weights: Iterable[memoryview]) -> None:
     Args:
         weights: their bytes; those in other memory are left alone.
     """
-    if not sys.platform.startswith("linux"):
+    weights = list(weights)
+    if not sys.platform.startswith("linux") or sum(weight.nbytes for weight in weights) < _SMALL:
         return
     starts, ends, is_shared = _mapped_files()
     page = mmap.PAGESIZE

@@ -4,7 +4,8 @@ xDSL's API changes about twice a month; only this file has to follow.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from xdsl.context import Context
@@ -158,6 +159,23 @@ def _collect_ops(scope: Operation | Region | Block, found: list[Operation]) -> N
         if op.regions:
             _collect_ops(op, found)
         op = op._next_op
+
+
+def in_order(ops: Iterable[Operation]) -> list[Operation]:
+    """Some ops of one block in its order. It takes as long as they are apart, however long the block is."""
+    left = set(ops)
+    found: deque[Operation] = deque()
+    before = after = next(iter(left), None)
+    while left:
+        assert before is not None or after is not None, "the ops are in several blocks"
+        if before is not None and before in left:
+            left.remove(before)
+            found.appendleft(before)
+        if after is not None and after in left:
+            left.remove(after)
+            found.append(after)
+        before, after = before and before._prev_op, after and after._next_op
+    return list(found)
 
 
 def next_token(parser: AttrParser) -> str:

@@ -23,6 +23,7 @@ from patcomp.ir.xdsl import (
     OpResult,
     Region,
     SSAValue,
+    in_order,
     ops_inside,
     replace_uses,
     set_name,
@@ -242,7 +243,9 @@ def _move_users(root: Operation, values: Sequence[SSAValue], builder: Builder) -
     assert block is not None
     replaced, made = set(values), set(builder.created)
     late: dict[Operation, None] = {}
-    for op in block.ops:
+    makers = (value.op for value in values if isinstance(value, OpResult) and value.op.parent is block)
+    op: Operation | None = in_order([root, *makers])[0]
+    while op is not None:  # no earlier op can depend on the values
         operands = (operand for inner in op.walk() for operand in inner.operands)
         if any(operand in replaced or operand.owner in late for operand in operands):
             if op in made or op is root:
@@ -250,7 +253,8 @@ def _move_users(root: Operation, values: Sequence[SSAValue], builder: Builder) -
             late[op] = None
         if op is root:
             break
-    for op in late:
-        op.detach()
-        block.insert_op_before(op, root)
+        op = op.next_op
+    for moved in late:
+        moved.detach()
+        block.insert_op_before(moved, root)
     return True

@@ -16,7 +16,7 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.constants import constant_integers
 from patcomp.ir.namespaces import composite_spec, coreai_namespace
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import Operation, in_order
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.normalization import rms_norm
 from patterns_catalog.composites.rope import rope
@@ -74,8 +74,7 @@ def _calls(op: OpView, c: Coreai, composite: Composite, alike: Sequence[str]) ->
     parts = [call.part for call in calls]
     consecutive = [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
     op.expect(len(calls) > 1 and consecutive, "no equal call reads the heads next to these")
-    places = {each: place for place, each in enumerate(block.ops)}  # type: ignore[union-attr]
-    last = max((call.operation for call in calls), key=lambda each: places[each])
+    last = in_order(call.operation for call in calls)[-1]
     op.expect(last is op.operation, "the rule starts from the last of the calls, which comes after all inputs")
     op.cover(*(call.operation for call in calls), *cutters(calls))
     return Part(own.axis, parts[0].start, parts[-1].end).of(c, whole), calls

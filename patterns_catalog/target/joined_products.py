@@ -16,7 +16,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import Operation, in_order
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.attention import scaled_dot_product_attention
 from patterns_catalog.composites.rope import rope
@@ -125,11 +125,8 @@ def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
 
 def _products_of(x: Value, own: Operation) -> Iterator[Operation]:
     """The products of `x` by a matrix in the block of `own`, in order."""
-    found = {use.operation for use in x.ssa.uses if use.index == 0 and use.operation.name == _PRODUCT}
-    block = own.parent
-    assert block is not None
-    for each in block.ops:
-        if each in found and Value(each.operands[1]).rank == 2:
+    for each in in_order(use.operation for use in x.ssa.uses if use.index == 0 and use.operation.parent is own.parent):
+        if each.name == _PRODUCT and Value(each.operands[1]).rank == 2:
             yield each
 
 

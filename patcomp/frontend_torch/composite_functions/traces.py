@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import TensorType, static_shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
-from patcomp.pytorch import OpOverload, can_decompose
+from patcomp.pytorch import OpOverload, Registrations, can_decompose, registrations
 from patcomp.rewrites import Options
 from patcomp.rewrites.normalize import normalize
 from patcomp.rewrites.state import MUTATION
@@ -166,7 +166,7 @@ class Tracer:
         return [
             form
             for form in EXPORT_FORMS
-            if form == EXPORT_FORMS[0] or any(op in _table(form) or can_decompose(op) for op in ops)  # type: ignore[attr-defined]
+            if form == EXPORT_FORMS[0] or any(op in _table(form, registrations()) or can_decompose(op) for op in ops)  # type: ignore[attr-defined]
         ]
 
     def _exported(self, inputs: Mapping[str, TensorType], attributes: Mapping[str, Any]) -> ExportedProgram:
@@ -219,8 +219,8 @@ class _Calling(nn.Module):
         return self.function(**dict(zip(self.names, tensors, strict=True)), **self.attributes)
 
 
-@cache
-def _table(form: str) -> dict[Any, Callable[..., Any]]:
+@lru_cache(maxsize=2)
+def _table(form: str, registered: Registrations) -> dict[Any, Callable[..., Any]]:
     table: Any = get_decomp_table() if form == "decomposed" else torch.export.default_decompositions()
     return table.materialize()
 
@@ -229,7 +229,7 @@ def _in_form(program: ExportedProgram, form: str) -> ExportedProgram:
     if form == EXPORT_FORMS[0]:
         return program
     try:
-        return program.run_decompositions(dict(_table(form)))
+        return program.run_decompositions(dict(_table(form, registrations())))
     except Exception as error:  # PyTorch's passes raise errors of any class
         reason = str(error).strip().partition("\n")[0]
         raise RuleError(f"PyTorch cannot decompose the reference: {type(error).__name__}: {reason}") from error

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -214,16 +214,19 @@ class Decomposer:
 
         asked: list[Any] = []
         traced: GraphModule | None = None
-        if kind is None:
+        if kind is None or self._shared is None:
             mode = fakes[0].fake_mode
             with mode, enable_python_dispatcher():
                 samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
         else:
-            mode = FakeTensorMode(allow_non_fake_inputs=True, export=True)
+            mode = self._shared.mode
             samples = [facts.sample(mode) for facts in kind.inputs]
-            if not is_complex:  # the catalog's formulas of complex numbers are for PyTorch's own tracer
-                with suppress(NotRecordedError), mode, torch.no_grad():
-                    traced = recorded(call, samples, table)
+        # tensors that two nodes share, and the catalog's formulas of complex numbers, are for PyTorch's own tracer
+        are_apart = all(type(each) is FakeTensor for each in samples) and len({*map(id, samples)}) == len(samples)
+        if are_apart and not is_complex:
+            dispatcher = enable_python_dispatcher() if kind is None else nullcontext()
+            with suppress(NotRecordedError), mode, torch.no_grad(), asking(mode.shape_env) as asked, dispatcher:
+                traced = recorded(call, samples, table)
         if traced is None:
             traced, asked = traced_by_pytorch(call, samples, table, mode)
         _drop_unused_results(traced, used_results(node))

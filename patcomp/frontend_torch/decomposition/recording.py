@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from patcomp.frontend_torch.decomposition.kinds import TensorFacts
+from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.pytorch import (
     FakeTensor,
     LazyGraphModule,
     OpOverload,
     TorchDispatchMode,
     base_name,
+    outside_of_traces,
     pytree,
     schema_of_overload,
 )
@@ -79,6 +82,8 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _record(self, op: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+        if any(isinstance(leaf, SYMBOLIC) for leaf in pytree.tree_leaves((args, kwargs))):
+            raise NotRecordedError("a size of the program")
         args, kwargs = pytree.tree_map(self.node_of, (args, kwargs))
         node = self.graph.create_node("call_function", op, args, kwargs, base_name(op))
         if type(result) is FakeTensor:
@@ -101,7 +106,11 @@ def _batch_norm(x: torch.Tensor, *others: Any, **options: Any) -> tuple[torch.Te
     tensors = [other for other in (*others, *options.values()) if isinstance(other, torch.Tensor)]
     if any(other.dtype != x.dtype for other in tensors):
         return None
-    return torch.empty_like(x), x.new_empty((0,)), x.new_empty((0,))
+    if type(x) is not FakeTensor or not all(type(size) is int for size in x.shape) or not x.is_contiguous():
+        return torch.empty_like(x), x.new_empty((0,)), x.new_empty((0,))
+    with outside_of_traces():  # so that PyTorch makes the tensors without asking its modes
+        facts = TensorFacts(x.dtype, tuple(x.shape), x.stride(), x.device, False)
+        return tuple(each.sample(x.fake_mode) for each in (facts, *[facts._replace(shape=(0,), stride=(1,))] * 2))
 
 
 def recorded(

@@ -15,7 +15,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.kinds import Kind
 from patcomp.patterns import RuleSet, Stage
 from patcomp.patterns.user_catalogs import module_of
-from patcomp.pytorch import Registrations, registrations
+from patcomp.pytorch import FakeTensorMode, Registrations, registrations
 from patterns_catalog import all_rules
 
 _LIMIT = 10_000
@@ -27,6 +27,8 @@ class SharedGraphs:
 
     def __init__(self) -> None:
         self._graphs: dict[Kind, GraphModule | None] = {}
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True, export=True)
+        """In which the graphs are made, one after the other."""
         self._turn = threading.RLock()  # a decomposition may need the graphs of others
 
     def graph(self, kind: Kind, make: Callable[[], GraphModule | None]) -> GraphModule | None:

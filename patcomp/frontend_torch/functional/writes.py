@@ -12,7 +12,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -109,6 +109,7 @@ class Functional:
         self._tensors: dict[Node, _Tensor] = {}
         self._others: dict[Node, Any] = {}
         """The new values of nodes that are not tensors."""
+        self._types: dict[Any, torch.dtype] = {}
         self._own: list[Node] = []
         """The nodes that are not copies."""
         self._writes = 0
@@ -279,7 +280,7 @@ class Functional:
         if functional is None:
             raise NotFollowedError("it is not known which value the op writes", node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read(source, node))
-        if _keeps_type(functional, args, kwargs, node):
+        if _keeps_type(self._types, functional, args, kwargs, node):
             return self._made(node.name, functional, args, kwargs, meta=node.meta)
         result, wanted = _recorded(functional, args, kwargs, node), node.meta["val"]
         if not statically_known_true(sym_eq(result.shape, wanted.shape)):
@@ -324,7 +325,7 @@ _RANDOM = {
 """Operators that return the values that other operators write, under another schema or name."""
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _functional(target: OpOverload) -> OpOverload | None:
     """The operator that returns what another writes to its first argument."""
     if target in _RANDOM:
@@ -339,14 +340,15 @@ def _functional(target: OpOverload) -> OpOverload | None:
     return without_writes(target, name)
 
 
-_types: dict[Any, torch.dtype] = {}
-"""The types of the results of element-wise ops on tensors of one type, by op, type and other arguments."""
-
-
-def _keeps_type(target: OpOverload, args: Any, kwargs: Any, node: Node) -> bool:
+def _keeps_type(known: dict[Any, torch.dtype], target: OpOverload, args: Any, kwargs: Any, node: Node) -> bool:
     """Whether a call certainly has a result of the recorded shape and type: an element-wise op on tensors like it.
 
     For such ops one shape tells the type of the result for all; PyTorch needs up to 5 ms to compute it.
+
+    Args:
+        known: the types of the results of such ops, by op, type and other arguments.
+        target, args, kwargs: the call.
+        node: the node whose result is recorded.
     """
     wanted = node.meta["val"]
     given: list[Any] = []
@@ -358,9 +360,9 @@ def _keeps_type(target: OpOverload, args: Any, kwargs: Any, node: Node) -> bool:
     if not all(type(size) is int for size in wanted.shape) or any(each.shape != wanted.shape for each in given):
         return False
     key = target, wanted.dtype, wanted.device, wanted.dim() == 0, arguments_text(node)
-    if key not in _types:
-        _types[key] = _recorded(target, args, kwargs, node).dtype
-    return _types[key] == wanted.dtype
+    if key not in known:
+        known[key] = _recorded(target, args, kwargs, node).dtype
+    return known[key] == wanted.dtype
 
 
 def _recorded(target: OpOverload, args: Any, kwargs: Any, node: Node) -> torch.Tensor:

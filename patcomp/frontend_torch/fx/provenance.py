@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ def _origin_of(node: Node) -> Origin:
     stack, trace = node.meta.get("nn_module_stack"), node.meta.get("stack_trace")
     last = next(reversed(stack.values()), None) if isinstance(stack, dict) else None
     path = _module_path(str(last[0])) if isinstance(last, tuple) and last else ""
-    return Origin(node.name, path, *_user_frame(trace if isinstance(trace, str) else ""))
+    return Origin(node.name, path, *_user_frame(trace if isinstance(trace, str) else "", os.getcwd()))
 
 
 class Origins(dict[Node, Origin]):
@@ -79,29 +79,28 @@ def modules_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in paths if path))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _module_path(recorded: str) -> str:
     return re.sub(r"\['([^']*)'\]", r".\1", recorded).removeprefix("L.self").lstrip(".")
 
 
-@cache
-def _user_frame(trace: str) -> tuple[str, int]:
+@lru_cache(maxsize=4096)
+def _user_frame(trace: str, folder: str) -> tuple[str, int]:
     # code that PyTorch generates has names such as "<eval_with_key>.7", which count up from run to run
     frames = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith("<")]
     for name, line in reversed(frames):
         if not name.startswith(_NOT_THE_MODEL):
-            return _relative(name), int(line)
-    return (_relative(frames[-1][0]), int(frames[-1][1])) if frames else ("", 0)
+            return _relative(name, folder), int(line)
+    return (_relative(frames[-1][0], folder), int(frames[-1][1])) if frames else ("", 0)
 
 
-@cache
-def _relative(name: str) -> str:
+def _relative(name: str, folder: str) -> str:
     """A path that means the same on every machine: below site-packages, below the working folder, or bare."""
     parts = Path(name).parts
     for anchor in ("site-packages", "dist-packages"):
         if anchor in parts:
             return "/".join(parts[parts.index(anchor) + 1 :])
     try:
-        return Path(name).relative_to(Path.cwd()).as_posix()
+        return Path(name).relative_to(folder).as_posix()
     except ValueError:
         return Path(name).name
