@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import patcomp
 from patcomp import AIProgram, EvaluationError, TorchConverter
+from patcomp.emit.running import drawn
 from tests.frontend_torch.models import Function
 from tests.frontend_torch.random_programs import BATCH, X, converted, noise_of, program_of
 
@@ -179,8 +180,8 @@ def test_noise_can_be_given_by_name(dynamic: AIProgram) -> None:
 
 def test_other_draws_stay_the_same_where_one_is_given(dynamic: AIProgram) -> None:
     values = {"input": X}
-    both = dynamic._drawn(values, "main", 3)
-    one = dynamic._drawn({**values, "dropout_noise": X}, "main", 3)
+    both = drawn(dynamic, values, "main", 3)
+    one = drawn(dynamic, {**values, "dropout_noise": X}, "main", 3)
     assert list(one) == ["dropout_1_noise"]
     assert one["dropout_1_noise"].equal(both["dropout_1_noise"])
     assert not both["dropout_noise"].equal(both["dropout_1_noise"])

@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from patcomp import AIProgram, EvaluationError, PatcompError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native, NativeError, ProcessDied
+from patcomp.emit.signature import argument_types
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.evaluate.element_types import to_numpy, to_tensor
@@ -238,7 +239,7 @@ class _Runs:
         assert self.native is not None
         signature = self.converted.signature()
         assert signature.call is not None
-        types = self.converted._types("main")
+        types = argument_types(self.converted.module.graph("main"))
         inputs = {}
         for name, value in arguments_by_name(signature.call, arguments, {}).items():
             if isinstance(types[name], HandleType):

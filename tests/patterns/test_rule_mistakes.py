@@ -92,7 +92,7 @@ MISTAKES = [
         "combine conditions with &",
     ),
     Mistake(
-        "a Python bool as condition", declarative(f"return Rewrite({GELU}, to=x, where=[True])"), "is no condition"
+        "a Python bool as condition", declarative(f"return Rewrite({GELU}, to=x, where=[True])"), "is not a condition"
     ),
     Mistake(
         "a pattern in lower",

@@ -225,7 +225,10 @@ class Decomposer:
         are_apart = all(type(each) is FakeTensor for each in samples) and len({*map(id, samples)}) == len(samples)
         if are_apart and not is_complex:
             dispatcher = enable_python_dispatcher() if kind is None else nullcontext()
-            with suppress(NotRecordedError), mode, torch.no_grad(), asking(mode.shape_env) as asked, dispatcher:
+            sizes = mode.shape_env
+            # a size that depends on data is PyTorch's tracer's to make
+            unbound = nullcontext() if sizes is None else sizes.ignore_fresh_unbacked_symbols()
+            with suppress(NotRecordedError), mode, torch.no_grad(), asking(sizes) as asked, dispatcher, unbound:
                 traced = recorded(call, samples, table)
         if traced is None:
             traced, asked = traced_by_pytorch(call, samples, table, mode)

@@ -21,6 +21,7 @@ from patcomp.pytorch import (
     OpOverload,
     TorchDispatchMode,
     base_name,
+    free_unbacked_symbols,
     outside_of_traces,
     pytree,
     schema_of_overload,
@@ -43,6 +44,8 @@ class _Recorder(TorchDispatchMode):
         self.graph = Graph()
         self._table = table
         self._nodes: dict[int, Node] = {}
+        self.symbols: set[Any] = set()
+        """The sizes that depend on data, of the arguments."""
         self._kept: list[torch.Tensor] = []  # so that no other tensor gets the number of a dead one
 
     def name(self, value: torch.Tensor, node: Node) -> None:
@@ -65,6 +68,10 @@ class _Recorder(TorchDispatchMode):
             raise NotRecordedError(f"{op} is no pure operator")
         if op.namespace == "prim":  # a question such as `x.device`
             return op(*args, **kwargs)
+        if op is torch.ops.aten.detach.default:
+            result = op(*args, **kwargs)
+            self.name(result, self.node_of(args[0]))  # without gradients it is the tensor itself
+            return result
         for decomposition in (self._table.get(op), op.decompose):
             if decomposition is not None:
                 with self:
@@ -75,10 +82,7 @@ class _Recorder(TorchDispatchMode):
         if op is torch.ops.aten._native_batch_norm_legit_no_training.default:
             made = _batch_norm(*args, **kwargs)
         result = made or op(*args, **kwargs)
-        if op is torch.ops.aten.detach.default:
-            self.name(result, self.node_of(args[0]))  # without gradients it is the tensor itself
-        else:
-            self._record(op, args, kwargs, result)
+        self._record(op, args, kwargs, result)
         return result
 
     def _record(self, op: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
@@ -98,6 +102,8 @@ class _Recorder(TorchDispatchMode):
     def _result(self, value: FakeTensor, node: Node) -> None:
         if value.constant is not None or id(value) in self._nodes:
             raise NotRecordedError("the result is a constant or an argument")
+        if free_unbacked_symbols(value) - self.symbols:
+            raise NotRecordedError("a size that depends on data")
         self.name(value, node)
 
 
@@ -124,6 +130,7 @@ def recorded(
     recorder = _Recorder(table)
     for index, sample in enumerate(samples):
         recorder.name(sample, recorder.graph.placeholder(f"arg{index}_1"))
+        recorder.symbols |= free_unbacked_symbols(sample)
     with recorder:
         result = function(*samples)
     recorder.graph.output(pytree.tree_map(recorder.node_of, result))
