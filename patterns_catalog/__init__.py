@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.util import find_spec
 
-from patcomp.patterns import RuleSet
+from patcomp.patterns import DeferredRuleSet, RuleSet
 from patcomp.patterns.user_catalogs import rules_of
 from patterns_catalog import composites, decompositions, lowering, normalize, optimize, target
 
@@ -26,7 +26,9 @@ def default_decompositions() -> RuleSet:
     return RuleSet() if find_spec("torch") is None else rules_of(decompositions)
 
 
-@cache
+_ALL = DeferredRuleSet(default_decompositions, _RULES)
+
+
 def all_rules() -> RuleSet:
-    """The decompositions and the default rules."""
-    return default_decompositions() + _RULES
+    """The decompositions, which are loaded when one is asked for, and the default rules."""
+    return _ALL

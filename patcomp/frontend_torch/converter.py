@@ -31,15 +31,12 @@ from patcomp.frontend_torch.staging import Request, Staging, headline
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
-from patcomp.patterns import RuleSet, Stage
+from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
 from patcomp.rewrites.target import usable_target
 from patcomp.targets import TARGETS, Target, chosen_target
 from patterns_catalog import all_rules
-
-for _stage in Stage:  # to load the rules is a part of the import, not of a first conversion
-    _ = all_rules().stage(_stage).index
 
 
 class TorchConverter:

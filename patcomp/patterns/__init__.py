@@ -1,7 +1,7 @@
 """The pattern language and its machine; it knows no op of any dialect."""
 
 from patcomp.patterns.aspects import FurtherResults
-from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.catalog import DeferredRuleSet, RuleSet, collect
 from patcomp.patterns.context import Context
 from patcomp.patterns.declarations import (
     Rewrite,
@@ -33,6 +33,7 @@ __all__ = [
     "CompositeTable",
     "Const",
     "Context",
+    "DeferredRuleSet",
     "Example",
     "Fragment",
     "FunctionTable",

@@ -132,6 +132,29 @@ class RuleSet:
             rule.check_targets()
 
 
+class DeferredRuleSet(RuleSet):
+    """Decompositions and the rules of the other stages, where the decompositions are loaded when one is asked for.
+
+    Most programs need none of them, and to load them takes as long as to convert 100 nodes.
+    """
+
+    def __init__(self, decompositions: Callable[[], RuleSet], rewrites: RuleSet):
+        self._decompositions, self._rewrites = decompositions, rewrites
+
+    @cached_property
+    def _rules(self) -> dict[str, Rule]:  # type: ignore[override]
+        return (self._decompositions() + self._rewrites)._rules
+
+    def stage(self, name: Stage | str) -> RuleSet:
+        return self._decompositions().stage(name) if name == Stage.IMPORT else self._rewrites.stage(name)
+
+    def procedural(self) -> list[Rule]:
+        return self._rewrites.procedural()
+
+    def declarative(self) -> list[Rule]:
+        return self._rewrites.declarative()
+
+
 def collect(*modules: ModuleType) -> RuleSet:
     """The rules that Python modules declare, in declared order, checked.
 
