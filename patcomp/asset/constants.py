@@ -13,6 +13,7 @@ import numpy as np
 from patcomp.asset.bytecode import Entry
 from patcomp.asset.errors import UnsupportedInAssetError
 from patcomp.asset.types import element_of
+from patcomp.ir import packing
 from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
 from patcomp.ir.xdsl import BytesAttr, DenseIntOrFPElementsAttr, DenseResourceAttr, TensorType, unchecked
 
@@ -23,14 +24,14 @@ def stored_elements(attribute: DenseIntOrFPElementsAttr) -> Entry:
     count = math.prod(static_shape(attribute.type))
     data = bytes(attribute.data.data)
     size = max(1, BIT_WIDTHS[name] // 8)
-    if BIT_WIDTHS[name] < 8 and name != "i1":
+    if packing.is_packed(name):
         mask = (1 << BIT_WIDTHS[name]) - 1
         data = (np.frombuffer(data, np.uint8) & mask).tobytes()
     splat = count > 0 and data == data[:size] * (len(data) // size)
     if splat:
         data = data[:size]
     elif name == "ui1":
-        data = np.packbits(np.frombuffer(data, np.uint8), bitorder="little").tobytes()
+        data = packing.pack(np.frombuffer(data, np.uint8), name).tobytes()
     return ("dense_elements", int(splat), data)
 
 
@@ -49,12 +50,10 @@ def ir_elements(entry: Entry, stored_type: Entry, type_: TensorType) -> DenseInt
             size, expected = max(1, width // 8), 1 if splat else count
             if name == "ui1" and not splat:
                 if len(data) == (count + 7) // 8:
-                    bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
-                    return _dense(bits.tobytes(), type_)
+                    return _dense(packing.unpack(np.frombuffer(data, np.uint8), name, count).tobytes(), type_)
             elif len(data) == expected * size and (count or not splat):
                 if name[0] == "s" and width < 8:
-                    raw = np.frombuffer(data, np.uint8)
-                    data = np.where(raw >> width - 1 & 1, raw | 0xFF << width & 0xFF, raw).astype(np.uint8).tobytes()
+                    data = packing.sign_extended(np.frombuffer(data, np.uint8), name).tobytes()
                 return _dense(data, type_)
             raise UnsupportedInAssetError(f"the asset has a constant of {len(data)} bytes with the type {type_}")
     raise UnsupportedInAssetError(f"the asset has a constant of kind {entry[0]}, which patcomp does not know")

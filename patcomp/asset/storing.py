@@ -16,6 +16,7 @@ from patcomp.asset.locations import UNKNOWN_PLACE, stored_location
 from patcomp.asset.types import stored_type
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir.attributes import TargetSpecAttr, word_of
+from patcomp.ir.cleanup import is_removable
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
@@ -63,8 +64,8 @@ def _unread(module: IRModule) -> set[Operation]:
     """The ops without effects whose results no op reads; coreai-core does not store them either."""
     found: set[Operation] = set()
     for op in reversed(ops_inside(module.op)):
-        has_effects = not isinstance(op, CoreaiOp) or not op.ROW.pure or op.regions
-        if not has_effects and all(use.operation in found for result in op.results for use in result.uses):
+        is_read = any(use.operation not in found for result in op.results for use in result.uses)
+        if is_removable(op) and not op.regions and not is_read:
             found.add(op)
     return found
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.emit.signature import argument_types
 from patcomp.errors import UnknownNameError, near_names
-from patcomp.ir.module import IRModule, graph_name, names_of
+from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import HandleType
 from patcomp.ir.xdsl import TensorType
 
@@ -39,8 +40,7 @@ def evaluated(
     graphs = {graph_name(graph): graph for graph in module.entry_graphs}
     if entrypoint not in graphs:
         raise UnknownNameError(f"there is no entry point {entrypoint!r}; there are {near_names(entrypoint, graphs)}")
-    arguments = zip(names_of(graphs[entrypoint], "arg_attrs"), graphs[entrypoint].regions[0].block.args, strict=True)
-    types = {name: argument.type for name, argument in arguments}
+    types = argument_types(graphs[entrypoint])
 
     def prepared(values: Mapping[str, Any], what: str) -> dict[str, Any]:
         made = {}

@@ -8,9 +8,13 @@ import numpy as np
 
 from patcomp.asset.bytecode import Block, Entry, Op, Region, Value
 from patcomp.asset.bytecode.kinds import DYNAMIC
+from patcomp.asset.constants import stored_elements
 from patcomp.asset.errors import UnsupportedInAssetError
 from patcomp.asset.types import element_of, stored_element
-from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, integer_range, is_float, is_integer
+from patcomp.ir.constants import dense
+from patcomp.ir.elements import numpy_dtype, to_numpy
+from patcomp.ir.types import ML_DTYPES, integer_range, is_float, is_integer, tensor
+from patcomp.ir.types import element_type as ir_element
 
 Dims = tuple[int, ...]
 """The dimensions of a stored tensor type."""
@@ -46,19 +50,6 @@ def element_name_of(element_type: Entry) -> str:
     return element_of(stored_tensor((), element_type))
 
 
-def dtype_of(element_type: Entry) -> np.dtype:
-    """The numpy dtype of elements as an asset stores them; below 8 bits each takes a byte."""
-    name = element_name_of(element_type)
-    if name in ML_DTYPES:
-        return ML_DTYPES[name]
-    if name.startswith("complex"):
-        return np.dtype(np.complex64)
-    if name == "i1":
-        return np.dtype(np.bool_)
-    bits = max(8, BIT_WIDTHS[name])
-    return np.dtype(f"float{bits}" if is_float(name) else f"{'u' if name[0] == 'u' else ''}int{bits}")
-
-
 def extreme(element_type: Entry, largest: bool) -> float | int:
     """The largest or the smallest finite number of an element type."""
     name = element_name_of(element_type)
@@ -69,7 +60,7 @@ def extreme(element_type: Entry, largest: bool) -> float | int:
 
         limits = ml_dtypes.finfo(ML_DTYPES[name])
     else:
-        limits = np.finfo(dtype_of(element_type))  # type: ignore[assignment]
+        limits = np.finfo(numpy_dtype(name))  # type: ignore[arg-type, assignment]
     return float(limits.max if largest else limits.min)
 
 
@@ -115,15 +106,11 @@ class Body:
         """A constant of the given numbers in the order of its elements."""
         name = element_name_of(element_type)
         try:
-            elements, bits = np.array(numbers, dtype_of(element_type)), BIT_WIDTHS[name]
+            elements, _ = to_numpy(list(numbers), name)
         except OverflowError as error:
             raise UnsupportedInAssetError(f"an asset cannot hold sizes that do not fit {name}") from error
-        if elements.dtype.kind in "iu" and bits < 8:
-            elements = elements.astype(np.uint8) & (1 << bits) - 1
-        data, size = elements.tobytes(), elements.itemsize
-        splat = len(numbers) > 0 and data == data[:size] * len(numbers)
         made = Op("primitive.constant_v1", [], [Value(stored_tensor(dims, element_type))], {}, [], self.location)
-        made.properties["value"] = ("dense_elements", int(splat), data[:size] if splat else data)
+        made.properties["value"] = stored_elements(dense(elements, tensor(dims, ir_element(name))))
         self.block.ops.append(made)
         return made.results[0]
 
