@@ -16,9 +16,8 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
-from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation, SSAValue, TensorType, maker_of
+from patcomp.ir.xdsl import Operation, SSAValue, maker_of
 
 PRESETS = ("w8", "w4_block32", "pal4_group16", "pal6")
 """The schemes that most people want."""
@@ -148,22 +147,6 @@ def unpacking_of(value: SSAValue) -> Operation | None:
 def packed_bytes(values: np.ndarray, bits: int) -> int:
     """The bytes that integers or indices of some bits take."""
     return (values.size * bits + 7) // 8
-
-
-def type_of(value: SSAValue) -> TensorType:
-    """The type of a tensor."""
-    assert isinstance(value.type, TensorType)
-    return value.type
-
-
-def shape_of(value: SSAValue) -> tuple[int, ...]:
-    """The static shape of a tensor."""
-    return static_shape(type_of(value))
-
-
-def bits_of(value: SSAValue) -> int:
-    """The bits of an element."""
-    return BIT_WIDTHS[element_name(type_of(value).element_type)]
 
 
 def sizes(word: str, shape: Sequence[int], counts: Sequence[int]) -> str:

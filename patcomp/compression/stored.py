@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patcomp.compression.report import WeightReport
-from patcomp.compression.scheme import is_unpacking, name_of, shape_of, type_of
+from patcomp.compression.scheme import is_unpacking, name_of
 from patcomp.compression.weights import Readers, weight_name
 from patcomp.ir.constants import is_constant, weight_key
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
+from patcomp.ir.value import Value
 from patcomp.ir.xdsl import (
     DenseIntOrFPElementsAttr,
     Operation,
@@ -36,9 +37,10 @@ def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
             continue
         seen.add(key)
         result = op.results[0]
+        shape = Value(result).static_shape
         kinds = dict.fromkeys(found[0] for use in result.uses if (found := readers.kind(use)) is not None)
         after = sum(_bytes(part.results[0]) for part in constants)
-        yield WeightReport(weight_name(key), tuple(kinds), shape_of(result), name_of(op), _bytes(result), after, None)
+        yield WeightReport(weight_name(key), tuple(kinds), shape, name_of(op), _bytes(result), after, None)
 
 
 def _data(op: Operation) -> Operation:
@@ -66,4 +68,4 @@ def _is_splat(op: Operation) -> bool:
 
 
 def _bytes(value: SSAValue) -> int:
-    return storage_bytes(shape_of(value), type_of(value).element_type)
+    return storage_bytes(Value(value).static_shape, Value(value).element_type)

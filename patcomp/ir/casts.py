@@ -7,8 +7,10 @@ runtime computes `x`. Observed with coreai-core 1.0.0b3.
 from __future__ import annotations
 
 from patcomp.ir.types import BIT_WIDTHS, element_name
-from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType, maker_of
+from patcomp.ir.value import made_by
+from patcomp.ir.xdsl import Attribute, SSAValue, TensorType
 
+_CAST = "coreai.cast"
 _FLOATS = {"f8E5M2": (3, 5), "f8E4M3FN": (4, 4), "f16": (11, 5), "bf16": (8, 8), "f32": (24, 8), "f64": (53, 11)}
 """The bits of the significand and of the exponent."""
 
@@ -32,20 +34,14 @@ def holds(wide: Attribute, narrow: Attribute) -> bool:
 
 def is_dropped(value: SSAValue) -> bool:
     """Whether the toolchain drops the cast that made a value when the value is cast again, so that numbers change."""
-    cast = _cast_of(value)
+    cast = made_by(value, _CAST)
     if cast is None or holds(_element(value), _element(cast.operands[0])):
         return False
     widths = []
     while cast is not None:  # casts before it become one first
         widths.append(_width(cast.operands[0]))
-        cast = _cast_of(cast.operands[0])
+        cast = made_by(cast.operands[0], _CAST)
     return _width(value) >= min(widths)
-
-
-def _cast_of(value: SSAValue) -> Operation | None:
-    """The cast op that made a value, or None."""
-    maker = maker_of(value)
-    return maker if maker is not None and maker.name == "coreai.cast" else None
 
 
 def _element(value: SSAValue) -> Attribute:

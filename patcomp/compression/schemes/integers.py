@@ -11,16 +11,13 @@ import numpy as np
 from patcomp.compression.scheme import (
     Layout,
     Scheme,
-    bits_of,
     name_of,
     packed_bytes,
-    shape_of,
     sizes,
-    type_of,
     unpacking_of,
 )
 from patcomp.ir import coreai
-from patcomp.ir.types import element_name
+from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 
@@ -94,13 +91,14 @@ class Integers(Scheme):
     @classmethod
     def name_of(cls, op: Operation) -> str:
         """In other programs also `u4`, unsigned integers, and `f8E4M3FN`, floats."""
-        data, scales = op.operands[:2]
-        if inner := unpacking_of(data):
+        result, data, scales = map(Value, (op.results[0], *op.operands[:2]))
+        if inner := unpacking_of(data.ssa):
             return f"{name_of(inner)}, scaled"
-        element = element_name(type_of(data).element_type)
-        name = {"si": "w", "ui": "u"}[element[:2]] + str(bits_of(data)) if element[1] == "i" else element
-        blocks = sizes("block", shape_of(op.results[0]), shape_of(scales)) if op.name != "coreai.dequantize" else ""
-        return name + blocks
+        element = data.dtype
+        name = {"si": "w", "ui": "u"}[element[:2]] + str(BIT_WIDTHS[element]) if element[1] == "i" else element
+        if op.name == "coreai.dequantize":
+            return name
+        return name + sizes("block", result.static_shape, scales.static_shape)
 
 
 def _spread(scales: np.ndarray, shape: Sequence[int]) -> np.ndarray:

@@ -15,14 +15,13 @@ from patcomp.compression.k_means import palette, vector_palette
 from patcomp.compression.scheme import (
     Layout,
     Scheme,
-    bits_of,
     name_of,
     packed_bytes,
-    shape_of,
     sizes,
     unpacking_of,
 )
 from patcomp.ir import coreai
+from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 
@@ -118,8 +117,9 @@ class Palette(Scheme):
     @classmethod
     def name_of(cls, op: Operation) -> str:
         """A table may be compressed itself."""
-        data, tables = op.operands[:2]
-        *blocks, _, vector = shape_of(tables)
-        name = f"pal{bits_of(data)}{sizes('group', shape_of(op.results[0]), blocks)}{f'_vector{vector}' * (vector > 1)}"
-        inner = unpacking_of(tables)
+        result, data, tables = map(Value, (op.results[0], *op.operands[:2]))
+        *blocks, _, vector = tables.static_shape
+        groups = sizes("group", result.static_shape, blocks)
+        name = f"pal{BIT_WIDTHS[data.dtype]}{groups}{f'_vector{vector}' * (vector > 1)}"
+        inner = unpacking_of(tables.ssa)
         return f"{name}, table {name_of(inner)}" if inner else name

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from patcomp.compression.scheme import Layout, Scheme, Stored, name_of, shape_of, unpacking_of
+from patcomp.compression.scheme import Layout, Scheme, Stored, name_of, unpacking_of
 from patcomp.ir import coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -94,6 +94,6 @@ class Sparse(Scheme):
     @classmethod
     def name_of(cls, op: Operation) -> str:
         values = op.operands[0].owner.operands[0]  # type: ignore[union-attr]
-        zeros = 1 - math.prod(shape_of(values)) / math.prod(shape_of(op.results[0]))
+        zeros = 1 - math.prod(Value(values).static_shape) / math.prod(Value(op.results[0]).static_shape)
         inner = unpacking_of(values)
         return f"sparse{100 * zeros:.0f}" + (f"_{name_of(inner)}" if inner else "")
