@@ -1,7 +1,6 @@
 """Products of tensors by a matrix, without joining the leading dimensions before and splitting them after.
 
-PyTorch has products of matrices only, so that a linear layer of a tensor is reshape, product, addition of the bias,
-reshape. Three rules find such a layer in one step. `product_of_reshape` handles other ops between the two reshapes. It
+A linear layer has no such reshapes after normalize. `product_of_reshape` handles other ops between the two reshapes. It
 is procedural because it must look ahead: without a following reshape, there would not be fewer ops.
 """
 
@@ -10,71 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget
+from patcomp.authoring import Coreai, CoreaiSource
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.traits import Activation
-from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, Capture, OpView, Rewrite, call, example, fragment, op_rule
-from patterns_catalog.optimize.algebra import algebra
+from patcomp.patterns import ANY, OpView, example, fragment, op_rule
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
 _OF_TWO = frozenset({"coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul"})
 """The ops behind which a reshape of rows can come, by the rules of `algebra.py`, if the other operand lets it."""
-
-
-# ---- linear layers -------------------------------------------------------------------------------
-
-
-def _is_layer(x: Shape, matrix: Shape, row: Shape, rows: Shape) -> bool:
-    """Whether x has as many columns as the matrix has rows, and neither product has two unknown sizes."""
-    known = len(matrix) == 2 and None not in matrix and 0 not in matrix and len(row) < 2
-    return known and len(x) > 1 and x[-1] == matrix[0] and x.count(None) < 2 and rows.count(None) < 2
-
-
-def _product_shape(x: Shape, matrix: Shape) -> Shape:
-    return (*x[:-1], matrix[-1])
-
-
-@algebra(example={"x": "2x3x4xf32", "matrix": "4x5xf32", "s": [6, 4], "t": [2, 3, 5]}, priority=1)
-def linear_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, matrix: Capture, s: Capture, t: Capture) -> Rewrite:
-    "reshape(reshape(x, s) @ matrix, t) -> x @ matrix where that has the shape t"
-    rows = a.broadcasting_batch_matmul(a.escaping(a.reshape(x, s)), matrix)
-    y = a.reshape(rows, t)
-    one_shape = y.shape == call(_product_shape, x.shape, matrix.shape)
-    where = [call(_is_layer, x.shape, matrix.shape, (), rows.shape), one_shape]
-    return Rewrite(y, to=c.broadcasting_batch_matmul(x, matrix), where=where)
-
-
-_LAYER = {"x": "2x3x4xf32", "matrix": "4x5xf32", "row": "5xf32", "s": [6, 4]}
-
-
-@algebra(example={**_LAYER, "t": [2, 3, 5]}, priority=2)
-def linear_of_reshape_and_row(
-    a: CoreaiSource, c: CoreaiTarget, x: Capture, matrix: Capture, row: Capture, s: Capture, t: Capture
-) -> Rewrite:
-    "reshape(reshape(x, s) @ matrix + row, t) -> x @ matrix + row where that has the shape t"
-    rows = a.broadcasting_batch_matmul(a.escaping(a.reshape(x, s)), matrix)
-    y = a.reshape(a.broadcasting_add(rows, row), t)
-    one_shape = y.shape == call(_product_shape, x.shape, matrix.shape)
-    where = [call(_is_layer, x.shape, matrix.shape, row.shape, rows.shape), one_shape]
-    return Rewrite(y, to=c.broadcasting_add(c.broadcasting_batch_matmul(x, matrix), row), where=where)
-
-
-@algebra(example={**_LAYER, "t": [2, 3, 1, 5]}, priority=1)
-def viewed_linear_of_reshape_and_row(
-    a: CoreaiSource, c: CoreaiTarget, x: Capture, matrix: Capture, row: Capture, s: Capture, t: Capture
-) -> Rewrite:
-    "reshape(reshape(x, s) @ matrix + row, t) -> reshape(x @ matrix + row, t)"
-    rows = a.broadcasting_batch_matmul(a.escaping(a.reshape(x, s)), matrix)
-    y = a.reshape(a.broadcasting_add(rows, row), t)
-    made = c.broadcasting_add(c.broadcasting_batch_matmul(x, matrix), row)
-    where = [call(_is_layer, x.shape, matrix.shape, row.shape, rows.shape)]
-    return Rewrite(y, to=c.reshape(made, t, result_type=y.type), where=where)
-
-
-# ---- what else works by rows ---------------------------------------------------------------------
 
 
 @partial(fragment, source=coreai_namespace)

@@ -25,11 +25,12 @@ from torch.fx.node import map_arg
 from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
-from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas
+from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, is_known
 from patcomp.frontend_torch.decomposition.kinds import Kind, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.decomposition.shared_graphs import SharedGraphs, shared_graphs
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
+from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     arguments_text,
@@ -71,6 +72,10 @@ class Decomposer:
         self._rules = rules
         self._lowerings = lowerings
         self._graphs: dict[Any, GraphModule | None] = {}
+
+    @cached_property
+    def _table(self) -> Table:
+        return current_table()
 
     @cached_property
     def _formulas(self) -> Formulas:
@@ -176,12 +181,10 @@ class Decomposer:
         if self._lowerings.name_of(node.target) is not None:
             return False
         name = operator_name(node)
-        return not self._is_known(name) or (name not in COMPLEX_ENDS and has_complex(node))
-
-    def _is_known(self, name: str) -> bool:
-        """Whether rules take an op."""
-        # most programs have only ops of the first kind, and need no table of decompositions
-        return name in self._rules.procedural_ops or name in self._formulas.known
+        # most programs have only ops of procedural rules, and need no table of decompositions
+        if name not in self._rules.procedural_ops and not is_known(name, self._rules, self._table):
+            return True
+        return name not in COMPLEX_ENDS and has_complex(node)
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""

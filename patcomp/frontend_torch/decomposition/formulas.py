@@ -27,11 +27,7 @@ class Formulas:
     """
 
     def __init__(self, rules: RuleSet, table: Table, lowerings: Lowerings | None):
-        self._lowerings = lowerings
-        # an op that only patterns contain is decomposed if it can be; otherwise the lower stage reports it
-        self.known = rules.procedural_ops | {op for op in rules.pattern_ops - rules.procedural_ops if not table.has(op)}
-        """The names of the ops that rules take."""
-        self._table = table
+        self._rules, self._table, self._lowerings = rules, table, lowerings
         self.own, self.of_complex = (_by_overload(rules.decompositions(of_complex=flag)) for flag in (False, True))
 
     def tables(self) -> Iterator[dict[Any, Any]]:
@@ -56,8 +52,18 @@ class Formulas:
         return _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
 
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-        left = {op: function for op, function in table.items() if aten.op_name(op.name()) not in self.known}
+        left = {
+            op: function
+            for op, function in table.items()
+            if not is_known(aten.op_name(op.name()), self._rules, self._table)
+        }
         return left if self._lowerings is None else without(left, self._lowerings)
+
+
+def is_known(op: str, rules: RuleSet, table: Table) -> bool:
+    """Whether rules take an op. One that only patterns contain is decomposed if it can be; otherwise the lower stage
+    reports it."""
+    return op in rules.procedural_ops or (op in rules.pattern_ops and not table.has(op))
 
 
 def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
