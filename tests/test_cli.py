@@ -456,7 +456,7 @@ def test_demo(patcomp: Command, tmp_path: Path) -> None:
     assert "9 x rms_norm, 8 x rope, 4 x scaled_dot_product_attention" in done.out
     assert "against eager PyTorch: passed" in done.out
     assert len(list((tmp_path / "here/stages").iterdir())) == 9
-    assert re.search(r"here/llama.aimodel, \d+.\d kB with \d+ ops and \d+ weights; look into it", done.out), done.out
+    assert re.search(r"here/llama.aimodel, \d+\.\d MB with \d+ ops and \d+ weights; look into it", done.out), done.out
 
 
 def test_help_needs_no_torch() -> None:
