@@ -35,8 +35,8 @@ _OP = re.compile(r"^\s+(?:%[^=]* = )?[a-z]\w*(?:\.\w+)+ ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Job:
-    """What to measure; `form` is `exported` or `decomposed`, `folder` has what is saved between jobs, `target` is
-    patcomp's argument."""
+    """What to measure; `form` is `exported` or `decomposed`, `folder` has what is saved between jobs, `target` and
+    `writer` are patcomp's arguments."""
 
     task: str
     model: str
@@ -44,6 +44,7 @@ class Job:
     form: str
     folder: str
     target: str = ""
+    writer: str = ""
 
     @property
     def path(self) -> Path:
@@ -154,7 +155,7 @@ def whole(job: Job, compiler: ModuleType) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=job.folder) as folder:
         path = Path(folder, "program.aimodel")
         with timed(seconds, "asset"):
-            result.save_asset(path)
+            result.save_asset(path, **({"writer": job.writer} if job.writer else {}))
         size = sum(file.stat().st_size for file in path.rglob("*"))
     return {"seconds": seconds | converting, "asset_bytes": size}
 

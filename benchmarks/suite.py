@@ -67,6 +67,7 @@ class Suite:
 
     other_python: str | None
     folder: str
+    writer: str = ""
 
     def forms(self, model: str) -> Iterator[tuple[str, str]]:
         """The compilers that convert a model, and the forms they get it in, in the order of a round."""
@@ -102,7 +103,10 @@ class Suite:
         jobs = [Job("convert", model, compiler, form, self.folder) for compiler, form in self.forms(model)]
         ways = [(PEER, "decomposed"), (OURS, "exported")] if len(jobs) > 1 else []
         ways = [(compiler, form) for compiler, form in ways if compiler == OURS or self.other_python]
-        jobs += [Job("whole", model, compiler, form, self.folder) for compiler, form in ways]
+        jobs += [
+            Job("whole", model, compiler, form, self.folder, writer=self.writer if compiler == OURS else "")
+            for compiler, form in ways
+        ]
         return [*jobs, Job("run", model, OURS, "exported", self.folder)]
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -132,14 +136,14 @@ def machine(other_python: str | None) -> dict[str, Any]:
     return {"date": str(date.today()), "cpu": cpu, "cores": os.cpu_count(), "load": load, "versions": versions}
 
 
-def measure(models: Sequence[str], rounds: int, other_python: str | None, tasks: Sequence[str]) -> Results:
+def measure(models: Sequence[str], rounds: int, other_python: str | None, tasks: Sequence[str], writer: str) -> Results:
     """All measurements. In each round the compilers alternate, in the other order every second time."""
     results: Results = {"machine": machine(other_python), "measurements": []}
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
         for model in models:
             with tempfile.TemporaryDirectory() as folder:  # programs are large, so those of one model at a time
-                suite = Suite(other_python, folder)
+                suite = Suite(other_python, folder, writer)
                 jobs = [job for job in suite.measurements(model) if job.task in tasks]
                 preparations = suite.preparations(model, tasks)
                 bar = progress.add_task(model, total=len(preparations) + rounds * len(jobs))
@@ -162,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--other-python", help="Python of an environment with coreai-torch and transformers")
+    parser.add_argument("--writer", choices=("python", "coreai"), default="", help="what writes patcomp's assets")
     parser.add_argument("--output", type=Path, default=Path("out/benchmarks"), metavar="FOLDER")
     parser.add_argument("--from", dest="saved", type=Path, metavar="RESULTS", help="show these results again")
     options = parser.parse_args(arguments)
@@ -170,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         models = options.only or (QUICK if options.quick else COMPARED + SCALED)
         rounds = options.rounds or (1 if options.quick else 3)
-        results = measure(models, rounds, options.other_python, options.tasks)
+        results = measure(models, rounds, options.other_python, options.tasks, options.writer)
     report = Report(results)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "results.json").write_text(json.dumps(results, indent=1))

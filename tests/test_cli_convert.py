@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
+from rich.table import Table
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
+from patcomp.emit.summary import size_text
 from patcomp.evaluate import OutputError, Verification
 from tests.helpers.command import Command
 
@@ -193,6 +196,12 @@ class Terminal:
     def stop(self) -> None:
         self.events.append(f"stop {self.what}")
 
+    def update(self, line: Table) -> None:
+        console = Console(width=80)
+        with console.capture() as capture:
+            console.print(line)
+        self.events.append(" ".join(capture.get().translate({ord(each): "" for each in "━╸╺"}).split()))
+
 
 def test_progress_is_shown_for_slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "Console", Terminal)
@@ -207,6 +216,19 @@ def test_progress_is_shown_for_slow_steps(monkeypatch: pytest.MonkeyPatch) -> No
     with progress.working("a quiet step", wanted=False):
         pass
     assert Terminal.events == ["stop a quick step", "start a slow step", "stop a slow step"]
+
+
+def test_bytes_that_are_written_are_shown(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.setattr(progress, "Console", Terminal)
+    Terminal.events = []
+    done = patcomp("convert", "models.py:net", "-o", "net.aimodel", "--writer", "python")
+    assert done.code == 0, done.err
+    size = size_text((tmp_path / "net.aimodel" / "main.mlirb").stat().st_size)
+    assert f"writing net.aimodel {size} of {size}" in Terminal.events
+    with progress.working("half a step") as advance:
+        advance(2_000_000, 8_000_000)
+    assert "half a step 2.0 MB of 8.0 MB" in Terminal.events
 
 
 def test_completion(patcomp: Command) -> None:

@@ -22,8 +22,12 @@ _RELEASED = 8
 """Blocks of a weight after which the memory that its file took is let go."""
 
 
+Progress = Callable[[int, int], None]
+"""Is called with the bytes that are written so far, and with those of the whole program."""
+
+
 def write_folder(
-    folder: Path, writer: ProgramWriter, metadata: Mapping[str, Any], progress: Callable[[int], None] | None = None
+    folder: Path, writer: ProgramWriter, metadata: Mapping[str, Any], progress: Progress | None = None
 ) -> None:
     """Write an asset into a new folder. Weights are read block by block from where they are.
 
@@ -31,13 +35,13 @@ def write_folder(
         folder: the folder, which must not exist.
         writer: the program.
         metadata: what `metadata.json` says, as plain data.
-        progress: is called with the number of bytes of each block that was written.
+        progress: is called after each block.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
     folder.mkdir()
-    digest = hashlib.sha256()
+    digest, written, size = hashlib.sha256(), 0, writer.size
     with (folder / PROGRAM).open("wb") as file:
         for piece in writer.pieces():
             view = memoryview(piece)
@@ -48,7 +52,7 @@ def write_folder(
                 if number % _RELEASED == 0:
                     release([view[start + _BLOCK - _RELEASED * _BLOCK : start + _BLOCK]])
                 if progress is not None:
-                    progress(len(block))
+                    progress(written := written + len(block), size)
             if len(view) > _BLOCK:
                 release([view])
     (folder / HASH).write_bytes(digest.digest())

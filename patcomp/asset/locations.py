@@ -13,7 +13,7 @@ _NO_FILE = "-"
 
 def _place(file: str, line: int, others: tuple[Entry, ...] = ()) -> Entry:
     source = ("source", ("file", file, "", ""), line, 0, line, 0)
-    return ("location", source, _UNIT, others, None)
+    return ("location", source, _UNIT, others, ())
 
 
 UNKNOWN_PLACE = _place(_NO_FILE, 0)

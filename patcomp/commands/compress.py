@@ -78,8 +78,8 @@ def compress(
         small = program.compress(chosen, budget=size, bits_per_weight=bits, inputs=examples)
     assert small.compression is not None
     if output is not None:
-        with working(f"writing {output}", True):
-            small.save_asset(output, force=force, writer=writer)
+        with working(f"writing {output}", True) as advance:
+            small.save_asset(output, force=force, writer=writer, progress=advance)
         say(f"asset:       {output}")
     if json:
         print_json(small.compression.as_dict())

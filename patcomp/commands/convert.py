@@ -179,8 +179,8 @@ def convert(
             program.html(html, verification=verification)
     passed = verification is None or bool(verification)
     if output is not None and passed:
-        with working(f"writing {output}", not quiet):
-            program.save_asset(output, force=force, writer=writer)
+        with working(f"writing {output}", not quiet) as advance:
+            program.save_asset(output, force=force, writer=writer, progress=advance)
     files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not quiet:

@@ -16,8 +16,10 @@ from patcomp.commands.common import require_transformers, running
 from patcomp.commands.tables import composites_line
 from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
+from patcomp.emit.inspection import inspect_asset
 from patcomp.emit.replacement import check_target
 from patcomp.emit.stages import stage_table
+from patcomp.emit.summary import size_text
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -80,7 +82,12 @@ def run_demo(console: Console, folder: Path) -> bool:
     verification = program.verify_against(model, inputs)
     console.print(verification)
     asset = program.save_asset(path)
-    console.print(f"asset:       {path}", highlight=False)
+    found = inspect_asset(path)
+    console.print(
+        f"asset:       {path}, {size_text(found.bytes)} with {sum(found.ops.values())} ops and {len(found.weights)} "
+        f"weights; look into it with: patcomp inspect {path}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
     passed = verification.passed
     if not has_toolchain():
         values = {program.signature().inputs[0].name: inputs[0]}

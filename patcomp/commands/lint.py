@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,9 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.models import convert_model
 from patcomp.commands.tables import print_table
-from patcomp.patterns import Rule, RuleSet, collect
-from patcomp.proof.lint import fired_by_examples, lint
+
+if TYPE_CHECKING:
+    from patcomp.patterns import Rule
 
 
 def lint_catalog(
@@ -35,6 +36,8 @@ def lint_catalog(
     modules: Modules = None,
 ) -> None:
     """List suspicious rules; with --catalog, only those of the given catalogs."""
+    from patcomp.patterns import RuleSet, collect
+    from patcomp.proof.lint import fired_by_examples, lint
     from patterns_catalog.explained import EXPLAINED
 
     quiet()

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 
 from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 PATIENCE = 1.0
 """Seconds after which a step is shown."""
 
 
 @contextmanager
-def working(what: str, wanted: bool = True) -> Iterator[None]:
-    """Show what is done if it takes more than a second, and standard error is a terminal."""
+def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Show what is done if it takes more than a second, and standard error is a terminal.
+
+    The value shows a bar: it is called with the bytes that are done, and with all bytes.
+    """
     console = Console(stderr=True)
     if not (wanted and console.is_terminal):
-        yield
+        yield lambda done, size: None
         return
     status = console.status(what)
+
+    def advance(done: int, size: int) -> None:
+        from patcomp.emit.summary import size_text
+
+        line = Table.grid(padding=(0, 1))
+        line.add_row(what, ProgressBar(size, done, width=30), f"{size_text(done)} of {size_text(size)}")
+        status.update(line)
+
     timer = Timer(PATIENCE, status.start)
     timer.start()
     try:
-        yield
+        yield advance
     finally:
         timer.cancel()
         timer.join()

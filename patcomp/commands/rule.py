@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,8 +15,10 @@ from rich.table import Table
 
 from patcomp.commands.common import ANSWER_IS_NO, Modules, UsageError, counted, import_modules, load_catalog, quiet
 from patcomp.commands.tables import wide_console
-from patcomp.proof.examination import Check, examine
-from patcomp.proof.trials import Runner, WrongRuleError
+
+if TYPE_CHECKING:
+    from patcomp.proof.examination import Check
+    from patcomp.proof.trials import Runner
 
 
 def new_rule(
@@ -59,6 +61,7 @@ def check_rules(
     """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
     from patcomp.patterns import collect
     from patcomp.proof.converted import converted_checks
+    from patcomp.proof.examination import examine
     from patterns_catalog import default_rules
 
     quiet()
@@ -86,6 +89,8 @@ def check_rules(
 
 
 def _show(name: str, checks: list[Check]) -> None:
+    from patcomp.proof.trials import WrongRuleError
+
     table = Table("tests", title=f"rule {name}", title_justify="left")
     table.add_column("programs", justify="right")
     table.add_column("result")

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from patcomp.asset.folder import Progress
 from patcomp.emit.hand_over import HandOver, hand_over_text
 from patcomp.emit.loaded import LoadedModel, checked
 from patcomp.emit.metadata import creation_date, described, set_creation_date
@@ -321,6 +322,7 @@ def save_asset(
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
     writer: Writer | None = None,
+    progress: Progress | None = None,
 ) -> Asset:
     """Write a program as an `.aimodel` folder, replacing an existing asset.
 
@@ -334,6 +336,8 @@ def save_asset(
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
         writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed.
+        progress: is called with the bytes of the program that are written so far, and with all of them; only
+            while patcomp writes, because coreai-core does not tell how far it is.
 
     Raises:
         ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
@@ -350,7 +354,7 @@ def save_asset(
     check_target(target, force)
     described_by = partial(described, given=metadata, facts=facts or {})
     if checked_writer(writer) == "python":
-        prepared = written_in_python(module, described_by)
+        prepared = written_in_python(module, described_by, progress)
     else:
         prepared = _handed_over(HandOver.of(module), described_by, target.name, creation_date())
     with prepared as write, replacing(target, force) as draft:

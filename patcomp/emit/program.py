@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from patcomp.asset.folder import Progress
 from patcomp.emit import running
 from patcomp.emit.asset import Asset, Writer, as_array, save_asset
 from patcomp.emit.checks import ValueChecks
@@ -213,7 +214,13 @@ class AIProgram(Questions):
         return self
 
     def save_asset(
-        self, path: str | Path, metadata: Any = None, *, force: bool = False, writer: Writer | None = None
+        self,
+        path: str | Path,
+        metadata: Any = None,
+        *,
+        force: bool = False,
+        writer: Writer | None = None,
+        progress: Progress | None = None,
     ) -> Asset:
         """Write the program as an `.aimodel` folder, replacing an existing asset.
 
@@ -228,6 +235,8 @@ class AIProgram(Questions):
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
                 (`docs/assets.md`).
+            progress: is called with the bytes of the program that are written so far, and with all of them; only
+                while patcomp writes, because coreai-core does not tell how far it is.
 
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
@@ -241,7 +250,16 @@ class AIProgram(Questions):
         initial = self.initial_state.items()
         state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
         facts = {**self.versions, **entries_of(self.draws)}
-        return save_asset(self.module, path, metadata=metadata, facts=facts, state=state, force=force, writer=writer)
+        return save_asset(
+            self.module,
+            path,
+            metadata=metadata,
+            facts=facts,
+            state=state,
+            force=force,
+            writer=writer,
+            progress=progress,
+        )
 
     def run(
         self,

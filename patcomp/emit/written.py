@@ -10,7 +10,7 @@ from typing import Any
 
 from patcomp.asset.bytecode import AssetFormatError, ProgramWriter
 from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.folder import read_folder, write_folder
+from patcomp.asset.folder import Progress, read_folder, write_folder
 from patcomp.asset.loading import loaded_module
 from patcomp.asset.storing import stored_program
 from patcomp.emit.hand_over import check_blobs
@@ -27,12 +27,15 @@ _FURTHER_BYTES = 1 << 16
 
 
 @contextmanager
-def written_in_python(module: IRModule, metadata: Callable[[Any], Any]) -> Iterator[Callable[[Path], None]]:
+def written_in_python(
+    module: IRModule, metadata: Callable[[Any], Any], progress: Progress | None = None
+) -> Iterator[Callable[[Path], None]]:
     """Prepare a program to be written; yield a function that writes it as a new folder.
 
     Args:
         module: the program in the `coreai` dialect.
         metadata: makes the metadata of an asset from the class that it is given.
+        progress: is called while the program is written.
 
     Raises:
         VerifyError: the program is not valid, or a weight is missing or has the wrong size.
@@ -46,7 +49,7 @@ def written_in_python(module: IRModule, metadata: Callable[[Any], Any]) -> Itera
 
     def write(folder: Path) -> None:
         check_space(folder.parent, size + _FURTHER_BYTES)
-        write_folder(folder, writer, entries)
+        write_folder(folder, writer, entries, progress)
 
     yield write
 

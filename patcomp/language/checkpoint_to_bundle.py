@@ -101,6 +101,7 @@ def convert_language_model(
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
         check: whether the converted program is compared with the model on a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
+            If its value is a function, it is called with the bytes that are written of the asset, and all of them.
         writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed.
 
     Nothing is at `out` until the bundle is complete, and nothing is left after an error. After a killed run of a folder
@@ -164,8 +165,10 @@ def convert_language_model(
                 program = _dynamic(model, context, DTYPES[dtype], step, work if check else None)
             else:
                 program = _static(model, context, quantize_embeddings, step, work if check else None)
-        with step("writing the asset"):
-            program.save_asset(work.folder / f"{name}.aimodel", metadata=card(source), writer=writer)
+        with step("writing the asset") as shown:
+            advance = shown if callable(shown) else None
+            asset = work.folder / f"{name}.aimodel"
+            program.save_asset(asset, metadata=card(source), writer=writer, progress=advance)
     return Bundle(place)
 
 

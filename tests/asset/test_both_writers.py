@@ -226,25 +226,3 @@ def test_networks_for_devices(native: Native, tmp_path: Path, target: Literal["g
         for spec in made.signature().inputs
     }
     check(native, made, tmp_path, {"main": values})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "target"), [("llama", "gpu"), ("llama", "neural_engine"), ("qwen3_moe", "gpu")])
-def test_language_models_have_the_native_structure(
-    tmp_path: Path, kind: str, target: Literal["gpu", "neural_engine"]
-) -> None:
-    pytest.importorskip("coreai")
-    from patcomp.language import convert_language_model
-    from tests.language.checkpoints import checkpoint
-
-    programs = []
-    for writer in ("python", "coreai"):
-        out = tmp_path / writer
-        convert_language_model(checkpoint(kind), target, out=out, max_context=64, tokenizer=False, writer=writer)  # type: ignore[arg-type]
-        (asset,) = out.glob("*.aimodel")
-        programs.append(read_folder(asset))
-    first, second = programs
-    assert structure(first) == structure(second)
-    assert {name: bytes(weight.data) for name, weight in first.weights.items()} == {
-        name: bytes(weight.data) for name, weight in second.weights.items()
-    }

@@ -27,7 +27,7 @@ from tests.helpers.dialect_cases import CASES
 from tests.hostile.mutation import broken_bytes
 
 UNIT = ("unit_v1",)
-LOCATION: Entry = ("location", ("source", ("file", "-", "", ""), 1, 1, 1, 1), UNIT, (), None)
+LOCATION: Entry = ("location", ("source", ("file", "-", "", ""), 1, 1, 1, 1), UNIT, (), ())
 FLOAT = ("float32_v1",)
 
 
@@ -209,3 +209,38 @@ def test_the_container_needs_neither_pytorch_nor_xdsl() -> None:
     script = "import sys, patcomp.asset.bytecode; print([m for m in ('torch', 'xdsl', 'numpy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "[]"
+
+
+DEBUGGED = """
+#file = #debuginfo.file<filename = "net.py", directory = "/models", sha256Sum = "1961">
+#source = loc("/models/net.py":7:0)
+#unit = #debuginfo.compile_unit<sourceLanguage = "mlir", file = #file, producer = "torch", optimized = true,
+  flags = "f", allFiles = #file>
+#function = #debuginfo.subprogram<compileUnit = #unit, file = #file, name = "main", linkageName = "link"
+  > : (tensor<2xf16>) -> tensor<2xf16>
+#stack = #debuginfo.metadata<"call_stack": ["Net$1"]>
+#id = #debuginfo.metadata<"op_id": {type = "coreai", value = 7 : ui64}>
+#other = #debuginfo.location<#source in @main>
+#place = #debuginfo.location<#source in #function fused with [#other] metadata = [#stack, #id]>
+module {
+  coreai.graph @main(%x: tensor<2xf16> {coreai.name = "x"}) -> (tensor<2xf16> {coreai.name = "y"}) {
+    %y = coreai.exp %x : tensor<2xf16> -> tensor<2xf16> loc(#place)
+    coreai.output %y : tensor<2xf16>
+  }
+}
+"""
+"""What coreai-torch says of where an op comes from."""
+
+
+def test_debug_information_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("coreai")
+    data = saved({"debugged": DEBUGGED}, tmp_path)["debugged"]
+    read = read_program(data)
+    assert encoded(read) == data
+    (graph,) = read.asset.regions[0][0].ops
+    kind, source, scope, others, metadata = graph.regions[0][0].ops[0].location
+    assert (kind, source[2], len(others)) == ("location", 7, 1)
+    file = ("file", "net.py", "/models", "1961")
+    assert scope[0] == "subprogram"
+    assert scope[2:] == (("compile_unit", "mlir", file, "torch", 1, "f", (file,)), file, "main", "link", 0)
+    assert [(each[0], each[1]) for each in metadata] == [("metadata", "call_stack"), ("metadata", "op_id")]

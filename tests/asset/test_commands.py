@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -152,6 +154,25 @@ def _folder_of(name: str, folder: Path) -> Path:
     (folder / "main.hash").write_bytes(hashlib.sha256(data).digest())
     (folder / "metadata.json").write_text('{"assetVersion": "2.0"}')
     return folder
+
+
+def test_inspect_imports_little(patcomp: Command, tmp_path: Path) -> None:
+    """Half a second of CPU is what it may take, and imports are most of it."""
+    _convert(patcomp, "net")
+    script = """
+import sys
+from patcomp.cli import app
+app(["inspect", "net.aimodel"], standalone_mode=False)
+unwanted = ("torch", "networkx", "sympy", "coreai", "patcomp.patterns", "patcomp.rewrites", "patcomp.proof")
+print("imported", [name for name in unwanted if name in sys.modules])
+"""
+    root = str(Path(package.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": root},
+    )  # fmt: skip
+    assert "function main" in done.stdout
+    assert done.stdout.splitlines()[-1] == "imported []"
 
 
 def test_what_patcomp_does_not_know_is_read_by_the_toolchain(

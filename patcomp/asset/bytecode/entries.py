@@ -105,8 +105,6 @@ class Decoder:
                 return self._texts[cursor.index(len(self._texts), "text")]
             case "attribute":
                 return self.attribute(cursor)
-            case "attribute?":
-                return self.optional_attribute(cursor)
             case "type":
                 return self.type(cursor)
             case "number":

@@ -3,7 +3,7 @@
 A kind's number is what its encoding starts with; its fields follow in the order of the list:
 
     text       a text of the table of texts
-    attribute  another attribute; `attribute?` may be missing
+    attribute  another attribute
     type       another type
     number     an unsigned number; `signed` a signed one; `byte` one byte
     bytes      a length and bytes
@@ -53,15 +53,21 @@ ATTRIBUTES = _table("""
 29 execution.target_spec_v1: attribute attribute attribute
 30 file: text text text
 31 source: attribute number number number number
+32 compile_unit: text attribute text number text attribute*
+33 metadata_value: attribute
+35 metadata: text attribute
+36 subprogram: type attribute attribute text text number
 37 local_variable: type text attribute attribute number number
-40 location: attribute attribute attribute* attribute?
+40 location: attribute attribute attribute* attribute*
 43 interpolation_mode_v1: number
 45 dictionary: attribute*
 46 unit_v1:
 """)
 """Attributes by number. `dense_elements` says whether one element stands for all, and the bytes of the elements;
 `hw_constraints_v1` alignments, interleave and the position of the backing; `source` file, first line and column, last
-line and column; `location` source, scope, further locations that it is fused with, and what it is inlined into."""
+line and column; `location` source, scope, further locations that it is fused with, and metadata; `compile_unit`
+language, file, producer, whether it is optimized, flags and all files; `subprogram` type of a function, unit, file,
+name, name for the linker, and a number that was 0 in every file. coreai-torch writes these and `metadata`."""
 
 TYPES = _table("""
 2 tensor_v1: signed* type

@@ -96,8 +96,6 @@ class ProgramWriter:
                 return self._text(value)
             case "attribute":
                 return number(self._numbers.attributes[value])
-            case "attribute?":
-                return self._optional(value)
             case "type":
                 return number(self._numbers.types[value])
             case "number":

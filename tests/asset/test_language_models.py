@@ -1,0 +1,80 @@
+"""Language models that patcomp and coreai-core write: the same structure, and the same bits in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from patcomp import AIProgram
+from patcomp.asset.folder import read_folder
+from patcomp.emit.asset import Asset
+from patcomp.emit.native import Native
+from patcomp.emit.unconstrained import unconstrained
+from patcomp.language import ARCHITECTURES, convert_language_model
+from patcomp.language.bundle import _empty_cache, greedy
+from patcomp.language.static_run import generate_static, sizes_of
+from tests.asset.structure import structure
+from tests.language.checkpoints import PROMPT, checkpoint
+
+WRITERS = ("python", "coreai")
+CONTEXT = 64
+IN_CI = ("llama", "gpu")
+CASES = [
+    *((kind, "gpu") for kind in ARCHITECTURES),
+    *((kind, "neural_engine") for kind, each in ARCHITECTURES.items() if each.has_static_form),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [case if case == IN_CI else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+)
+def test_both_writers(
+    native: Native, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, target: Literal["gpu", "neural_engine"]
+) -> None:
+    """A prompt of 12 tokens and three new ones, with states."""
+    paths = [tmp_path / f"{writer}.aimodel" for writer in WRITERS]
+    save = AIProgram.save_asset
+
+    def save_by_both(program: AIProgram, path: Path, **options: Any) -> Asset:
+        for each in paths:
+            made = save(program, each, **options | {"writer": each.stem})
+        return made
+
+    monkeypatch.setattr(AIProgram, "save_asset", save_by_both)
+    model: Any = checkpoint(kind)
+    if target == "neural_engine":
+        model.config.sliding_window = None
+    convert_language_model(model, target, out=tmp_path / "bundle", max_context=CONTEXT, tokenizer=False, check=False)
+    first, second = map(read_folder, paths)
+    assert structure(first) == structure(second)
+    assert first.weights.keys() == second.weights.keys()
+    assert all(bytes(weight.data) == bytes(second.weights[name].data) for name, weight in first.weights.items())
+    ours, theirs = (steps(native, Asset(path)) for path in paths)
+    assert len(ours) >= 3
+    assert ours == theirs
+
+
+def steps(native: Native, asset: Asset) -> list[dict[str, bytes]]:
+    """The bits of all outputs and states of each call."""
+    made: list[dict[str, bytes]] = []
+    with ExitStack() as stack:
+        runnable = stack.enter_context(unconstrained(asset))
+
+        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> dict[str, np.ndarray]:
+            outputs, new = native.call(runnable.path, inputs, states, name)
+            states.update(new)
+            made.append({each: array.tobytes() for each, array in (outputs | new).items()})
+            return outputs
+
+        if sizes := sizes_of(runnable.function_names):
+            generate_static(call, sizes, _empty_cache(runnable, sizes), PROMPT, 3)
+        else:
+            described = runnable.described().state_descriptor("keyCache")
+            empty = np.zeros([max(0, size or 0) for size in described.shape], described.dtype.lower())
+            greedy(lambda inputs, states: call("main", inputs, states), PROMPT, 3, empty, CONTEXT)
+    return made
