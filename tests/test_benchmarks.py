@@ -22,21 +22,23 @@ pytestmark = pytest.mark.xdist_group("benchmarks")  # which measures once
 NAMES = {"model", "task", "compiler", "form", "round", "load"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def measured(output: Path, *tasks: str) -> Path:
     """The output of a run on one tiny model. Its conversions run in processes that have PyTorch loaded."""
-    output = tmp_path_factory.mktemp("benchmarks")
     run = subprocess.run
 
     def started(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         is_conversion = "benchmarks.measurement" in command and json.loads(command[-1])["task"] == "convert"
         return warm.run(options["cwd"], *command[1:]) if is_conversion else run(command, **options)
 
-    tasks = suite.TASKS if find_spec("coreai") else ("convert",)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "run", started)
         suite.main(["--quick", "--only", "mlp-1", "--tasks", *tasks, "--output", str(output)])
     return output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return measured(tmp_path_factory.mktemp("benchmarks"), "convert")
 
 
 def results_of(folder: Path) -> dict[str, Any]:
@@ -44,9 +46,8 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 
 def test_a_run_measures_every_form(folder: Path) -> None:
-    measured = results_of(folder)["measurements"]
-    assert not any("error" in each for each in measured), measured
-    converted = [each for each in measured if each["task"] == "convert"]
+    converted = results_of(folder)["measurements"]
+    assert not any("error" in each for each in converted), converted
     assert {each["form"] for each in converted} == {"decomposed", "exported"}
     for each in converted:
         assert each.keys() >= NAMES
@@ -54,10 +55,6 @@ def test_a_run_measures_every_form(folder: Path) -> None:
         assert each["ops"] > 8
         assert each["weights_bytes"] > 2**19
         assert {"import", "recover", "lower"} <= each["stages"].keys()
-    for each in measured:
-        if each["task"] == "whole":
-            assert {"export", "staging", "to_coreai", "asset"} == each["seconds"].keys()
-            assert each["asset_bytes"] > 2**19, "the asset has the weights"
 
 
 def test_the_report_is_made_again_from_results(folder: Path, tmp_path: Path) -> None:
@@ -72,15 +69,15 @@ def test_ratios_compare_measurements_of_the_same_round(folder: Path, tmp_path: P
     """The results of a peer that takes two and four times as long as patcomp."""
     results = results_of(folder)
     ours = [each for each in results["measurements"] if each["task"] == "convert" and each["form"] == "decomposed"]
-    measured = []
+    rounds = []
     for number, factor in enumerate((2, 4)):
-        measured += [each | {"round": number} for each in ours]
+        rounds += [each | {"round": number} for each in ours]
         times = ours[0]["first"]
         theirs = {"compiler": PEER, "round": number, "first": {name: times[name] * factor for name in times}}
-        measured += [each | theirs for each in ours]
+        rounds += [each | theirs for each in ours]
     failed = {name: ours[0][name] for name in NAMES} | {"compiler": PEER, "round": 2, "error": "exit status -6: abort"}
     saved = tmp_path / "other.json"
-    saved.write_text(json.dumps(results | {"measurements": [*measured, failed, ours[0] | {"round": 2}]}))
+    saved.write_text(json.dumps(results | {"measurements": [*rounds, failed, ours[0] | {"round": 2}]}))
     suite.main(["--from", str(saved), "--output", str(tmp_path)])
 
     report = Report(results_of(tmp_path))
@@ -93,12 +90,21 @@ def test_ratios_compare_measurements_of_the_same_round(folder: Path, tmp_path: P
     assert [each.text for each in plot.iter("{http://www.w3.org/2000/svg}text")].count("mlp-1") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("coreai"), reason="needs the runtime")
-def test_programs_are_run_and_compared(folder: Path, tmp_path: Path) -> None:
+def test_the_way_to_an_asset_is_measured(tmp_path: Path) -> None:
+    (whole,) = results_of(measured(tmp_path, "whole"))["measurements"]
+    assert {"export", "staging", "to_coreai", "asset"} == whole["seconds"].keys()
+    assert whole["asset_bytes"] > 2**19, "the asset has the weights"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("coreai"), reason="needs the runtime")
+def test_programs_are_run_and_compared(tmp_path: Path) -> None:
     """The results with those of a peer that takes twice as long as patcomp, and has an op more."""
-    results = results_of(folder)
-    (measured,) = [each for each in results["measurements"] if each["task"] == "run"]
-    programs = measured["programs"]
+    results = results_of(measured(tmp_path / "run", "run"))
+    (run,) = [each for each in results["measurements"] if each["task"] == "run"]
+    programs = run["programs"]
     assert [(each["compiler"], each["target"]) for each in programs] == [("patcomp", ""), ("patcomp", "cpu")]
     assert [each["ops"] for each in programs] == [16, 8], "eight products, with transposes of their weights or without"
     assert all(each["milliseconds"] > 0 and each["deviation"] < 1e-5 for each in programs)
@@ -106,7 +112,7 @@ def test_programs_are_run_and_compared(folder: Path, tmp_path: Path) -> None:
     peer = programs[0] | {"compiler": PEER, "ops": programs[0]["ops"] + 1}
     programs = [peer, *(each | {"ratio": ratio} for each, ratio in zip(programs, (0.5, 0.25), strict=True))]
     saved = tmp_path / "other.json"
-    saved.write_text(json.dumps(results | {"measurements": [measured | {"programs": programs}]}))
+    saved.write_text(json.dumps(results | {"measurements": [run | {"programs": programs}]}))
     suite.main(["--from", str(saved), "--output", str(tmp_path)])
     page = (tmp_path / "report.md").read_text()
     assert "| mlp-1 | 17 | 16 | 8 |" in page
