@@ -7,7 +7,7 @@
 
 PYTHON ?= python3
 
-.PHONY: demo check test docs style clean
+.PHONY: demo check test browser docs style clean
 
 demo: .venv/installed
 	.venv/bin/patcomp demo
@@ -15,9 +15,12 @@ demo: .venv/installed
 check: style
 	.venv/bin/pytest -n 2 --changed
 
-test: style
-	.ci/browser
+test:
+	$(MAKE) --jobs 2 style browser
 	.venv/bin/pytest -n 2
+
+browser:
+	.ci/browser
 
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build

@@ -70,10 +70,17 @@ def to_sinh(a, c, x):
 def test_suspicious_catalogs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The corpus fires the rule `first`. All examples of our rules as the corpus would take twenty seconds more."""
     (tmp_path / "suspicious.py").write_text(SUSPICIOUS)
     (tmp_path / "circle.py").write_text(CIRCLE)
+    (tmp_path / "model.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x): return x.tan().sin()\n"
+        "def net(): return Net(), (torch.rand(2, 3),)\n"
+    )
     catalogs = ("--catalog", str(tmp_path / "suspicious.py"), "--catalog", str(tmp_path / "circle.py"))
-    code, out = lint(*catalogs, monkeypatch=monkeypatch, capsys=capsys)
+    code, out = lint(*catalogs, "--corpus", f"{tmp_path / 'model.py'}:net", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 3
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     found = {(kind, rule) for kind, rule, _ in rows if kind}  # a long reason has several lines
@@ -91,20 +98,6 @@ def test_suspicious_catalogs(
         ("never fires", "to_sinh"),
     }
     assert "5 rules, 11 findings" in out
+    assert "no program of the corpus fires it" in out
     reasons = " ".join(why for _, _, why in rows)
     assert "each rule rewrites what the one before it built: to_cosh -> to_sinh -> to_cosh" in reasons
-
-
-def test_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "suspicious.py").write_text(SUSPICIOUS)
-    (tmp_path / "model.py").write_text(
-        "import torch\n"
-        "class Net(torch.nn.Module):\n"
-        "    def forward(self, x): return x.tan().sin()\n"
-        "def net(): return Net(), (torch.rand(2, 3),)\n"
-    )
-    arguments = ("--catalog", str(tmp_path / "suspicious.py"), "--corpus", f"{tmp_path / 'model.py'}:net")
-    code, out = lint(*arguments, monkeypatch=monkeypatch, capsys=capsys)
-    assert code == 3
-    assert "no program of the corpus fires it" in out
-    assert not [line for line in out.splitlines() if "never fires" in line and "first" in line]

@@ -21,7 +21,7 @@ from tests.fuzz.script import script
 from tests.fuzz.shrink import shrunk
 from tests.helpers import warm
 
-SEED, PROGRAMS, CHUNK = 11, 24, 8
+SEED, PROGRAMS, CHUNK = 11, 16, 4
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, CHUNK))
