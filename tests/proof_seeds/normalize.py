@@ -9,7 +9,7 @@ import torch
 
 from patcomp.authoring import Aten, AtenSource, AtenTarget, Targets, aten
 from patcomp.ir.namespaces import aten_namespace
-from patcomp.ir.types import tensor
+from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import (
@@ -20,6 +20,7 @@ from patcomp.patterns import (
     OpView,
     Rewrite,
     Rule,
+    call,
     example,
     normalization,
     rule,
@@ -91,7 +92,7 @@ def equality_with_same_branches(
 ) -> Rewrite:
     "where(x != y, p, q) -> where(x == y, p, q)"
     z = a.op("where.self", a.ne(x, y), p, q)
-    return Rewrite(z, to=c.op("where.self", c.eq(x, y), p, q))
+    return Rewrite(z, to=c.op("where.self", c.eq(x, y), p, q), where=[x.type == y.type])
 
 
 @seed(
@@ -101,7 +102,7 @@ def equality_with_same_branches(
 @of_aten({"x": "2x3xf32", "y": "2x3xf32"})
 def at_least_as_not_less(a: AtenSource, c: AtenTarget, x: Capture, y: Capture) -> Rewrite:
     "x >= y -> not (x < y)"
-    return Rewrite(a.ge(x, y), to=c.logical_not(c.lt(x, y)))
+    return Rewrite(a.ge(x, y), to=c.logical_not(c.lt(x, y)), where=[x.type == y.type])
 
 
 @TABLE.define
@@ -120,6 +121,11 @@ def copies_along_any_axis(a: AtenSource, c: Targets, x: Capture, axis: Attr, siz
     return Rewrite(y, to=c.repeated(x, times=y.shape[0] // x.shape[0]), where=[x.is_static, y.shape[1:] == x.shape[1:]])
 
 
+def _has_pairs(shape: Shape, split: list[int], axis: int) -> bool:
+    """Whether the last axis is split in two, and a selection takes one of two."""
+    return list(shape[:-1]) == split[:-2] and axis % len(split) >= len(split) - 2 and split[axis] == 2
+
+
 @TABLE.define
 def every_other(x: Value, *, first: int, result_types: list[Attribute]) -> Value:
     return aten.slice.Tensor(result_types[0], x, dim=x.rank - 1, start=first, end=2**63 - 1, step=2)
@@ -133,8 +139,8 @@ def every_other(x: Value, *, first: int, result_types: list[Attribute]) -> Value
 def neighbours_by_shape(a: AtenSource, c: Targets, x: Capture, s: Attr, dim: Attr, index: Attr) -> Rewrite:
     "select(view(x, [..., n, 2]), -1, i) -> x[..., i::2]"
     y = a.op("select.int", a.view(x, size=s), dim=dim, index=index)
-    half = [y.rank == x.rank, y.shape[:-1] == x.shape[:-1], y.shape[-1] * 2 == x.shape[-1], index >= 0]
-    return Rewrite(y, to=c.every_other(x, first=index), where=[x.is_static, *half])
+    pairs = call(_has_pairs, x.shape, s, dim)
+    return Rewrite(y, to=c.every_other(x, first=index), where=[x.is_static, pairs, index >= 0])
 
 
 @seed(

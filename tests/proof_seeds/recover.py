@@ -19,7 +19,6 @@ TABLE = FunctionTable("wrong composites")
 X = torch.arange(1.0, 25.0).view(2, 3, 4) / 8
 W, B = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.5, -1.0, 2.0, 0.0])
 HALF = torch.tensor(0.5)
-END = 2**63 - 1
 
 
 def recovering(example: Mapping[str, Any]) -> Callable[[Callable[..., Rewrite]], Rule]:
@@ -184,10 +183,10 @@ def rotate_neighbours(c: Coreai, x: Value) -> Value:
     "the matched ops rotate halves, the composite rotates neighbours; both are the same for rows of two",
     Function(lambda x: torch.cat([-x[:, 2:], x[:, :2]], 1), [X[0]]),
 )
-@recovering({"x": "3x2xf32", "half": 1})
-def halves_as_neighbours(a: AtenSource, c: Targets, x: Capture, half: Attr) -> Rewrite:
+@recovering({"x": "3x2xf32", "half": 1, "end": 2**63 - 1})
+def halves_as_neighbours(a: AtenSource, c: Targets, x: Capture, half: Attr, end: Attr) -> Rewrite:
     "cat([-x[:, n/2:], x[:, :n/2]])"
-    second = a.op("slice.Tensor", x, dim=1, start=half, end=END, step=1)
+    second = a.op("slice.Tensor", x, dim=1, start=half, end=end, step=1)
     first = a.op("slice.Tensor", x, dim=1, start=0, end=half, step=1)
-    where = [x.rank == 2, x.is_static, x.shape[1] == half * 2, x.dtype == "f32"]
+    where = [x.rank == 2, x.is_static, x.shape[1] == half * 2, end >= half * 2, x.dtype == "f32"]
     return Rewrite(a.cat([a.neg(second), first], dim=1), to=c.rotate_neighbours(x), where=where)
