@@ -320,10 +320,16 @@ def _changed_literals(node: OpNode) -> Iterator[tuple[str, Any]]:
             yield name, "f64"
 
 
+_LARGEST = 2**63 - 1
+"""PyTorch's end of a slice to the end; the next integer does not fit 64 bits."""
+
+
 def _other(literal: Any) -> Any:
     if isinstance(literal, bool):
         return not literal
     if isinstance(literal, int | float):
+        if literal == _LARGEST:
+            return literal - 1
         return literal + 1 if math.isfinite(literal) else -literal
     if isinstance(literal, list):
         for index, item in enumerate(literal):

@@ -135,6 +135,7 @@ def test_casts(x: Value) -> None:
     [
         (lambda x: coreai.reduce_sum(x, 2), InferenceError, r"coreai.reduce_sum\(.*axis 2 is out of range"),
         (lambda x: coreai.reduce_sum(x, []), InferenceError, "over no axes"),
+        (lambda x: coreai.conv2d(x, coreai.reshape(x, [2, 3, 1, 1]), [1, 1], [1, 1], 1), InferenceError, "dimensions"),
         (lambda x: coreai.transpose(x, [0, 0]), InferenceError, "no permutation"),
         (lambda x: coreai.transpose(x, [-1, 0]), OverflowError, "does not fit"),
         (lambda x: coreai.reshape(x, [2**31]), OverflowError, "does not fit"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcomp.ir.infer.common import InferredOp, broadcast_shapes, compatible, inference, merge, require, shape_text
+from patcomp.ir.types import Shape
 from patcomp.ir.xdsl import Attribute
 
 
@@ -32,9 +33,16 @@ def _window(dim: int | None, kernel: int | None, stride: int, dilation: int, *, 
     return steps + 1
 
 
+def _shapes(op: InferredOp) -> tuple[Shape, Shape]:
+    """The shapes of a convolution's input and weight."""
+    x, weight = op.shape(), op.shape(1)
+    require(len(x) == len(weight), f"the input has {len(x)} dimensions, the weight {len(weight)}")
+    return x, weight
+
+
 @inference
 def _conv(op: InferredOp) -> list[Attribute]:
-    x, weight = op.shape(), op.shape(1)
+    x, weight = _shapes(op)
     count = len(x) - 2
     stride, dilation = op.sizes(2, count, "stride"), op.sizes(3, count, "dilation")
     groups = op.integers(4)
@@ -59,7 +67,7 @@ def _conv(op: InferredOp) -> list[Attribute]:
 
 @inference
 def _conv_transpose(op: InferredOp) -> list[Attribute]:
-    x, weight = op.shape(), op.shape(1)
+    x, weight = _shapes(op)
     count = len(x) - 2
     names = ("stride", "padding", "dilation", "output_pad")
     values = [op.sizes(operand, count, name) for operand, name in enumerate(names, start=2)]
