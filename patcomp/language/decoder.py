@@ -75,7 +75,8 @@ class Decoder(nn.Module):
                 )
         self._write_fixed(given, layers)
         logits: Tensor = result.logits
-        return logits.half() if logits.dtype == torch.bfloat16 else logits
+        # some models compute the last product in float32, and the engines take float16
+        return logits.half() if self.model.dtype in (torch.float16, torch.bfloat16) else logits
 
     def _layer(self, plan: LayerStates, given: dict[str, Tensor], offset: Any, total: Any) -> Any:
         """A layer of the cache over its rows of the states."""

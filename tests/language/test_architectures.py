@@ -40,7 +40,7 @@ NO_CACHES = (
 def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
     """A prompt, a second one after it, and one that makes the caches grow from 256 to 512 tokens."""
     model = checkpoint(kind)
-    bundle = convert_language_model(model, out=tmp_path / "bundle")
+    bundle = convert_language_model(model, out=tmp_path / "bundle", max_context=CONTEXT)
     problems = [str(problem) for problem in check_bundle(bundle.path)]
     if kind in ("mamba", "mamba2", "falcon_mamba"):
         assert problems == [NO_CACHES]
