@@ -148,8 +148,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "glm4_moe": {},
     "dots1": {**_MIXED, "first_k_dense_replace": 1, "n_shared_experts": 1},
     "afmoe": {**_MIXED, "num_dense_layers": 1},
-    "minimax_m2": {},
-    "vaultgemma": _MIXED,
     "granite_swa": {},
 }
 """What differs from the common sizes, by `model_type`."""
