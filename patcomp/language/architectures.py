@@ -1,4 +1,4 @@
-"""What is special about an architecture. Most need nothing: the model of transformers is exported as it is."""
+"""The architectures of language models that are tested. The model of transformers is exported as it is."""
 
 from __future__ import annotations
 
@@ -7,38 +7,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a model of some `model_type` is exported."""
+    """What is known of the models of some `model_type`."""
 
-    attention: str = "sdpa"
-    """The implementation of attention in transformers."""
-    experts: str | None = None
-    """The implementation of experts in transformers; the others cannot be exported, or call an op of its own."""
     has_static_form: bool = False
     """Whether it has a form for the Neural Engine."""
-    note: str = ""
 
 
-_EXPERTS = Architecture(experts="batched_mm")
 _STATIC = Architecture(has_static_form=True)
+
+_DYNAMIC = (
+    "qwen3_moe", "mixtral", "phi3", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "granite", "smollm3",
+    "cohere", "stablelm", "gpt_neox", "gpt2", "opt", "lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text",
+    "qwen3_next", "kimi_linear", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "falcon_h1",
+    "granitemoehybrid", "nemotron_h", "zamba2", "gemma4_text", "gemma3n_text", "deepseek_v3", "youtu",
+    "minicpm3", "glm4_moe_lite", "exaone4", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
+    "bitnet", "seed_oss", "apertus", "nanochat", "arcee", "olmo3", "ministral3", "cohere2", "glm4_moe",
+    "dots1", "afmoe", "granite_swa",
+)  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": _STATIC,
     "qwen2": _STATIC,
     "qwen3": _STATIC,
-    "qwen3_moe": _EXPERTS,
     "mistral": _STATIC,
-    "mixtral": _EXPERTS,
-    "phi3": Architecture(),
-    "gemma2": Architecture("eager", note="its softcaps are in the written-out attention only"),
-    "gemma3_text": Architecture(),
-    "gpt_oss": Architecture("eager", "batched_mm", note="its sinks are in the written-out attention only"),
-    "olmo2": Architecture(),
-    "granite": Architecture(),
-    "smollm3": Architecture(),
-    "cohere": Architecture(),
-    "stablelm": Architecture(),
-    "gpt_neox": Architecture(),
-    "gpt2": Architecture(),
-    "opt": Architecture(),
+    **dict.fromkeys(_DYNAMIC, Architecture()),
 }
 """The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""

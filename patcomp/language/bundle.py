@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.errors import reason_of
-from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, STATES, TOKENS, VERSION
+from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, TOKENS, VERSION
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import CACHES, EXTEND
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
@@ -77,9 +77,7 @@ class Bundle:
                 with unconstrained(asset) as runnable:
                     empty = _empty_cache(runnable, sizes)
                     return generate_static(_static_call(runnable), sizes, empty, tokens, max_new_tokens)
-            described = asset.described().state_descriptor(STATES[0])
-            shape = [0 if size is None or size < 0 else size for size in described.shape]
-            return greedy(asset.run, tokens, max_new_tokens, np.zeros(shape, described.dtype.lower()), limit)
+            return greedy(asset.run, tokens, max_new_tokens, _empty_states(asset), limit)
         finally:
             asset.close()
 
@@ -99,18 +97,22 @@ class Bundle:
         return Tokenizer.from_file(str(file))
 
 
-def greedy(call: Call, prompt: Sequence[int], new_tokens: int, empty: np.ndarray, limit: int) -> list[int]:
+def greedy(
+    call: Call, prompt: Sequence[int], new_tokens: int, empty: Mapping[str, np.ndarray], limit: int
+) -> list[int]:
     """The most probable next tokens.
 
     Args:
         call: runs `main`.
         prompt: token ids.
         new_tokens: how many to generate.
-        empty: a cache of capacity 0.
+        empty: the states by name; those that grow are of capacity 0.
         limit: the largest capacity.
     """
     capacity = min(CAPACITY, limit)
-    states = {name: _grown(empty, capacity) for name in STATES}
+    growing = [name for name, state in empty.items() if not state.size]
+    states: dict[str, Any] = {name: state.copy() for name, state in empty.items()}
+    states |= {name: _grown(empty[name], capacity) for name in growing}
     made: list[int] = []
     done, waiting = 0, list(prompt)
     while len(made) < new_tokens:
@@ -118,13 +120,23 @@ def greedy(call: Call, prompt: Sequence[int], new_tokens: int, empty: np.ndarray
         done += len(piece)
         while capacity < done:
             capacity = min(2 * capacity, limit)
-            states = {name: _grown(cache, capacity) for name, cache in states.items()}
+            states |= {name: _grown(states[name], capacity) for name in growing}
         inputs = {TOKENS: np.array([piece], np.int32), POSITIONS: np.arange(done, dtype=np.int32)[None]}
         logits = np.asarray(call(inputs, states)[LOGITS], np.float32)
         if not waiting:
             made.append(int(logits[0, -1].argmax()))
             waiting = made[-1:]
     return made
+
+
+def _empty_states(asset: Asset) -> dict[str, np.ndarray]:
+    """The states of `main` before the first call; the open size of those that grow is 0."""
+    described = asset.described()
+    states = ((name, described.state_descriptor(name)) for name in described.state_names)
+    return {
+        name: np.zeros([0 if size is None or size < 0 else size for size in state.shape], state.dtype.lower())
+        for name, state in states
+    }
 
 
 def _static_call(asset: Asset) -> StaticCall:
@@ -232,7 +244,7 @@ def card(source: Path | None) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value}
 
 
-def description(model: Any, context: int, name: str, identifier: str | None) -> dict[str, Any]:
+def description(model: Any, context: int, name: str, identifier: str | None, refusal: str = "") -> dict[str, Any]:
     """The content of `metadata.json`.
 
     Args:
@@ -240,6 +252,7 @@ def description(model: Any, context: int, name: str, identifier: str | None) -> 
         context: the most tokens.
         name: of the bundle.
         identifier: of the checkpoint: its path or id; by default the name.
+        refusal: why Apple's engines do not take the bundle; empty if they do.
     """
     identifier = identifier or name
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
@@ -260,4 +273,5 @@ def description(model: Any, context: int, name: str, identifier: str | None) -> 
         "source": {"model_definition": "torch", "hf_model_id": identifier},
         "compression": None,
         "compilation": {"date": now.isoformat(), "targets": []},
+        **({"notes": [refusal]} if refusal else {}),
     }

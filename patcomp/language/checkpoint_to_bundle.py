@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
 from pathlib import Path
@@ -19,19 +18,18 @@ from patcomp import AIProgram, TorchConverter
 from patcomp.emit.asset import Writer
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
-from patcomp.ir.pages import release
 from patcomp.language.architectures import ARCHITECTURES, Architecture
 from patcomp.language.bundle import Bundle, card, chosen_tokenizer, description, write_description
-from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
-from patcomp.language.decoder import CacheShape, Decoder, check_cache
+from patcomp.language.checking import check_program, compare
+from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
+from patcomp.language.decoder import Decoder
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
-from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder
+from patcomp.language.folders import CAUSAL, check_language_model, check_text_only, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import (
     DTYPES,
     Allowed,
-    attention_of,
     classes_of,
     configuration,
     implementations,
@@ -58,9 +56,6 @@ Step = Callable[[str], AbstractContextManager[Any]]
 _NEW, _TOTAL = 16, 24
 """The new tokens, and all tokens, of the example that is exported; both sizes are open."""
 
-_CHECKED = 4
-"""The tokens on which the converted program is compared with the model."""
-
 
 def convert_language_model(
     folder_or_model: str | Path | nn.Module,
@@ -75,7 +70,7 @@ def convert_language_model(
     allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
     quantize_embeddings: bool = True,
-    check: bool = True,
+    check: bool | str | Sequence[int] = True,
     progress: Step | None = None,
     writer: Writer | None = None,
 ) -> Bundle:
@@ -99,7 +94,8 @@ def convert_language_model(
         allow_unexpected: the same for weights of a folder that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the checkpoint's folder.
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
-        check: whether the converted program is compared with the model on a few tokens.
+        check: whether the converted program is compared with the model; a prompt, as token ids or as a text that the
+            tokenizer splits, is compared in place of a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
             If its value is a function, it is called with the bytes that are written of the asset, and all of them.
         writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed.
@@ -132,17 +128,19 @@ def convert_language_model(
         config = checked_folder(source, trust_remote_code=trust_remote_code)
         check_language_model(source, config, classes_of(CAUSAL, config))
         check_weight_files(source, config)
-        check_cache(configuration(source, trust_remote_code=trust_remote_code))
+        check_text_only(configuration(source, trust_remote_code=trust_remote_code))
     allowed = Allowed.of(allow_missing, allow_unexpected)
     if source is None and (allowed.missing or allowed.unexpected):
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
     options = {
-        "context": max_context, "dtype": dtype, "name": name, "check": check, "target": target,
-        "quantize_embeddings": quantize_embeddings, "allowed": astuple(allowed), "tokenizer": tokenizer is not False,
+        "context": max_context, "dtype": dtype, "name": name, "target": target,
+        "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
+        "allowed": astuple(allowed), "tokenizer": tokenizer is not False,
     }  # fmt: skip
     # a later run does not know an object again
     again = source is not None and (tokenizer is None or tokenizer is False)
     words = chosen_tokenizer(tokenizer, source, trust_remote_code=trust_remote_code)
+    prompt = _prompt(check, words, max_context)
     with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
         model: Any
         if source is None:
@@ -152,19 +150,24 @@ def convert_language_model(
             with step("loading the model"):
                 model = load_model(source, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
         architecture = _architecture(model)
-        check_cache(model.config)
+        check_text_only(model.config)
         context = _context(model, max_context)
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
             context = checked_context(model, context if max_context else default_context(context))
         name = name or str(model.config.model_type)
-        described = description(model, context, name, identifier)
-        work.once("description", lambda: write_description(work.folder, described, words))
-        with implementations(model, attention_of(model, architecture.attention), architecture.experts):
-            if target == "gpu":
-                program = _dynamic(model, context, DTYPES[dtype], step, work if check else None)
+        with implementations(model):
+            decoder = Decoder(model) if target == "gpu" else None
+            refusal = engine_refusal([state.grows for state in decoder.states.states]) if decoder is not None else ""
+            if refusal:
+                warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
+            described = description(model, context, name, identifier, refusal)
+            work.once("description", lambda: write_description(work.folder, described, words))
+            checked = work if check is not False else None
+            if decoder is not None:
+                program = _dynamic(decoder, context, DTYPES[dtype], step, checked, prompt)
             else:
-                program = _static(model, context, quantize_embeddings, step, work if check else None)
+                program = _static(model, context, quantize_embeddings, step, checked)
         with step("writing the asset") as shown:
             advance = shown if callable(shown) else None
             asset = work.folder / f"{name}.aimodel"
@@ -172,16 +175,17 @@ def convert_language_model(
     return Bundle(place)
 
 
-def _dynamic(model: Any, context: int, dtype: torch.dtype, step: Step, work: Unfinished | None) -> AIProgram:
+def _dynamic(
+    decoder: Decoder, context: int, dtype: torch.dtype, step: Step, work: Unfinished | None, prompt: Sequence[int]
+) -> AIProgram:
     """One function with dynamic sizes; compared with the model if there is a folder to record the comparison in."""
-    decoder = Decoder(model)
     with step("exporting the model"):
-        exported = _exported(decoder, context, dtype)
+        exported = _exported(decoder, context)
     with step("converting the program"):
-        program = _converted(exported)
+        program = _converted(exported, decoder.states.names)
     if work is not None:
         with step("comparing the program with the model"):
-            work.once("comparison", lambda: _check(program, decoder, context, dtype))
+            work.once("comparison", lambda: check_program(program, decoder, prompt, dtype))
     return program
 
 
@@ -201,12 +205,28 @@ def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, contex
     """Compare the smallest function on its first block with the model.
 
     Raises:
-        LanguageModelError: as `_check`.
+        LanguageModelError: as `check_program`.
     """
     size, queries = context_sizes(context)[0], QUERIES[0]
     module = Extend(model, embeddings, logits=True)
     arguments = extend_arguments(model, embeddings, queries, size)
-    _compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
+    compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
+
+
+def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
+    """The tokens to compare program and model on; none for the built-in ones.
+
+    Raises:
+        LanguageModelError: the prompt is empty, longer than the context, or a text without a tokenizer.
+    """
+    if isinstance(check, bool):
+        return []
+    if isinstance(check, str) and tokenizer is None:
+        raise LanguageModelError("check= is a text, and the bundle has no tokenizer; give token ids")
+    prompt = [int(token) for token in (tokenizer(check)["input_ids"] if isinstance(check, str) else check)]
+    if not prompt or (context is not None and len(prompt) > context):
+        raise LanguageModelError(f"check= is a prompt of {len(prompt)} tokens; it must be of 1 to {context or 'all'}")
+    return prompt
 
 
 def _context(model: Any, wanted: int | None) -> int:
@@ -245,87 +265,30 @@ def _check_has_static_form(model: Any, architecture: Architecture) -> None:
         )
 
 
-def _arguments(decoder: Decoder, new: int, total: int, capacity: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """Example arguments of a decoder, with empty caches."""
-    config: Any = decoder.model.config
-    shape, tokens = CacheShape.of(config), torch.arange(new)[None] % config.vocab_size
-    return tokens, torch.arange(total)[None], shape.zeros(capacity, dtype), shape.zeros(capacity, dtype)
+def _arguments(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
+    """Example arguments of a decoder, with empty states."""
+    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
+    return tokens, torch.arange(total)[None], *decoder.states.zeros(capacity)
 
 
-def _exported(decoder: Decoder, context: int, dtype: torch.dtype) -> ExportedProgram:
-    """The decoder with dynamic numbers of new tokens and all tokens, and a dynamic capacity of the caches."""
+def _exported(decoder: Decoder, context: int) -> ExportedProgram:
+    """The decoder with dynamic numbers of new tokens and all tokens, and dynamic capacities of growing states."""
     capacity = min(2048, max(context, _TOTAL + 8))
     new, total = Dim("new", min=1, max=context), Dim("total", min=1, max=context)
-    keys, values = Dim("key_capacity", min=1, max=2 * context), Dim("value_capacity", min=1, max=2 * context)
-    sizes = ({1: new}, {1: total}, {3: keys}, {3: values})
-    arguments = _arguments(decoder, _NEW, _TOTAL, capacity, dtype)
-    return exported_module(decoder, arguments, type(decoder.model).__name__, sizes)
+    open_states = tuple(
+        {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)} if state.grows else {}
+        for state in decoder.states.states
+    )
+    arguments = _arguments(decoder, _NEW, _TOTAL, capacity)
+    return exported_module(decoder, arguments, type(decoder.model).__name__, ({1: new}, {1: total}, open_states))
 
 
-def _converted(exported: ExportedProgram) -> AIProgram:
+def _converted(exported: ExportedProgram, states: list[str]) -> AIProgram:
     converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
     with warnings.catch_warnings():
         # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
         warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
         converter.add_exported_program(
-            exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=list(STATES)
+            exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=states
         )
         return converter.to_coreai(target="gpu")
-
-
-def _bytes_of(model: nn.Module) -> Iterator[memoryview]:
-    """The memory of a model's weights."""
-    for weight in model.parameters():
-        if weight.is_contiguous():
-            yield memoryview(weight.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-
-
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
-"""The largest difference of a logit from the model's, as a part of the largest logit."""
-
-
-def _check(program: AIProgram, decoder: Decoder, context: int, dtype: torch.dtype) -> None:
-    """Compare the logits of a few tokens with the model's.
-
-    Raises:
-        LanguageModelError: they differ by more than 2 % of the largest logit (bfloat16 8 %, float32 0.01 %), or the
-            model's own are not finite.
-    """
-    _compare(program, decoder, _arguments(decoder, _CHECKED, _CHECKED, min(context, 64), dtype), dtype, "main")
-
-
-def _again(result: torch.Tensor, left: Sequence[torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function that repeats a call from its record: it returns the result and writes the arguments as the call
-    did."""
-
-    def function(*arguments: torch.Tensor) -> torch.Tensor:
-        for argument, value in zip(arguments, left, strict=True):
-            argument.copy_(value)
-        return result
-
-    return function
-
-
-def _compare(
-    program: AIProgram, module: nn.Module, arguments: tuple[torch.Tensor, ...], dtype: torch.dtype, entrypoint: str
-) -> None:
-    """Compare what an entry point computes with the module that it was exported from."""
-    given = tuple(each.clone() for each in arguments)
-    with torch.no_grad():
-        logits = module(*given)
-    release(_bytes_of(module))  # so that the weights of model and program, if mapped from files, are not both in memory
-    largest = float(logits.abs().max())
-    if not math.isfinite(largest):
-        raise LanguageModelError(
-            f"the model's own logits are not finite in {str(dtype).removeprefix('torch.')}; pass dtype='bfloat16'"
-        )
-    # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
-    verification = program.verify_against(
-        _again(logits, given), arguments, backends=["evaluator"], entrypoint=entrypoint,
-        tolerance=largest * _TOLERANCE[dtype],
-    )  # fmt: skip
-    release(blob.data for blob in program.module.blobs)
-    if not verification.passed:
-        raise LanguageModelError(
-            f"the converted program does not compute what the model does; please report this:\n{verification}"
-        )

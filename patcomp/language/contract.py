@@ -4,6 +4,7 @@ does."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from patcomp.errors import Problem
 from patcomp.language.static_check import is_static, static_problems
 
 TOKENS, POSITIONS, LOGITS = "input_ids", "position_ids", "logits"
-STATES = ("keyCache", "valueCache")
+KEYS, VALUES, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
+"""The names of states. A second state of a kind has the number 2 behind its name."""
+_MOST_STATES = 4
 
 VERSION = "0.2"
 """The only version of `metadata.json` that is accepted."""
@@ -108,12 +111,43 @@ def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
         problems.append(_problem(f"{LOGITS} are {logits.dtype}, and must be float16", "convert with dtype='float16'"))
     if len(logits.shape) != 3 or logits.shape[-1] != language.get("vocab_size"):
         problems.append(_problem(f"{LOGITS} are {_shown(logits)}; their last size must be language.vocab_size"))
-    caches = [described.state_descriptor(name) for name in described.state_names]
-    for name, cache in zip(described.state_names, caches, strict=True):
-        if len(cache.shape) != 5 or cache.shape[1] != 1 or cache.shape[3] >= 0:
-            problems.append(_problem(f"{name} is {_shown(cache)}, and must be layers x 1 x heads x ? x width"))
-    if len({(tuple(cache.shape), cache.dtype) for cache in caches}) > 1:
-        problems.append(_problem("the caches of keys and values differ in type or shape"))
+    return [*problems, *_states(described)]
+
+
+def engine_refusal(grows: Sequence[bool]) -> str:
+    """Why Apple's engines do not take a model with such states; empty if they do.
+
+    Args:
+        grows: for each state, in order, whether it has an open size.
+    """
+    if len(grows) > _MOST_STATES:
+        return f"Apple's engines take {_MOST_STATES} states at most, and this model keeps {len(grows)}"
+    if grows[:2] != [True, True]:
+        return "Apple's engines take growing caches of keys and of values as the first two states; this model has none"
+    return ""
+
+
+def _states(described: Any) -> list[Problem]:
+    """The problems of the states of `main`: two growing caches, and perhaps two more states."""
+    states = {name: described.state_descriptor(name) for name in described.state_names}
+    is_open = {name: [size is None or size < 0 for size in state.shape] for name, state in states.items()}
+    grows = {name: any(sizes) for name, sizes in is_open.items()}
+    problems = []
+    if refusal := engine_refusal(list(grows.values())):
+        problems.append(_problem(refusal, "run the bundle with Bundle.generate, or in a host of your own"))
+    for name, state in states.items():
+        if grows[name]:
+            if is_open[name] != [False, False, False, True, False] or state.shape[1] != 1:
+                problems.append(_problem(f"{name} is {_shown(state)}, and must be layers x 1 x heads x ? x width"))
+        elif any(part in name.lower() for part in ("cache", "kv")):
+            # the engines take it for a window of keys, in which they go back by counting
+            problems.append(_problem(f"{name} is {_shown(state)}; its size must be open, or its name another"))
+    growing = [state for name, state in states.items() if grows[name]]
+    for keys, values in zip(growing[::2], growing[1::2], strict=False):
+        if (tuple(keys.shape), keys.dtype) != (tuple(values.shape), values.dtype):
+            problems.append(_problem("the caches of keys and values differ in type or shape"))
+    if len(growing) % 2:
+        problems.append(_problem("a cache of keys has no cache of values"))
     return problems
 
 
@@ -123,7 +157,6 @@ def _interface(described: Any) -> list[Problem]:
     for what, names, wanted in (
         ("inputs", list(described.input_names), [TOKENS, POSITIONS]),
         ("outputs", list(described.output_names), [LOGITS]),
-        ("states", list(described.state_names), list(STATES)),
     ):
         if names != wanted:
             given = ", ".join(names) or "none"

@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from patcomp import export
-from patcomp.errors import ExportError
+from patcomp.errors import ExportError, reason_of
 from patcomp.language.errors import LanguageModelError
 
 
@@ -33,3 +33,7 @@ def exported_module(
             return export(module, arguments, dynamic_shapes=dynamic_shapes, draft=draft)
         except ExportError as error:
             raise LanguageModelError(f"{name} cannot be exported: {error.problem}") from error
+        except LanguageModelError:
+            raise
+        except Exception as error:  # the code of a model can raise anything
+            raise LanguageModelError(f"{name} cannot be exported: {reason_of(error)}") from error

@@ -175,6 +175,16 @@ BESIDE_TEXT = "takes images or sounds beside the text, and a bundle takes text o
 _NAMELESS = "a model without a name"
 
 
+def check_text_only(config: Any) -> None:
+    """Check that the configuration of transformers is that of a language model and nothing else.
+
+    Raises:
+        LanguageModelError: it takes something beside the text.
+    """
+    if config.get_text_config() is not config:
+        raise LanguageModelError(f"the architecture {config.model_type!r} {BESIDE_TEXT}")
+
+
 def class_name(config: dict[str, Any]) -> str:
     """The class of the model in a folder, or `_NAMELESS` if the configuration does not say it."""
     names = config.get("architectures")

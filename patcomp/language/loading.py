@@ -280,16 +280,29 @@ def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
     return made
 
 
-def attention_of(model: Any, usual: str) -> str:
-    """The implementation of attention to export: the usual one, or the written-out one where the model has no other or
-    was loaded with it."""
-    is_written_out = model.config._attn_implementation == "eager" or not getattr(model, "_supports_sdpa", True)
-    return "eager" if is_written_out else usual
+def attention_of(model: Any) -> str:
+    """The implementation of attention to export: PyTorch's, or the written-out one if the model has no other, was
+    loaded with it, or has a softcap on its scores, which PyTorch's attention leaves out."""
+    config = model.config
+    is_written_out = (
+        config._attn_implementation == "eager"
+        or not getattr(model, "_supports_sdpa", True)
+        or getattr(config, "attn_logit_softcapping", None) is not None
+    )
+    return "eager" if is_written_out else "sdpa"
+
+
+def experts_of(model: Any) -> str | None:
+    """The implementation of experts to export: products of batches, because the others cannot be exported, or call
+    an op of their own; None for a model without experts that can be chosen."""
+    has_choice = _CHOSEN[1] in vars(model.config) and getattr(model, "_can_set_experts_implementation", bool)()
+    return "batched_mm" if has_choice else None
 
 
 @contextmanager
-def implementations(model: Any, attention: str, experts: str | None) -> Iterator[None]:
+def implementations(model: Any) -> Iterator[None]:
     """The implementations of attention and of experts that a model is exported with; the own ones come back."""
+    attention, experts = attention_of(model), experts_of(model)
     before = [(part, {name: vars(part)[name] for name in _CHOSEN if name in vars(part)}) for part in _configs(model)]
     try:
         model.set_attn_implementation(attention)

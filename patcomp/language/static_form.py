@@ -7,6 +7,7 @@ which only fills the cache. The caller computes the mask, and writes blocks that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,9 +21,10 @@ from transformers import Cache
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.emit.constraints import constrain
 from patcomp.ir.verify import verify
-from patcomp.language.decoder import CacheShape, StackedCacheLayer
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
+from patcomp.language.layers import StackedCacheLayer
+from patcomp.language.states import states_of
 from patcomp.language.static_contract import (
     CACHES,
     EMBEDDINGS,
@@ -144,7 +146,7 @@ class GatherEmbeddings(nn.Module):
 class _Rows(StackedCacheLayer):
     """One layer of a cache of the shape layers x 1 x heads*width x 1 x S. All of it is read: a mask hides the rest."""
 
-    def _written(self, cache: Tensor, new: Tensor) -> Tensor:
+    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
         _, heads, queries, width = new.shape
         columns = new.transpose(2, 3).reshape(1, 1, heads * width, 1, queries)
         cache.narrow(0, self.layer, 1).narrow(4, self.offset, queries).copy_(columns)
@@ -253,8 +255,9 @@ def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None
 def extend_arguments(model: Any, embeddings: Embeddings, queries: int, size: int) -> tuple[Tensor, ...]:
     """Example arguments of `Extend`: the first block, with empty caches."""
     hidden, dtype = model.config.hidden_size, model.model.embed_tokens.weight.dtype
-    shape = CacheShape.of(model.config)
-    caches = [torch.zeros(shape.layers, 1, shape.heads * shape.width, 1, size, dtype=dtype) for _ in CACHES]
+    caches = [
+        torch.zeros(state.rows, 1, math.prod(state.shape), 1, size, dtype=dtype) for state in states_of(model).states
+    ]
     positions = torch.arange(queries)
     mask = torch.where(torch.arange(size)[:, None] <= positions, 0.0, FORBIDDEN)[None, :, None].to(dtype)
     tokens = embeddings.table[positions % model.config.vocab_size]

@@ -19,8 +19,8 @@ from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 
-from patcomp.language.contract import LOGITS, POSITIONS, STATES, TOKENS
-from patcomp.language.decoder import StackedCacheLayer
+from patcomp.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VALUES
+from patcomp.language.layers import StackedCacheLayer
 from patcomp.tasks.entries import Entry
 
 CROSS = ("crossKeys", "crossValues")
@@ -88,14 +88,14 @@ def _entries(model: Any, name: str, read: Tensor, open_read: dict[int, Any], lon
     capacity = {3: Dim("key_capacity", min=1, max=2 * longest)}, {3: Dim("value_capacity", min=1, max=2 * longest)}
     length = {3: Dim("length", min=2, max=2**20)} if open_read else {}
     layers, _, heads, _, width = keys.shape
-    empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in STATES]
-    names = (TOKENS, POSITIONS, *CROSS, *STATES)
+    empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEYS, VALUES)]
+    names = (TOKENS, POSITIONS, *CROSS, KEYS, VALUES)
     inputs = (torch.arange(_NEW)[None], torch.arange(_TOTAL)[None], keys, values, *empty)
     dynamic = ({1: new}, {1: total}, length, length, *capacity)
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
         Entry("encode", encode, {name: read}, CROSS, {name: open_read}),
-        Entry("decode", decode, written, (LOGITS,), open_sizes, STATES),
+        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEYS, VALUES)),
     ]
 
 

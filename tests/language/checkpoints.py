@@ -26,6 +26,26 @@ _SIZES: dict[str, Any] = {
 _EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4}
 _SLIDING = {"num_hidden_layers": 3, "sliding_window": 8}
 
+_FITTING: dict[str, Any] = {
+    "head_dim": 8, "moe_intermediate_size": 24, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "shared_expert_intermediate_size": 24, "moe_shared_expert_intermediate_size": 24,
+    "shared_intermediate_size": 24, "sliding_window": 8, "topk_group": 1, "n_group": 1,
+}  # fmt: skip
+"""Sizes for the further architectures that have them."""
+_DELTA = {
+    "layer_types": ["linear_attention", "full_attention"], "head_dim": 16, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+}  # fmt: skip
+_MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8}
+_LATENT = {
+    "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+    "v_head_dim": 16, "head_dim": None,
+}  # fmt: skip
+_MIXED = {"layer_types": ["sliding_attention", "full_attention"]}
+_SHARED = {
+    "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY,
+}  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
     "llama": {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
     "qwen2": {},
@@ -50,8 +70,88 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpt_neox": {"rotary_pct": 0.5},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT},
     "opt": {"word_embed_proj_dim": 32, "ffn_dim": 48},
+    # convolutions and recurrences
+    "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "qwen3_5_text": _DELTA,
+    "qwen3_5_moe_text": _DELTA,
+    "qwen3_next": _DELTA,
+    "kimi_linear": {
+        **_LATENT,
+        "layer_types": ["linear_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "sparse"],
+    },
+    "mamba": {"state_size": 8, "time_step_rank": 8},
+    "falcon_mamba": {"state_size": 8, "time_step_rank": 8},
+    "mamba2": {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1, "chunk_size": 8},
+    "jamba": {
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "mamba_dt_rank": 8,
+        "mamba_d_state": 8,
+        "use_mamba_kernels": False,
+    },
+    "bamba": {"attn_layer_indices": [1], **_MAMBA2},
+    "falcon_h1": {"mamba_d_ssm": 64, **_MAMBA2},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"], "mamba_n_groups": 1, **_MAMBA2},
+    "nemotron_h": {
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 8,
+        "n_groups": 2,
+        "chunk_size": 8,
+    },
+    "zamba2": {
+        "num_hidden_layers": 3,
+        "layers_block_type": ["linear_attention", "hybrid", "linear_attention"],
+        "n_mamba_heads": 4,
+        "mamba_headdim": 16,
+        "mamba_d_state": 8,
+        "chunk_size": 8,
+        "num_mem_blocks": 1,
+        "use_mem_eff_path": False,
+        "attention_head_dim": 16,
+        "attention_hidden_size": 64,
+        "adapter_rank": 8,
+        "num_key_value_heads": 4,
+    },
+    # heads of two sizes, shared keys, latent keys
+    "gemma4_text": {**_SHARED, "global_head_dim": 16},
+    "gemma3n_text": {
+        **_SHARED,
+        "laurel_rank": 8,
+        "altup_num_inputs": 2,
+        "intermediate_size": [48] * 4,
+        "activation_sparsity_pattern": [0.95, 0.0, 0.0, 0.0],
+    },
+    "deepseek_v3": {**_LATENT, "mlp_layer_types": ["dense", "sparse"], "first_k_dense_replace": 1, "n_group": 2},
+    "youtu": _LATENT,
+    "minicpm3": _LATENT,
+    "glm4_moe_lite": {**_LATENT, "mlp_layer_types": ["dense", "sparse"]},
+    # plain caches
+    "exaone4": _MIXED,
+    "ernie4_5": {},
+    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1, "moe_layer_start_index": 1},
+    "hunyuan_v1_dense": {},
+    "hunyuan_v1_moe": {"moe_topk": 2},
+    "bitnet": {},
+    "seed_oss": {},
+    "apertus": {},
+    "nanochat": {},
+    "arcee": {},
+    "olmo3": _MIXED,
+    "ministral3": {},
+    "cohere2": _MIXED,
+    "glm4_moe": {},
+    "dots1": {**_MIXED, "first_k_dense_replace": 1, "n_shared_experts": 1},
+    "afmoe": {**_MIXED, "num_dense_layers": 1},
+    "granite_swa": {},
 }
 """What differs from the common sizes, by `model_type`."""
+_FURTHER = list(SETTINGS)[list(SETTINGS).index("lfm2") :]
 
 
 def checkpoint(kind: str) -> nn.Module:
@@ -62,6 +162,13 @@ def checkpoint(kind: str) -> nn.Module:
     settings = {**_SIZES, **SETTINGS[kind]}
     if kind in ("gpt_neox", "gpt2", "opt"):
         del settings["num_key_value_heads"]  # each head has keys of its own
+    if kind in _FURTHER:
+        default = AutoConfig.for_model(kind)
+        known = {*default.to_dict(), *default.attribute_map}
+        settings = {name: size for name, size in {**_SIZES, **_FITTING}.items() if name in known} | SETTINGS[kind]
+        settings = {name: size for name, size in settings.items() if (name, size) != ("head_dim", None)}
+        if kind == "nemotron_h":
+            settings.pop("num_hidden_layers", None)  # follows from the types
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).eval()
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:

@@ -248,7 +248,7 @@ def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: 
     done = subprocess.run([sys.executable, "-c", KILLED, str(source), str(place)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".bundle.partial"]
-    monkeypatch.setattr(checkpoint_to_bundle, "_check", unexpected)
+    monkeypatch.setattr(checkpoint_to_bundle, "check_program", unexpected)
     steps: list[str] = []
 
     def progress(what: str) -> AbstractContextManager[None]:

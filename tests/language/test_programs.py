@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from patcomp.language import ARCHITECTURES, checkpoint_to_bundle
+from patcomp.language import checkpoint_to_bundle
 from patcomp.language.decoder import Decoder
 from patcomp.language.loading import implementations
 
@@ -56,9 +56,9 @@ def counts(kind: str) -> tuple[Counts, Counter[str]]:
         bos_token_id=1, eos_token_id=2, **SETTINGS[kind],
     )  # fmt: skip
     model: Any = AutoModelForCausalLM.from_config(config).eval()
-    architecture = ARCHITECTURES[kind]
-    with implementations(model, architecture.attention, architecture.experts):
-        program = checkpoint_to_bundle._converted(checkpoint_to_bundle._exported(Decoder(model), 128, torch.float32))
+    with implementations(model):
+        decoder = Decoder(model)
+        program = checkpoint_to_bundle._converted(checkpoint_to_bundle._exported(decoder, 128), decoder.states.names)
     names = Counter(op.name.removeprefix("coreai.") for op in program.module.graph("main").regions[0].block.ops)
     calls = Counter(re.findall(r"coreai\.invoke @(\w+)_[0-9a-f]{8}\b", str(program)))
     return Counts(names.total() - names["constant"], dict(calls)), names

@@ -75,7 +75,7 @@ def test_on_the_evaluator(kind: str) -> None:
     model = model_of(kind, tied=True)
     half = in_half(model, quantized=False)
     embeddings = Embeddings.of(half.model.embed_tokens.weight, quantized=False)
-    with implementations(half, "sdpa", None), rotary_tables(half, 64, torch.float16):
+    with implementations(half), rotary_tables(half, 64, torch.float16):
         program = converted(half, embeddings, 64, queries=(8, 16))
     audit = program.audit("neural_engine")
     assert not [finding for finding in audit.findings if "float32" in str(finding) or "rank" in str(finding)]
@@ -95,7 +95,7 @@ def test_on_the_evaluator(kind: str) -> None:
 def test_the_weights_are_stored_once() -> None:
     model = in_half(model_of("llama"))
     embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=True)
-    with implementations(model, "sdpa", None), rotary_tables(model, 64, torch.float16):
+    with implementations(model), rotary_tables(model, 64, torch.float16):
         program = converted(model, embeddings, 64, queries=(8, 16))
     used = set(re.findall(r"dense_resource<(.*?)>", program.module.text()))
     stored = sum(blob.data.nbytes for blob in program.module.blobs if blob.key in used)
@@ -156,7 +156,7 @@ def test_rotary_embeddings_that_change(kind: str) -> None:
 def static_bundle(path: Path) -> Bundle:
     """A small bundle with blocks of 8 tokens only."""
     model = in_half(model_of("llama"))
-    with implementations(model, "sdpa", None), rotary_tables(model, 64, torch.float16):
+    with implementations(model), rotary_tables(model, 64, torch.float16):
         program = converted(model, Embeddings.of(model.model.embed_tokens.weight, quantized=True), 64, queries=(8,))
     path.mkdir()
     constrained(program, 64).save_asset(path / "small.aimodel")

@@ -164,10 +164,6 @@ BAD: dict[str, tuple[Change, str]] = {
         config(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3"),
         "holds Gemma3ForConditionalGeneration, which takes images or sounds beside the text",
     ),
-    "states of convolutions": (
-        config(architectures=["Lfm2ForCausalLM"], model_type="lfm2", layer_types=["conv", "full_attention"]),
-        "layer 0 of the architecture 'lfm2' keeps states of convolutions or of linear attention, and a bundle hol",
-    ),
     "a configuration of other values": (
         config(num_hidden_layers="two"), "transformers cannot read '.*config.json': .*num_hidden_layers",
     ),

@@ -1,0 +1,133 @@
+"""Layers of a cache of transformers whose content is rows of the states of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
+
+from patcomp.language.contract import CONVOLUTION, RECURRENCE
+from patcomp.language.errors import LanguageModelError
+
+
+class StackedCacheLayer(CacheLayerMixin):
+    """One layer of the stacked cache: new keys and values are written behind those of earlier calls.
+
+    Args:
+        key_cache, value_cache: (layers, 1, heads, capacity, width).
+        layer: the row of this layer.
+        offset: the number of tokens of earlier calls.
+        total: the number of all tokens.
+        widths: of keys and of values, if they are less than that of the caches.
+
+    `update` raises LanguageModelError for keys or values of another shape.
+    """
+
+    def __init__(
+        self, key_cache: Tensor, value_cache: Tensor, layer: int, offset: Any, total: Any,
+        widths: tuple[int, int] | None = None,
+    ):  # fmt: skip
+        CacheLayerMixin.__init__(self)
+        self.key_cache, self.value_cache, self.layer, self.offset, self.total = (
+            key_cache, value_cache, layer, offset, total,
+        )  # fmt: skip
+        self.widths = widths or (key_cache.shape[-1], value_cache.shape[-1])
+        self.is_initialized = True
+        self.is_written = False
+
+    def lazy_initialization(self, *arguments: Any, **options: Any) -> None:
+        """The tensors are given."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        self.is_written = True
+        keys, values = self.widths
+        return self._written(self.key_cache, key_states, keys), self._written(self.value_cache, value_states, values)
+
+    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+        if (new.shape[1], new.shape[3]) != (cache.shape[2], width):  # copy_ would repeat a single head
+            raise LanguageModelError(
+                f"layer {self.layer} keeps keys or values of {new.shape[1]} x {new.shape[3]} (heads x width), and in a "
+                f"first call it kept {cache.shape[2]} x {width}; a bundle holds keys and values of one shape for each "
+                "layer"
+            )
+        padded = new if width == cache.shape[4] else functional.pad(new, (0, cache.shape[4] - width))
+        cache.narrow(0, self.layer, 1).narrow(3, self.offset, new.shape[2]).copy_(padded.unsqueeze(0))
+        # a new view: one of before the write would be written to as well
+        held = cache.narrow(0, self.layer, 1).narrow(3, 0, self.total).squeeze(0)
+        return held if width == cache.shape[4] else held.narrow(3, 0, width)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:
+        return self.total, 0
+
+    def get_seq_length(self) -> Any:
+        return self.offset
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class FixedLayer(LinearAttentionCacheLayerMixin):
+    """One layer with windows of convolutions and recurrences, which replace those of the call before.
+
+    Args:
+        fixed: copies of the rows, by kind and number.
+        count: how many numbers there are.
+
+    The states before the first call are zeros, which is how transformers begins.
+    """
+
+    def __init__(self, fixed: dict[tuple[str, int], Tensor], count: int):
+        LinearAttentionCacheLayerMixin.__init__(self, count)
+        for (kind, number), value in fixed.items():
+            self._kind(kind)[number] = value
+        numbers = range(count)
+        self.is_conv_states_initialized = {each: self.conv_states[each] is not None for each in numbers}
+        self.is_recurrent_states_initialized = {each: self.recurrent_states[each] is not None for each in numbers}
+        self.has_previous_state = dict.fromkeys(numbers, True)
+
+    def _kind(self, kind: str) -> dict[int, Tensor | None]:
+        return {CONVOLUTION: self.conv_states, RECURRENCE: self.recurrent_states}[kind]
+
+    def held(self, kind: str, number: int) -> Tensor:
+        """A state after the call."""
+        value = self._kind(kind)[number]
+        assert value is not None
+        return value
+
+    def lazy_initialization(self, *arguments: Any, **options: Any) -> None:
+        """The tensors are given."""
+
+    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, **options: Any) -> Tensor:
+        before = self.held(CONVOLUTION, state_idx)
+        window = before.shape[-1]
+        both = torch.cat([before, conv_states.to(before.dtype)], dim=-1)
+        self.conv_states[state_idx] = both.narrow(-1, both.shape[-1] - window, window)
+        return both
+
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **options: Any) -> Tensor:
+        value = recurrent_states.to(self.held(RECURRENCE, state_idx).dtype)
+        self.recurrent_states[state_idx] = value
+        return value
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:
+        return query_length, 0
+
+
+class FixedStackedLayer(FixedLayer, StackedCacheLayer):
+    """One layer with both: attention beside a recurrence."""
+
+    def __init__(self, fixed: dict[tuple[str, int], Tensor], count: int, *stacked: Any):
+        StackedCacheLayer.__init__(self, *stacked)
+        FixedLayer.__init__(self, fixed, count)
+
+    def get_seq_length(self) -> Any:
+        return self.offset
+
+    def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:
+        return self.total, 0

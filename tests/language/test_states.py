@@ -1,0 +1,140 @@
+"""The states of a model: found by a call, stacked by form, carried by the functions of open length."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from patcomp import TorchConverter
+from patcomp.errors import ConversionWarning
+from patcomp.language import LanguageModelError, checking, convert_language_model
+from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
+from patcomp.language.decoder import Decoder
+from patcomp.language.exporting import exported_module
+from patcomp.language.states import States
+from tests.language.checkpoints import PROMPT, SECOND, checkpoint
+
+FORMS: dict[str, dict[str, tuple[int, ...]]] = {
+    "lfm2": {"keyCache": (1, 1, 2, 64, 8), "valueCache": (1, 1, 2, 64, 8), "convState": (1, 1, 32, 3)},
+    "falcon_h1": {
+        "keyCache": (2, 1, 2, 64, 8), "valueCache": (2, 1, 2, 64, 8), "convState": (2, 1, 80, 4),
+        "recState": (2, 1, 4, 16, 8),
+    },
+    "gemma4_text": {
+        "keyCache": (1, 1, 2, 64, 8), "valueCache": (1, 1, 2, 64, 8), "keyCache2": (1, 1, 2, 64, 16),
+        "valueCache2": (1, 1, 2, 64, 16),
+    },
+    "youtu": {"keyCache": (2, 1, 1, 64, 16), "valueCache": (2, 1, 1, 64, 16)},
+    "mamba": {"convState": (2, 1, 48, 4), "recState": (2, 1, 48, 8)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*FORMS, "qwen3_5_text", "kimi_linear"])
+def test_calls_that_continue_each_other(kind: str) -> None:
+    """Several tokens, one, and several again, behind states, give what the model gives in one call."""
+    model: Any = checkpoint(kind)
+    decoder = Decoder(model)
+    states: States = decoder.states
+    tensors = states.zeros(64)
+    if kind in FORMS:
+        assert {name: tuple(each.shape) for name, each in zip(states.names, tensors, strict=True)} == FORMS[kind]
+    tokens, made, end = torch.tensor([PROMPT + SECOND]), [], 0
+    with torch.no_grad():
+        for length in (5, 7, 1, 4):
+            end += length
+            made.append(decoder(tokens[:, end - length : end], torch.arange(end)[None], *tensors))
+        wanted = model(tokens, use_cache=False).logits
+    torch.testing.assert_close(torch.cat(made, 1), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_functions_come_back() -> None:
+    """Also after an error; transformers' own functions are those of the process."""
+    before = modeling_qwen3_5.torch_chunk_gated_delta_rule
+    decoder = Decoder(checkpoint("qwen3_5_text"))
+    with pytest.raises(IndexError):
+        decoder(torch.tensor([[10**6]]), torch.arange(1)[None], *decoder.states.zeros(8))
+    assert modeling_qwen3_5.torch_chunk_gated_delta_rule is before
+    assert sys.modules[type(decoder.model).__module__] is modeling_qwen3_5
+
+
+@pytest.mark.filterwarnings("ignore:the model was exported for sizes:patcomp.errors.ConversionWarning")
+def test_one_token_needs_no_loop() -> None:
+    """The decode step of Qwen3.5: the rule is a composite, and each state is written once."""
+    decoder = Decoder(checkpoint("qwen3_5_text"))
+    growing = tuple({3: Dim(state.name, min=1, max=128)} if state.grows else {} for state in decoder.states.states)
+    arguments = torch.tensor([[3]]), torch.arange(24)[None], *decoder.states.zeros(32)
+    exported = exported_module(decoder, arguments, "a step", ({}, {1: Dim("total", min=1, max=64)}, growing))
+    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE).add_exported_program(
+        exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=decoder.states.names
+    )
+    program = converter.to_coreai()
+    assert "coreai.while" not in str(program)
+    assert program.composites["gated_delta_update"] == 1
+    names = [op.name for op in program.module.graph("main").regions[0].block.ops]
+    assert len(names) - names.count("coreai.constant") <= 162
+    assert names.count("coreai.write_handle") == 4
+
+
+def test_what_apples_engines_take() -> None:
+    assert engine_refusal([True, True]) == engine_refusal([True, True, False, False]) == ""
+    assert engine_refusal([True] * 5) == "Apple's engines take 4 states at most, and this model keeps 5"
+    for grows in ([False, False], [True, False, False], [True]):
+        assert engine_refusal(grows).endswith("as the first two states; this model has none")
+
+
+# ---- the comparison -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        ("a text", "check= is a text, and the bundle has no tokenizer; give token ids"),
+        ([], "check= is a prompt of 0 tokens; it must be of 1 to 64"),
+        ([1] * 65, "check= is a prompt of 65 tokens; it must be of 1 to 64"),
+    ],
+)
+def test_prompts_that_cannot_be_compared(check: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(LanguageModelError) as raised:
+        convert_language_model(checkpoint("llama"), out=tmp_path / "bundle", check=check, max_context=64)
+    assert str(raised.value) == message
+
+
+class Wrong:
+    """A program whose logits are the model's, and another token's from its third call on."""
+
+    def __init__(self, decoder: Decoder, change: float):
+        self.decoder, self.change, self.module = decoder, change, type("Module", (), {"blobs": ()})
+
+    def run(self, inputs: Any, state: Any) -> Any:
+        with torch.no_grad():
+            logits = self.decoder(inputs[TOKENS], inputs[POSITIONS], *state.values())
+        if inputs[TOKENS].shape[1] == 1:
+            best, second = logits[0, -1].topk(2).indices
+            logits[0, -1, second] = logits[0, -1, best] + self.change * logits.abs().max()
+        return {LOGITS: logits.numpy()}
+
+
+def test_states_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is right in its first call and wrong in a later one."""
+    monkeypatch.setattr(checking, "compare", lambda *arguments: None)
+    program: Any = Wrong(Decoder(checkpoint("llama")), 1.0)
+    with pytest.raises(
+        LanguageModelError, match=r"in several calls .* the logits of token 11 of the comparison differ"
+    ):
+        checking.check_program(program, program.decoder, PROMPT, torch.float32)
+
+
+def test_a_tie_is_a_warning() -> None:
+    decoder = Decoder(checkpoint("llama"))
+    logits = decoder.model(torch.tensor([PROMPT])).logits[0].detach()
+    made = logits.clone()
+    first, second = logits[-1].topk(2).indices
+    made[-1, second] = made[-1, first] + 1e-6
+    with pytest.warns(ConversionWarning, match=r"after 1 of 12 tokens the bundle's most probable token is another"):
+        checking._warn_of_ties(made, logits)
