@@ -389,11 +389,6 @@ def decomposition_of(op: OpOverload) -> Callable[..., Any]:
     return found
 
 
-def overload_name(op: OpOverload) -> str:
-    """The name of an overload; empty for the default one."""
-    return str(op._overloadname)
-
-
 def tensor_without_data(kind: type[torch.Tensor], like: torch.Tensor, dtype: torch.dtype) -> Any:
     """A tensor of a subclass that computes by `__torch_dispatch__`, with the shape and strides of another one."""
     return torch.Tensor._make_wrapper_subclass(

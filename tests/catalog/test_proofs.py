@@ -47,7 +47,7 @@ def test_a_wrong_rule_is_refuted_with_programs_and_numbers(wrong: Rule, says: st
     verdict = prove(wrong, RULES, programs=24)
     assert verdict.strength is Strength.REFUTED
     text = str(verdict.counterexample)
-    assert says in text and "-- source" in text and "-- rewritten" in text and "-- expected y0" in text
+    assert all(part in text for part in (says, "-- source", "-- rewritten", "-- expected y0"))
 
 
 def test_a_rule_that_rounds_otherwise_is_proved_over_the_reals_only() -> None:
