@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -139,10 +140,10 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
         raise UnreachedError(f"{name} writes zeros")
     names = [argument.name for argument in schema_of_overload(func).arguments]
     given = [
-        with_parts(lambda item, n=n: lowered(item, n in numbers or (name == "where" and n in ("self", "other"))), value)
+        with_parts(partial(lowered, is_number=n in numbers or (name == "where" and n in ("self", "other"))), value)
         for n, value in zip(names, args, strict=False)
     ]
-    named = {n: with_parts(lambda item, n=n: lowered(item, n in numbers), value) for n, value in kwargs.items()}
+    named = {n: with_parts(partial(lowered, is_number=n in numbers), value) for n, value in kwargs.items()}
     if name == "constant_pad_nd" and len(args) < 3 and "value" not in kwargs:
         named["value"] = world.number_of(0.0)
     if name == "zero_":

@@ -14,6 +14,7 @@ from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import Capture, Const, Context, Rewrite, Rule, RuleSet, rule, run
 from patcomp.proof.verdict import Strength, prove
+from patcomp.questions.reach import namespace_of
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
 
@@ -72,7 +73,9 @@ def test_slices_of_an_open_size_whose_start_may_lie_before_the_first_row_are_not
 
     source = program({"x": "?x1xf32"}, body)
     after = source.clone()
-    run(after.graph("main"), RuleSet([RULES["merge_slices"]]), Context(after.blobs))
+    run(
+        after.graph("main"), RuleSet([RULES["merge_slices"]]), Context(after.blobs, namespace_of(RULES["merge_slices"]))
+    )
     inputs = {"x": torch.from_numpy(np.arange(1.0, rows + 1, dtype=np.float32)[:, None])}
     for name, value in evaluate(source, dict(inputs)).items():
         assert torch.equal(value, evaluate(after, dict(inputs))[name])
