@@ -44,6 +44,11 @@ FRONT_DOOR = (
 )
 
 USES_TORCH = (
+    "patcomp/proof/worlds.py",
+    "patcomp/proof/symbols.py",
+    "patcomp/proof/scalars.py",
+    "patcomp/proof/reductions.py",
+    "patcomp/proof/verdict.py",
     "patcomp/frontend_torch/",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",

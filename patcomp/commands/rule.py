@@ -17,6 +17,7 @@ from patcomp.commands.common import ANSWER_IS_NO, Modules, UsageError, counted, 
 from patcomp.commands.tables import wide_console
 
 if TYPE_CHECKING:
+    from patcomp.patterns import Rule, RuleSet
     from patcomp.proof.examination import Check
     from patcomp.proof.trials import Runner
 
@@ -82,7 +83,8 @@ def check_rules(
                 if all(check.failure is None for check in checks):  # a conversion would show the same
                     checks += converted_checks(item, [module], runner)
                 _show(item.name, checks)
-                failed += any(check.failure is not None for check in checks)
+                wrong = any(check.failure is not None for check in checks)
+                failed += wrong or not _shown_proof(item, catalog)
     print(f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong")
     if failed:
         sys.exit(ANSWER_IS_NO)
@@ -106,6 +108,19 @@ def _show(name: str, checks: list[Check]) -> None:
         shown.add(heading)
         kind = "counterexample" if isinstance(failure, WrongRuleError) else "failure"
         Console(soft_wrap=True).print(f"{kind}, {check.name}: {failure}\n", markup=False, highlight=False)
+
+
+def _shown_proof(rule: Rule, catalog: RuleSet) -> bool:
+    """Prove a rule that passed its tests, say how strong the proof is, and return whether the rule is not refuted."""
+    from patcomp.proof.verdict import prove
+
+    verdict = prove(rule, catalog)
+    out = Console(soft_wrap=True)
+    out.print(f"proof: {verdict}\n", markup=False, highlight=False)
+    if verdict.counterexample is None:
+        return True
+    out.print(f"counterexample, proof: {verdict.counterexample}\n", markup=False, highlight=False)
+    return False
 
 
 def _result(check: Check) -> str:

@@ -292,4 +292,4 @@ def of_some_dimensions(
     first, kept, to_the_end = _cut(a, x, (dims, others), rest, "rest")
     turned = a.rope(first, cos, sin, None, None, scale=1.0, base=10000.0, dims=None, interleaved=interleaved)
     made = c.rope(x, cos, sin, scale=1.0, base=10000.0, dims=dims, interleaved=interleaved)
-    return _rope(a.cat([turned, kept], dim=LAST), made, [to_the_end], x)
+    return _rope(a.cat([turned, kept], dim=LAST), made, [to_the_end, dims > 0], x)

@@ -29,7 +29,8 @@ def factor(
 ) -> Value:  # fmt: skip
     """A view of x, permuted as it was with the axis that einsum put in at `place`."""
     axes = list(range(x.rank + 1))
-    order = [(first or axes)[axis] for axis in second or axes]
+    # permutations may count from the end
+    order = [(first or axes)[axis] % len(axes) for axis in second or axes]
     new = place % (x.rank + 1)
     moved = _wide([axis - (axis > new) for axis in order if axis != new], x.shape)
     places = iter(moved)

@@ -82,12 +82,22 @@ def _combined(c: Coreai, outer: Bounds, inner: Bounds, size: int | None) -> Boun
     if size is None or not inner.known or not isinstance(outer.step, int) or outer.step < 0:
         return None
     taken = range(size)[slice(*inner)]  # type: ignore[arg-type]
-    if not taken or taken.step < 0:
+    if not taken or taken.step < 0 or _may_be_clamped(outer, size):
         return None
     start = _plus(c, outer.start, outer.step * taken[0])
     # the outer end is right also for bounds that count from the end of `x`, where the last position is -1
     end = outer.end if taken[-1] == size - 1 else _plus(c, outer.start, outer.step * taken[-1] + 1)
     return Bounds(start, end, outer.step * taken.step)
+
+
+def _may_be_clamped(outer: Bounds, size: int) -> bool:
+    """Whether a slice of an open dimension has `size` elements also where its start lies before the first position:
+    `x[-4::2]` has 2 elements of 3 rows, from row 0, and of 4 rows."""
+    if not isinstance(outer.start, int) or outer.start >= 0:
+        return False
+    if not outer.known:
+        return True
+    return any(len(range(length)[slice(*outer)]) == size for length in range(-outer.start))  # type: ignore[arg-type]
 
 
 def _plus(c: Coreai, position: Size, distance: int) -> Size:

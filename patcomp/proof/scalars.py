@@ -1,0 +1,355 @@
+"""What element-wise ops, casts, comparisons and orders mean on symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from patcomp.proof.symbols import FLOATS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
+from patcomp.proof.worlds import Kind, World
+
+
+def dtype_of(*values: Any) -> torch.dtype:
+    given = [value for value in values if isinstance(value, Tensor | int | float | bool)]
+    made = given[0].dtype if isinstance(given[0], Tensor) and len(given) == 1 else None
+    if made is None:
+        plain = [
+            torch.empty(value.shape, dtype=value.dtype, device="meta") if isinstance(value, Tensor) else value
+            for value in given
+        ]
+        made = torch.result_type(plain[0], plain[1]) if len(plain) > 1 else torch.get_default_dtype()
+    return made if made in FLOATS else torch.get_default_dtype()
+
+
+def _rounded(codes: Tensor, dtype: torch.dtype, world: World) -> Tensor:
+    """The codes of numbers of 32 or 64 bits in another type. 16-bit numbers are marked in the code's last two bits."""
+    if world.kind is Kind.REALS:
+        return codes
+    mark = MARKS.get(dtype, 0)
+    if mark <= 1:
+        return codes if mark else torch.where(codes % 4 != 0, codes, codes)
+    rounded = world.oracle(("round", mark), codes) // 4 * 4 + mark
+    constant = torch.zeros_like(codes, dtype=torch.bool)
+    for code, value in list(world.constants.items()):
+        if float(torch.tensor(value, dtype=dtype)) == value:
+            constant |= codes == code
+    return torch.where((codes % 4 == mark) | constant, codes, rounded)
+
+
+MARKS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+def computed(world: World, codes: Tensor, dtype: torch.dtype) -> Symbols:
+    """Codes that an operation gave in the type in which PyTorch computes, rounded to the result's type."""
+    if world.kind is Kind.BITS and dtype in (torch.float16, torch.bfloat16):
+        codes = _rounded(codes // 4 * 4 + 1, dtype, world)
+    elif world.kind is Kind.BITS:
+        codes = codes // 4 * 4 + MARKS[dtype]
+    return Symbols(codes, dtype, world)
+
+
+def _label(name: str, dtype: torch.dtype) -> tuple[str, bool]:
+    return name, dtype == torch.float64
+
+
+def _binary(name: str, commutes: bool = False) -> Callable[..., Any]:
+    def compute(world: World, x: Any, y: Any, alpha: Any = 1, **options: Any) -> Any:
+        if options.get("rounding_mode") is not None:
+            quotient = compute(world, x, y)
+            return _rounding(options["rounding_mode"])(world, quotient)
+        dtype = dtype_of(x, y)
+        a, b = codes_of(x, world), codes_of(y, world)
+        if alpha != 1:
+            scale = codes_of(alpha, world)
+            b = world.arithmetic("mul", b, scale) if world.kind is Kind.REALS else world.oracle("mul", b, scale)
+        if world.kind is Kind.REALS and name in ("add", "sub", "mul", "div"):
+            return Symbols(world.arithmetic(name, a, b), dtype, world)
+        if world.kind is Kind.BITS:
+            a, b = torch.broadcast_tensors(a, b)
+            for exact in _EXACT.get(name, ()):
+                if (same := exact(world, a, b)) is not None:
+                    return Symbols(same.contiguous(), dtype, world)
+        if commutes:
+            a, b = torch.broadcast_tensors(a, b)
+            a, b = torch.minimum(a, b), torch.maximum(a, b)
+        return computed(world, world.oracle(_label(name, dtype), a, b), dtype)
+
+    return compute
+
+
+def _unit(lemma: str, value: float, side: int) -> Callable[[World, Tensor, Tensor], Tensor | None]:
+    """A scalar lemma of IEEE 754: the number `value` as operand `side` leaves the other operand as it is."""
+
+    def same(world: World, a: Tensor, b: Tensor) -> Tensor | None:
+        unit, other = (a, b) if side == 0 else (b, a)
+        if not unit.numel() or not bool((unit == world.number_of(value)).all()):
+            return None
+        world.lemmas.add(lemma)
+        return other
+
+    return same
+
+
+_EXACT = {
+    "mul": (_unit("x * 1 = x", 1.0, 0), _unit("x * 1 = x", 1.0, 1)),
+    "div": (_unit("x / 1 = x", 1.0, 1),),
+    "add": (_unit("x + -0 = x", -0.0, 0), _unit("x + -0 = x", -0.0, 1)),
+    "sub": (_unit("x - 0 = x", 0.0, 1),),
+}
+"""Identities of IEEE 754 that hold for every number, with NaN, infinities and the signs of zeros."""
+
+for _name, _commutes in {
+    "add": True, "sub": False, "mul": True, "div": False, "pow": False, "remainder": False, "fmod": False,
+    "atan2": False, "hypot": True, "nextafter": False, "copysign": False, "xlogy": False, "logaddexp": True,
+    "floor_divide": False, "logaddexp2": True, "heaviside": False,
+}.items():  # fmt: skip
+    MEANINGS[_name] = _binary(_name, _commutes)
+MEANINGS["true_divide"] = MEANINGS["div"]
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    def compute(world: World, x: Symbols, *options: Any, **named: Any) -> Any:
+        label = (*_label(name, x.dtype), *options, *sorted(named.items()))
+        return computed(world, world.oracle(label, x.codes), x.dtype)
+
+    return compute
+
+
+def _rounding(mode: str) -> Callable[..., Any]:
+    return MEANINGS[mode]
+
+
+for _name in (  # noqa: SIM905
+    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh erf erfc erfinv exp expm1 log log1p log2 "
+    "log10 exp2 floor ceil trunc round sqrt abs sign lgamma digamma frac special_i0 i0 sinc logit "
+    "special_erfcx special_ndtri special_i1 special_i0e special_i1e special_log_ndtr special_bessel_j0 "
+    "special_bessel_j1"
+).split():
+    MEANINGS[_name] = _unary(_name)
+
+
+@meaning("neg")
+def _neg(world: World, x: Symbols) -> Any:
+    return MEANINGS["mul"](world, x, -1.0)
+
+
+@meaning("rsub")
+def _rsub(world: World, x: Any, y: Any, alpha: Any = 1) -> Any:
+    return MEANINGS["sub"](world, y, MEANINGS["mul"](world, x, alpha) if alpha != 1 else x)
+
+
+@meaning("reciprocal")
+def _reciprocal(world: World, x: Symbols) -> Any:
+    return MEANINGS["div"](world, 1.0, x)
+
+
+@meaning("square")
+def _square(world: World, x: Symbols) -> Any:
+    return MEANINGS["mul"](world, x, x)
+
+
+_power = MEANINGS["pow"]
+
+
+def _all_two(exponents: Tensor) -> bool:
+    return not isinstance(exponents, Symbols) and exponents.numel() > 0 and bool((exponents == 2).all())
+
+
+@meaning("pow")
+def _pow(world: World, x: Any, y: Any) -> Any:
+    exponent = y.item() if isinstance(y, Tensor) and not isinstance(y, Symbols) and y.numel() == 1 else y
+    if isinstance(x, Symbols) and isinstance(exponent, int | float) and not (isinstance(y, Tensor) and y.dim()):
+        if exponent in (2, 3) and (world.kind is Kind.REALS or exponent == 2):
+            return MEANINGS["mul"](world, x, x if exponent == 2 else _square(world, x))
+        if world.kind is Kind.REALS and exponent in (0.5, -0.5, -1, 1):
+            root = x if abs(exponent) == 1 else MEANINGS["sqrt"](world, x)
+            return root if exponent > 0 else _reciprocal(world, root)
+        y = exponent
+    elif world.kind is Kind.REALS and isinstance(x, Symbols) and isinstance(y, Tensor) and _all_two(y):
+        return MEANINGS["mul"](world, x, MEANINGS["mul"](world, x, torch.ones_like(y, dtype=x.dtype)))
+    return _power(world, x, y)
+
+
+def _over_the_reals(name: str, formula: Callable[[World, Any], Any]) -> None:
+    plain = _unary(name)
+
+    def compute(world: World, x: Symbols, *options: Any, **named: Any) -> Any:
+        return formula(world, x) if world.kind is Kind.REALS else plain(world, x, *options, **named)
+
+    MEANINGS[name] = compute
+
+
+def meaning_of(name: str) -> Callable[..., Any]:
+    return lambda world, *operands: MEANINGS[name](world, *operands)
+
+
+_over_the_reals("rsqrt", lambda w, x: _reciprocal(w, meaning_of("sqrt")(w, x)))
+_over_the_reals("sigmoid", lambda w, x: _reciprocal(w, meaning_of("add")(w, meaning_of("exp")(w, _neg(w, x)), 1)))
+_over_the_reals("expm1", lambda w, x: meaning_of("sub")(w, meaning_of("exp")(w, x), 1))
+_over_the_reals("log1p", lambda w, x: meaning_of("log")(w, meaning_of("add")(w, x, 1)))
+_over_the_reals("erfc", lambda w, x: meaning_of("sub")(w, 1, meaning_of("erf")(w, x)))
+
+
+@meaning("silu")
+def _silu(world: World, x: Symbols) -> Any:
+    if world.kind is Kind.BITS:
+        return _unary("silu")(world, x)
+    return meaning_of("mul")(world, x, meaning_of("sigmoid")(world, x))
+
+
+@meaning("gelu")
+def _gelu(world: World, x: Symbols, approximate: str = "none") -> Any:
+    if world.kind is Kind.BITS:
+        return _unary("gelu")(world, x, approximate)
+    add, mul = meaning_of("add"), meaning_of("mul")
+    if approximate == "tanh":
+        cubed = mul(world, mul(world, mul(world, x, x), x), 0.044715)
+        inner = meaning_of("tanh")(world, mul(world, add(world, x, cubed), (2 / torch.pi) ** 0.5))
+    else:
+        inner = meaning_of("erf")(world, mul(world, x, 2**-0.5))
+    return mul(world, mul(world, x, 0.5), add(world, inner, 1))
+
+
+# ---- casts ---------------------------------------------------------------------------------------
+
+
+@meaning("_to_copy", "convert_element_type", "to")
+def cast_of(world: World, x: Symbols, dtype: Any = None, *rest: Any, **options: Any) -> Any:
+    if dtype is None or dtype == x.dtype:
+        return Symbols(x.codes.clone(), x.dtype, world)
+    if dtype in FLOATS:
+        codes = x.codes.clone()
+        if world.kind is Kind.BITS and dtype == torch.float32:
+            codes = torch.where(codes % 4 == 0, world.oracle("round to f32", codes) // 4 * 4 + 1, codes)
+        return Symbols(_rounded(codes, dtype, world), dtype, world)
+    if dtype == torch.bool:
+        return meaning_of("ne")(world, x, 0.0)
+    raise UnreachedError("floats become integers")
+
+
+# ---- order ---------------------------------------------------------------------------------------
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    def compute(world: World, x: Any, y: Any) -> Tensor:
+        a, b = torch.broadcast_tensors(codes_of(x, world), codes_of(y, world))
+        if world.kind is Kind.REALS and name in ("eq", "ne"):
+            return (a == b) if name == "eq" else (a != b)
+        made: Tensor = getattr(torch, name)(world.keys(a), world.keys(b))
+        return made
+
+    return compute
+
+
+for _name in ("gt", "ge", "lt", "le", "eq", "ne"):
+    MEANINGS[_name] = _comparison(_name)
+
+
+@meaning("isnan")
+def _isnan(world: World, x: Symbols) -> Tensor:
+    return world.keys(x.codes).isnan()
+
+
+@meaning("isinf")
+def _isinf(world: World, x: Symbols) -> Tensor:
+    return world.keys(x.codes).isinf()
+
+
+@meaning("logical_not")
+def _logical_not(world: World, x: Symbols) -> Tensor:
+    return ~meaning_of("ne")(world, x, 0.0)
+
+
+def _chosen(name: str) -> Callable[..., Any]:
+    larger = name in ("maximum", "fmax")
+
+    def compute(world: World, x: Any, y: Any) -> Any:
+        a, b = torch.broadcast_tensors(codes_of(x, world), codes_of(y, world))
+        p, q = world.keys(a), world.keys(b)
+        first = (p > q) if larger else (p < q)
+        made = torch.where(first | p.isnan(), a, b)
+        tied = (p == q) | (p.isnan() & q.isnan())
+        return Symbols(torch.where(tied, torch.minimum(a, b), made), dtype_of(x, y), world)
+
+    return compute
+
+
+MEANINGS["maximum"], MEANINGS["minimum"] = _chosen("maximum"), _chosen("minimum")
+
+
+@meaning("relu")
+def _relu(world: World, x: Symbols) -> Any:
+    return MEANINGS["maximum"](world, x, 0.0)
+
+
+@meaning("clamp", "clip")
+def _clamp(world: World, x: Symbols, min: Any = None, max: Any = None) -> Any:
+    made = x if min is None else MEANINGS["maximum"](world, x, min)
+    return made if max is None else MEANINGS["minimum"](world, made, max)
+
+
+@meaning("clamp_min")
+def _clamp_min(world: World, x: Symbols, min: Any) -> Any:
+    return _clamp(world, x, min)
+
+
+@meaning("clamp_max")
+def _clamp_max(world: World, x: Symbols, max: Any) -> Any:
+    return _clamp(world, x, None, max)
+
+
+@meaning("argmax", "argmin", "argsort")
+def _arg(world: World, x: Symbols, *args: Any, **kwargs: Any) -> Tensor:
+    raise UnreachedError("an index of an order")
+
+
+def _ordered(name: str) -> Callable[..., Any]:
+    """`max`, `min`, `sort`, `topk`, `cummax`, `cummin` of an axis: values and their indices."""
+
+    def compute(world: World, x: Symbols, *args: Any, **kwargs: Any) -> Any:
+        if name in ("max", "min") and args and isinstance(args[0], Tensor):
+            return MEANINGS[f"{name}imum"](world, x, args[0])
+        keys = world.keys(x.codes)
+        if not args and not kwargs and name in ("max", "min"):
+            at = getattr(torch, f"arg{name}")(keys)
+            return Symbols(x.codes.reshape(-1)[at], x.dtype, world)
+        options = {**kwargs, "stable": True} if name == "sort" else kwargs
+        made = getattr(torch, name)(keys, *args, **options)
+        axis = kwargs.get(
+            "dim", args[1] if name == "topk" and len(args) > 1 else args[0] if name != "topk" and args else -1
+        )
+        keepdim = made.indices.dim() == x.dim()
+        at = made.indices if keepdim else made.indices.unsqueeze(axis)
+        codes = torch.take_along_dim(x.codes, at, axis)
+        return type(made)((Symbols(codes if keepdim else codes.squeeze(axis), x.dtype, world), made.indices))
+
+    return compute
+
+
+for _name in ("max", "min", "sort", "topk", "cummax", "cummin"):
+    MEANINGS[_name] = _ordered(_name)
+
+
+# ---- new tensors ------------------------------------------------------------------------------------
+
+
+def _like(value: float | None) -> Callable[..., Any]:
+    def compute(world: World, x: Symbols, *args: Any, dtype: Any = None, **options: Any) -> Any:
+        number = args[-1] if value is None else value
+        shape = args[0] if args and isinstance(args[0], list | tuple | torch.Size) else x.shape
+        return torch.full(tuple(shape), number, dtype=dtype or x.dtype)
+
+    return compute
+
+
+for _name, _value in {"zeros_like": 0.0, "ones_like": 1.0, "empty_like": 0.0, "full_like": None, "new_zeros": 0.0,
+                      "new_ones": 1.0, "new_full": None, "new_empty": 0.0}.items():  # fmt: skip
+    MEANINGS[_name] = _like(_value)
+
+
+@meaning("_local_scalar_dense", "item", "nonzero", "histc", "multinomial", "bernoulli")
+def _read(world: World, x: Any, *args: Any, **options: Any) -> Any:
+    raise UnreachedError("a number is read from a tensor")

@@ -1,0 +1,169 @@
+"""Worlds of symbols: what floats, functions of floats and comparisons are while a rule is proved.
+
+A float is a code, a number below `P`. A function that a proof does not look into is an oracle: it gives a code that
+depends on the function's name and on the codes of its operands, and on nothing else. So equal codes in a random world
+mean that the same functions are applied to the same elements. There are two kinds of worlds:
+
+- `BITS`: every operation is an oracle. Equal codes mean equal bits, whatever the operations round to.
+- `REALS`: `+ - * /` are those of the field of `P` elements, so that equal codes at random points mean equal rational
+  functions (the lemma of Schwartz and Zippel). Rounding, overflow and NaN are not in these worlds.
+
+Comparisons are booleans of a random order of codes, in which different codes may be equal (as the zeros of two signs
+are) and, in `BITS`, some codes are NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+P = 2**31 - 1
+"""The number of elements of the field, a prime. Products of two codes fit into 64 bits."""
+
+_NAMES = {math.inf: P + 1, -math.inf: P + 2}
+_NAN = P + 3
+_SIMPLE = 64
+"""The largest denominator of a constant that is taken for a fraction which was rounded."""
+
+
+class Kind(Enum):
+    """What equal codes mean."""
+
+    BITS = "to the bit"
+    REALS = "over the reals"
+
+
+def _seed(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64, on each number."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass
+class World:
+    """One random interpretation of inputs, functions and comparisons."""
+
+    kind: Kind
+    number: int = 0
+    """Another number is another world."""
+    constants: dict[int, float] = field(default_factory=dict)
+    """The numbers whose codes were made, by code."""
+    lemmas: set[str] = field(default_factory=set)
+    """The scalar lemmas that were used, by name."""
+
+    # ---- codes ---------------------------------------------------------------------------------
+
+    def oracle(self, function: object, *operands: Tensor) -> Tensor:
+        """A code for each element of codes that broadcast."""
+        parts = np.broadcast_arrays(*(np.atleast_1d(operand.numpy()) for operand in operands))
+        shape = torch.broadcast_shapes(*(operand.shape for operand in operands))
+        bits = np.full(shape or (1,), _seed(self.number, self.kind.value, function), np.uint64)
+        with np.errstate(over="ignore"):
+            for part in parts:
+                bits = _mixed(bits * np.uint64(0x9E3779B97F4A7C15) + part.astype(np.uint64))
+        if self.kind is Kind.REALS:
+            return torch.from_numpy(np.asarray(bits % np.uint64(P)).astype(np.int64).reshape(shape))
+        return torch.from_numpy(np.asarray(bits >> np.uint64(1)).astype(np.int64).reshape(shape))
+
+    def symbols(self, name: object, shape: Sequence[int]) -> Tensor:
+        """New codes for an input."""
+        count = math.prod(shape)
+        return self.oracle(("input", name), torch.arange(count)).reshape(tuple(shape))
+
+    def numbers(self, values: Tensor) -> Tensor:
+        """The codes of constants."""
+        flat = [self._number(float(value)) for value in values.reshape(-1).to(torch.float64).tolist()]
+        return torch.tensor(flat, dtype=torch.int64).reshape(values.shape)
+
+    def number_of(self, value: float) -> int:
+        """The code of a constant."""
+        return self._number(float(value))
+
+    def _number(self, value: float) -> int:
+        if math.isnan(value):
+            return _NAN
+        if math.isinf(value):
+            return _NAMES[value]
+        code = self._bits_of(value) if self.kind is Kind.BITS else self._real(value)
+        self.constants[code] = value
+        return code
+
+    def _bits_of(self, value: float) -> int:
+        return _seed("constant", struct.pack("<d", value)) >> 1
+
+    def _real(self, value: float) -> int:
+        """A rational number of the field; a fraction or a root that was rounded to 16 or 32 bits is itself."""
+        exact = Fraction(value)
+        if exact.denominator <= 2**12:
+            return exact.numerator % P * pow(exact.denominator, -1, P) % P
+        near = exact.limit_denominator(_SIMPLE)
+        if near and abs(near - exact) <= abs(exact) * Fraction(1, 2**20):
+            return near.numerator % P * pow(near.denominator, -1, P) % P
+        # a number without a short name: the same code for all its roundings, and the inverse for its inverse
+        sign, size = (-1 if value < 0 else 1), abs(value)
+        code = _seed(self.number, "irrational", f"{max(size, 1 / size):.5e}") % P
+        return sign * (code if size >= 1 else pow(code, -1, P)) % P
+
+    # ---- arithmetic of the field ---------------------------------------------------------------
+
+    def inverse(self, codes: Tensor) -> Tensor:
+        """The inverse of each number; that of 0 is a symbol."""
+        made, base, exponent = torch.ones_like(codes), codes.clone(), P - 2
+        while exponent:
+            if exponent & 1:
+                made = made * base % P
+            base, exponent = base * base % P, exponent >> 1
+        return torch.where(codes == 0, self.oracle("1 / 0", codes), made)
+
+    def arithmetic(self, name: str, x: Tensor, y: Tensor) -> Tensor:
+        """`add`, `sub`, `mul` or `div` of finite numbers; with an infinity or NaN among them, a symbol."""
+        if name == "add":
+            made = (x + y) % P
+        elif name == "sub":
+            made = (x - y) % P
+        elif name == "mul":
+            made = x * y % P
+        else:
+            made = x * self.inverse(torch.where(y >= P, torch.ones_like(y), y)) % P
+        wild = (x >= P) | (y >= P)
+        if not bool(wild.any()):
+            return made
+        if name in ("add", "mul"):
+            x, y = torch.broadcast_tensors(x, y)
+            x, y = torch.minimum(x, y), torch.maximum(x, y)
+        special = self.oracle((name, "not finite"), x, y)
+        if name == "add":  # a number and an infinity
+            special = torch.where((x < P) & (y > P), y, special)
+        return torch.where(wild, special, made)
+
+    # ---- order ---------------------------------------------------------------------------------
+
+    def keys(self, codes: Tensor) -> Tensor:
+        """Numbers that are ordered as the codes are; constants are ordered by their values, NaN is NaN."""
+        if self.kind is Kind.BITS:
+            drawn = self.oracle("order", codes)
+            keys = (drawn % 13 - 6).to(torch.float64)
+            keys[drawn // 16 % 8 == 0] = math.nan
+        else:
+            keys = codes.to(torch.float64)
+            keys = torch.where(keys > P // 2, keys - P, keys) / 2**26
+        known = {**self.constants, P + 1: math.inf, P + 2: -math.inf, P + 3: math.nan}
+        if self.kind is Kind.REALS and 0 not in known:
+            known[0] = 0.0
+        for code, value in known.items():
+            keys = torch.where(codes == code, torch.tensor(value, dtype=torch.float64), keys)
+        return keys
