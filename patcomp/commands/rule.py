@@ -84,7 +84,7 @@ def check_rules(
                     checks += converted_checks(item, [module], runner)
                 _show(item.name, checks)
                 wrong = any(check.failure is not None for check in checks)
-                failed += wrong or not _shown_proof(item, catalog)
+                failed += wrong or not _is_right_on_symbols(item, catalog)
     print(f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong")
     if failed:
         sys.exit(ANSWER_IS_NO)
@@ -110,16 +110,16 @@ def _show(name: str, checks: list[Check]) -> None:
         Console(soft_wrap=True).print(f"{kind}, {check.name}: {failure}\n", markup=False, highlight=False)
 
 
-def _shown_proof(rule: Rule, catalog: RuleSet) -> bool:
-    """Prove a rule that passed its tests, say how strong the proof is, and return whether the rule is not refuted."""
+def _is_right_on_symbols(rule: Rule, catalog: RuleSet) -> bool:
+    """Compare the programs of a rule on symbols, say how many are equal, and return whether none is wrong."""
     from patcomp.proof.verdict import prove
 
     verdict = prove(rule, catalog)
     out = Console(soft_wrap=True)
-    out.print(f"proof: {verdict}\n", markup=False, highlight=False)
+    out.print(f"on symbols: {verdict}\n", markup=False, highlight=False)
     if verdict.counterexample is None:
         return True
-    out.print(f"counterexample, proof: {verdict.counterexample}\n", markup=False, highlight=False)
+    out.print(f"counterexample, on symbols: {verdict.counterexample}\n", markup=False, highlight=False)
     return False
 
 

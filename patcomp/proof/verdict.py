@@ -1,4 +1,4 @@
-"""How far a rule is proved: its programs before and after, on symbols.
+"""Whether a rule's programs are equal before and after it, on symbols.
 
     verdict = prove(rule, default_rules())
     print(verdict)
@@ -6,7 +6,8 @@
 Each program of `proof.enumeration` (for a rule of single ops, of `proof.variations`) is run before and after the rule
 on symbols (`proof.symbols`). PyTorch's ops mean what PyTorch's own decompositions say of them, and Core AI's ops what
 the reference evaluator says, so the two sides share no code of the rule's. If the symbols differ, numbers decide: a
-rule is refuted only if two programs give different numbers.
+rule is refuted only if two programs give different numbers. A verdict is about the programs that were compared, and
+says how many: a rule may still be wrong for others, such as programs with open sizes, which are not listed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from patcomp.proof.trials import Trial, WrongRuleError, agrees
 from patcomp.proof.worlds import Kind, World
 
 PROGRAMS = 24
-"""How many variants of a rule are proved at most, and how many programs of each aspect."""
+"""How many variants of a rule are compared at most, and how many programs of each aspect."""
 
 WORLDS = 2
 """In how many worlds each program is run."""
@@ -51,13 +52,13 @@ _SPECIAL = (0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"))
 
 
 class Strength(Enum):
-    """How strong a proof is."""
+    """How strongly the programs of a rule are equal."""
 
-    BITS = "proved to the bit"
-    LEMMA = "proved with a scalar lemma"
-    REALS = "proved over the reals"
-    REFUTED = "refuted"
-    UNREACHED = "not reached"
+    BITS = "equal to the bit"
+    LEMMA = "equal with an identity of numbers"
+    REALS = "equal over the reals"
+    REFUTED = "wrong"
+    UNREACHED = "not decided"
 
     @property
     def is_proof(self) -> bool:
@@ -66,12 +67,12 @@ class Strength(Enum):
 
 @dataclass
 class Verdict:
-    """What is proved of a rule."""
+    """What symbols say of a rule."""
 
     rule: str
     strength: Strength
     programs: int = 0
-    """The programs that were proved."""
+    """The programs that are equal before and after the rule."""
     refused: int = 0
     """The programs that the rule, or PyTorch, refused."""
     reason: str = ""
@@ -81,7 +82,9 @@ class Verdict:
     counterexample: WrongRuleError | None = None
 
     def __str__(self) -> str:
-        parts = [f"{self.rule}: {self.strength.value}, {self.programs} programs"]
+        programs = f"{self.programs} program{'' if self.programs == 1 else 's'}"
+        after = "after" if self.strength is Strength.REFUTED else "on"
+        parts = [f"{self.rule}: {self.strength.value} {after} {programs}"]
         if self.reason:
             parts.append(self.reason)
         parts += [f"{count} not reached: {why}" for why, count in self.missed.most_common()]

@@ -19,10 +19,12 @@ from tests.language.checkpoints import CONTEXT, PROMPT, SECOND, SETTINGS, assert
 
 STEPS = 16
 
-IN_CI = ("llama", "gpt_oss", "lfm2", "qwen3_5_text")
-each_architecture = pytest.mark.parametrize(
-    "kind", [kind if kind in IN_CI else pytest.param(kind, marks=pytest.mark.slow) for kind in SETTINGS]
-)
+
+def each_architecture(*in_ci: str) -> pytest.MarkDecorator:
+    """A parameter for every architecture; most are slow tests."""
+    return pytest.mark.parametrize(
+        "kind", [kind if kind in in_ci else pytest.param(kind, marks=pytest.mark.slow) for kind in SETTINGS]
+    )
 
 
 def test_every_architecture_is_tested() -> None:
@@ -35,7 +37,7 @@ NO_CACHES = (
 )
 
 
-@each_architecture
+@each_architecture("llama", "lfm2")
 @pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
 def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
     """A prompt, a second one after it, and one that makes the caches grow from 256 to 512 tokens."""
@@ -55,7 +57,7 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
             assert_best(half, prompt, made)  # two logits are equal but for the rounding of float16
 
 
-@each_architecture
+@each_architecture("gpt_oss", "qwen3_5_text")
 def test_logits(kind: str) -> None:
     """On the evaluator, in float32: prefill, and a decode step behind it."""
     model: Any = checkpoint(kind)
