@@ -95,4 +95,6 @@ def test_ci_runs_what_make_test_runs() -> None:
     recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     commands = [line.strip() for line in recipe[1].splitlines()]
-    assert "\n".join(commands) in (ROOT / ".ci/run").read_text()
+    assert commands[0] == "$(MAKE) --jobs 2 style browser"
+    style = [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"]
+    assert "\n".join([*style, ".ci/browser", *commands[1:]]) in (ROOT / ".ci/run").read_text()
