@@ -1,7 +1,8 @@
 """Constants of the IR as constants of an asset, and back. Weights are passed on, neither read nor copied.
 
 In the IR, an element below 8 bits takes a byte, sign-extended; in an asset its further bits are zero. Elements of
-`ui1` take a bit each in an asset. Equal elements are stored once in both.
+`ui1` take a bit each in an asset. Equal elements are stored once in both, except that an asset repeats those of `i1`
+and the bit of those of `ui1`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ def stored_elements(attribute: DenseIntOrFPElementsAttr) -> Entry:
         mask = (1 << BIT_WIDTHS[name]) - 1
         data = (np.frombuffer(data, np.uint8) & mask).tobytes()
     splat = count > 0 and data == data[:size] * (len(data) // size)
-    if splat:
-        data = data[:size]
+    if splat and name == "ui1":
+        data = b"\xff" if data[0] else b"\0"
+    elif splat:
+        data = data[:1] * count if name == "i1" else data[:size]
     elif name == "ui1":
         data = packing.pack(np.frombuffer(data, np.uint8), name).tobytes()
     return ("dense_elements", int(splat), data)
@@ -48,6 +51,10 @@ def ir_elements(entry: Entry, stored_type: Entry, type_: TensorType) -> DenseInt
             name, count = element_of(stored_type), math.prod(static_shape(type_))
             width = BIT_WIDTHS[name]
             size, expected = max(1, width // 8), 1 if splat else count
+            if splat and name == "i1" and data == data[:1] * count:
+                data = data[:1]
+            if splat and name == "ui1":
+                data = data.replace(b"\xff", b"\1")
             if name == "ui1" and not splat:
                 if len(data) == (count + 7) // 8:
                     return _dense(packing.unpack(np.frombuffer(data, np.uint8), name, count).tobytes(), type_)

@@ -147,6 +147,43 @@ def test_constants_of_every_element_type_stay_the_same() -> None:
         assert IRModule.parse(text).text() == text, name
 
 
+SPLATS = [("i1", "true"), ("i1", "false"), ("ui1", "1"), ("ui1", "0"), ("si4", "-1"), ("si32", "7")]
+"""Element types, and the value of all elements of a constant."""
+
+
+def graph_of(body: str, type_: str) -> IRModule:
+    """A graph that returns `%y`, which the body computes from `%x` of the same type."""
+    head = f'coreai.graph @main(%x: {type_} {{coreai.name = "x"}}) -> ({type_} {{coreai.name = "y"}})'
+    return IRModule.parse(f"module {{ {head} {{ {body} coreai.output %y : {type_} }} }}")
+
+
+def test_constants_of_equal_elements_are_the_native_ones(tmp_path: Path) -> None:
+    pytest.importorskip("coreai")
+    types = {f"{name} {value}": (f"tensor<3x4x{name}>", value) for name, value in SPLATS}
+    made = {
+        key: graph_of(f"%y = coreai.constant dense<{value}> : {type_}", type_) for key, (type_, value) in types.items()
+    }
+    natives = saved({key: hand_over_text(module) for key, module in made.items()}, tmp_path)
+    for key, module in made.items():
+        native = read_program(natives[key])
+        assert structure(stored_program(module)) == structure(native), key
+        assert loaded_module(native).text() == loaded_module(stored_program(module)).text()
+        (line,) = [line for line in loaded_module(native).text().splitlines() if "coreai.constant" in line]
+        assert f"dense<{types[key][1]}> : {types[key][0]}" in line
+
+
+def test_coreai_core_moves_constants_to_the_right_of_products(tmp_path: Path) -> None:
+    """The Python writer keeps the order of the program."""
+    pytest.importorskip("coreai")
+    type_, one = "tensor<2x4xf32>", "%c = coreai.constant dense<2.0> : tensor<1x4xf32>"
+    signature = "(tensor<2x4xf32>, tensor<1x4xf32>) -> tensor<2x4xf32>"
+    right = graph_of(f"{one} %y = coreai.decomposable.broadcasting_mul %x, %c : {signature}", type_)
+    signature = "(tensor<1x4xf32>, tensor<2x4xf32>) -> tensor<2x4xf32>"
+    left = graph_of(f"{one} %y = coreai.decomposable.broadcasting_mul %c, %x : {signature}", type_)
+    native = structure(read_program(saved({"left": hand_over_text(left)}, tmp_path)["left"]))
+    assert native == structure(stored_program(right)) != structure(stored_program(left))
+
+
 def test_places_in_the_model_are_kept() -> None:
     module = program({"x": "2xf32"}, lambda x: coreai.exp(coreai.relu(x)))
     relu, *_ = module.graph("main").regions[0].block.ops
