@@ -44,7 +44,7 @@ from torch.library import _impls as implementations_from_python
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_traces
-from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
+from torch.utils._pytree import tree_map, tree_map_only
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
@@ -394,13 +394,3 @@ def tensor_without_data(kind: type[torch.Tensor], like: torch.Tensor, dtype: tor
     return torch.Tensor._make_wrapper_subclass(
         kind, like.shape, strides=like.stride(), storage_offset=like.storage_offset(), dtype=dtype
     )
-
-
-def parts_of(nested: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and dictionaries."""
-    return tree_flatten(nested)[0]
-
-
-def with_parts(function: Callable[[Any], Any], nested: Any) -> Any:
-    """Nested lists, tuples and dictionaries with a function applied to each leaf."""
-    return tree_map(function, nested)

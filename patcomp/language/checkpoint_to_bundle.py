@@ -36,6 +36,7 @@ from patcomp.language.loading import (
     in_dtype,
     load_model,
 )
+from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
     Embeddings,
@@ -209,7 +210,7 @@ def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, contex
     """
     size, queries = context_sizes(context)[0], QUERIES[0]
     module = Extend(model, embeddings, logits=True)
-    arguments = extend_arguments(model, embeddings, queries, size)
+    arguments = extend_arguments(model, embeddings, states_of(model).states, queries, size)
     compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
 
 

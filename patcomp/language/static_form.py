@@ -24,7 +24,7 @@ from patcomp.ir.verify import verify
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
 from patcomp.language.layers import StackedCacheLayer
-from patcomp.language.states import states_of
+from patcomp.language.states import State, states_of
 from patcomp.language.static_contract import (
     CACHES,
     EMBEDDINGS,
@@ -252,12 +252,12 @@ def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None
         model.model.rotary_emb = before
 
 
-def extend_arguments(model: Any, embeddings: Embeddings, queries: int, size: int) -> tuple[Tensor, ...]:
-    """Example arguments of `Extend`: the first block, with empty caches."""
+def extend_arguments(
+    model: Any, embeddings: Embeddings, states: Sequence[State], queries: int, size: int
+) -> tuple[Tensor, ...]:
+    """Example arguments of `Extend`: the first block, with empty caches for the states of the model."""
     hidden, dtype = model.config.hidden_size, model.model.embed_tokens.weight.dtype
-    caches = [
-        torch.zeros(state.rows, 1, math.prod(state.shape), 1, size, dtype=dtype) for state in states_of(model).states
-    ]
+    caches = [torch.zeros(state.rows, 1, math.prod(state.shape), 1, size, dtype=dtype) for state in states]
     positions = torch.arange(queries)
     mask = torch.where(torch.arange(size)[:, None] <= positions, 0.0, FORBIDDEN)[None, :, None].to(dtype)
     tokens = embeddings.table[positions % model.config.vocab_size]
@@ -301,9 +301,10 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
             gather, (tokens, table), f"{GATHER}_{count}", _GATHERED,
             input_names=[TOKENS, TABLE], output_names=[EMBEDDINGS],
         )  # fmt: skip
+    states = states_of(model).states
     for size in context_sizes(context):
         for count in queries:
-            arguments = extend_arguments(model, replace(embeddings, table=table), count, size)
+            arguments = extend_arguments(model, replace(embeddings, table=table), states, count, size)
             for name, logits in ((EXTEND, True), (PROMPT, False)):
                 add(
                     Extend(model, embeddings, logits=logits), arguments, f"{name}_{size}_{count}", _ROTARY,

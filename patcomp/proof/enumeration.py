@@ -38,15 +38,10 @@ def enumerated(rule: Rule, count: int) -> Iterator[Drawing]:
     chosen = known[:: -(-len(known) // count)]
     plain = [draw(rule, variant, lambda options: options[0], ()) for variant in chosen]
     seen: set[str] = set()
-    for drawing in _in_turn([iter(plain), *(_of_aspects(first, count) for first in plain[:2])]):
+    for drawing in itertools.chain(plain, *(_of_aspects(first, count) for first in plain[:2])):
         if (key := str(drawing)) not in seen:
             seen.add(key)
             yield drawing
-
-
-def _in_turn(parts: list[Iterator[Drawing]]) -> Iterator[Drawing]:
-    for part in parts:
-        yield from part
 
 
 def _of_aspects(first: Drawing, count: int) -> Iterator[Drawing]:

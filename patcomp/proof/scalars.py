@@ -30,7 +30,7 @@ def _rounded(codes: Tensor, dtype: torch.dtype, world: World) -> Tensor:
         return codes
     mark = MARKS.get(dtype, 0)
     if mark <= 1:
-        return codes if mark else torch.where(codes % 4 != 0, codes, codes)
+        return codes
     rounded = world.oracle(("round", mark), codes) // 4 * 4 + mark
     constant = torch.zeros_like(codes, dtype=torch.bool)
     for code, value in list(world.constants.items()):
@@ -59,7 +59,7 @@ def _binary(name: str, commutes: bool = False) -> Callable[..., Any]:
     def compute(world: World, x: Any, y: Any, alpha: Any = 1, **options: Any) -> Any:
         if options.get("rounding_mode") is not None:
             quotient = compute(world, x, y)
-            return _rounding(options["rounding_mode"])(world, quotient)
+            return MEANINGS[options["rounding_mode"]](world, quotient)
         dtype = dtype_of(x, y)
         a, b = codes_of(x, world), codes_of(y, world)
         if alpha != 1:
@@ -116,10 +116,6 @@ def _unary(name: str) -> Callable[..., Any]:
         return computed(world, world.oracle(label, x.codes), x.dtype)
 
     return compute
-
-
-def _rounding(mode: str) -> Callable[..., Any]:
-    return MEANINGS[mode]
 
 
 for _name in (  # noqa: SIM905

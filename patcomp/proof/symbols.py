@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,10 +22,10 @@ from patcomp.proof.worlds import Kind, World
 from patcomp.pytorch import (
     decomposition_of,
     overload_name,
-    parts_of,
+    pytree,
     schema_of_overload,
     tensor_without_data,
-    with_parts,
+    tree_map,
 )
 
 
@@ -57,13 +56,6 @@ class Symbols(Tensor):
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-@contextmanager
-def proving() -> Iterator[None]:
-    """A context without gradients, in which ops on symbols run."""
-    with torch.no_grad():
-        yield
-
-
 def codes_of(value: Any, world: World) -> Tensor:
     """The codes of symbols, of a tensor of constants, or of a number."""
     if isinstance(value, Symbols):
@@ -76,7 +68,7 @@ def codes_of(value: Any, world: World) -> Tensor:
 
 
 def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
-    flat = parts_of((args, kwargs))
+    flat = pytree.tree_leaves((args, kwargs))
     world = next(item.world for item in flat if isinstance(item, Symbols))
     name = schema_of_overload(func).name.split("::")[1]
     overload = overload_name(func)
@@ -140,36 +132,32 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
         raise UnreachedError(f"{name} writes zeros")
     names = [argument.name for argument in schema_of_overload(func).arguments]
     given = [
-        with_parts(partial(lowered, is_number=n in numbers or (name == "where" and n in ("self", "other"))), value)
+        tree_map(partial(lowered, is_number=n in numbers or (name == "where" and n in ("self", "other"))), value)
         for n, value in zip(names, args, strict=False)
     ]
-    named = {n: with_parts(partial(lowered, is_number=n in numbers), value) for n, value in kwargs.items()}
+    named = {n: tree_map(partial(lowered, is_number=n in numbers), value) for n, value in kwargs.items()}
     if name == "constant_pad_nd" and len(args) < 3 and "value" not in kwargs:
         named["value"] = world.number_of(0.0)
     if name == "zero_":
         args[0].codes.fill_(world.number_of(0.0))
         return args[0]
     named.pop("dtype", None)
-    if name in ("reflection_pad1d", "reflection_pad2d", "reflection_pad3d", *(f"replication_pad{n}d" for n in "123")):
-        given[0] = given[0].double() if int(given[0].max()) < 2**52 else _refuse(name)
-    if name == "im2col":
+    if name == "im2col" or name.startswith(("reflection_pad", "replication_pad")):
         given[0] = given[0].double() if int(given[0].max()) < 2**52 else _refuse(name)
     made = func(*given, **named)
     if name.endswith("_") and not name.startswith("_"):
         return args[0]
-    return with_parts(lambda item: Symbols(_integers(item), dtype, world) if isinstance(item, Tensor) else item, made)
+    return tree_map(
+        lambda item: Symbols(item.to(torch.int64), dtype, world) if isinstance(item, Tensor) else item, made
+    )
 
 
 def _refuse(name: str) -> Any:
     raise UnreachedError(f"{name} has no kernel for codes")
 
 
-def _integers(codes: Tensor) -> Tensor:
-    return codes if codes.dtype == torch.int64 else codes.to(torch.int64)
-
-
 def _result_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
-    flat = parts_of((args, kwargs))
+    flat = pytree.tree_leaves((args, kwargs))
     tensors = [item for item in flat if isinstance(item, Tensor) and item.dtype in FLOATS]
     dtype = tensors[0].dtype
     for other in tensors[1:]:

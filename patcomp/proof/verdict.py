@@ -37,7 +37,7 @@ from patcomp.proof.enumeration import enumerated
 from patcomp.proof.equivalence import attempt
 from patcomp.proof.examples import convert_example, fired_in
 from patcomp.proof.op_equivalence import attempt_op, called, check_decomposition, compared_results, op_drawings
-from patcomp.proof.symbols import FLOATS, Symbols, UnreachedError, proving, same_codes
+from patcomp.proof.symbols import FLOATS, Symbols, UnreachedError, same_codes
 from patcomp.proof.trials import Trial, WrongRuleError, agrees
 from patcomp.proof.worlds import Kind, World
 
@@ -47,7 +47,7 @@ PROGRAMS = 24
 WORLDS = 2
 """In how many worlds each program is run."""
 
-_ = reductions, scalars  # they are imported for the meanings that they register
+_ = reductions  # imported for the meanings that it registers
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"))
 
 
@@ -204,7 +204,7 @@ class _Proof:
 
     def _same(self, world: World) -> bool:
         try:
-            with proving():
+            with torch.no_grad():
                 before, after = self.results(world)
         except UnreachedError:
             raise
@@ -363,7 +363,7 @@ def symbolic(value: Any, name: str, world: World) -> Tensor:
         return tensor
     codes = world.symbols(name, tensor.shape)
     if world.kind is Kind.BITS:
-        codes = codes // 4 * 4 + {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}[tensor.dtype]
+        codes = codes // 4 * 4 + scalars.MARKS[tensor.dtype]
     return Symbols(codes, tensor.dtype, world)
 
 

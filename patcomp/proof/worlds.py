@@ -86,14 +86,12 @@ class World:
 
     def numbers(self, values: Tensor) -> Tensor:
         """The codes of constants."""
-        flat = [self._number(float(value)) for value in values.reshape(-1).to(torch.float64).tolist()]
+        flat = [self.number_of(value) for value in values.reshape(-1).to(torch.float64).tolist()]
         return torch.tensor(flat, dtype=torch.int64).reshape(values.shape)
 
     def number_of(self, value: float) -> int:
         """The code of a constant."""
-        return self._number(float(value))
-
-    def _number(self, value: float) -> int:
+        value = float(value)
         if math.isnan(value):
             return _NAN
         if math.isinf(value):
