@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from patcomp.commands.common import AllowMissing, AllowUnexpected, Writer, require_transformers, say
+from patcomp.commands.common import AllowMissing, AllowUnexpected, Compress, Writer, require_transformers, say
 from patcomp.commands.progress import working
 
 
@@ -27,6 +27,7 @@ def convert_lm(
     quantize_embeddings: Annotated[
         bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
     ] = True,
+    compress: Compress = None,
     tokenizer: Annotated[
         bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
     ] = True,
@@ -44,10 +45,12 @@ def convert_lm(
 
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        quantize_embeddings=quantize_embeddings, tokenizer=None if tokenizer else False,
+        quantize_embeddings=quantize_embeddings, compress=compress, tokenizer=None if tokenizer else False,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
+    if compress is None:
+        say("weights have 16 or 32 bits; `patcomp compress BUNDLE --config 4bit -o SMALL` makes them smaller")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
 from pathlib import Path
@@ -15,12 +15,15 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
+from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.architectures import ARCHITECTURES, Architecture
 from patcomp.language.bundle import Bundle, card, chosen_tokenizer, description, write_description
 from patcomp.language.checking import check_program, compare
+from patcomp.language.compressing import compressed
 from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.errors import LanguageModelError
@@ -73,6 +76,7 @@ def convert_language_model(
     allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
     quantize_embeddings: bool = True,
+    compress: str | Path | Mapping[str, Any] | None = None,
     check: bool | str | Sequence[int] = True,
     progress: Step | None = None,
     writer: Writer | None = None,
@@ -97,6 +101,9 @@ def convert_language_model(
         allow_unexpected: the same for weights of a folder that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the checkpoint's folder.
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
+        compress: how small the weights become: `"4bit"` (integers in blocks of 32, the head in 8 bits), `"8bit"`, the
+            name of another scheme, a config, or a budget, `"4.5bits"` or `"30%"` (docs/compression.md). None leaves
+            them as they are. The program is compared with the model before its weights are compressed.
         check: whether the converted program is compared with the model; a prompt, as token ids or as a text that the
             tokenizer splits, is compared in place of a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
@@ -134,13 +141,14 @@ def convert_language_model(
             check_language_model(source, config, classes_of(CAUSAL, config))
         check_weight_files(source, config)
         check_configuration(source, trust_remote_code=trust_remote_code)
+    smaller = None if compress is None else CompressionRequest.of(compress)
     allowed = Allowed.of(allow_missing, allow_unexpected)
     if source is None and (allowed.missing or allowed.unexpected):
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
     options = {
         "context": max_context, "dtype": dtype, "name": name, "target": target,
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
-        "allowed": astuple(allowed), "tokenizer": tokenizer is not False,
+        "allowed": astuple(allowed), "compress": repr(smaller), "tokenizer": tokenizer is not False,
     }  # fmt: skip
     # a later run does not know an object again
     again = source is not None and (tokenizer is None or tokenizer is False)
@@ -171,12 +179,17 @@ def convert_language_model(
             if refusal:
                 warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
             described = description(model, context, name, identifier, (*notes, *([refusal] if refusal else [])))
+            described["compression"] = None if smaller is None else smaller.text
             work.once("description", lambda: write_description(work.folder, described, words))
             checked = work if check is not False else None
             if decoder is not None:
                 program = _dynamic(decoder, context, DTYPES[dtype], step, checked, prompt)
             else:
                 program = _static(model, context, quantize_embeddings, step, checked)
+        if smaller is not None:
+            with step("compressing the weights"):
+                program = compressed(program, smaller, model.config.vocab_size)
+        make_anonymous(program.module)  # a bundle does not tell where its model was
         with step("writing the asset") as shown:
             advance = shown if callable(shown) else None
             asset = work.folder / f"{name}.aimodel"
@@ -309,7 +322,7 @@ def _exported(decoder: Decoder, context: int) -> ExportedProgram:
 
 
 def _converted(exported: ExportedProgram, states: list[str]) -> AIProgram:
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+    converter = TorchConverter()
     with warnings.catch_warnings():
         # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
         warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
