@@ -8,9 +8,9 @@ It needs transformers: `pip install "patcomp[models]"`. `docs/language-models.md
 
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
+from patcomp.language.bundle_check import check_bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
 from patcomp.language.compressing import compress_bundle
-from patcomp.language.contract import check_bundle
 from patcomp.language.errors import LanguageModelError
 
 __all__ = [
