@@ -20,7 +20,7 @@ from patcomp import (
     mark_for_externalization,
 )
 from patcomp.asset.bytecode import read_program
-from patcomp.asset.folder import read_folder
+from patcomp.asset.folder import PROGRAM, read_folder
 from patcomp.emit.asset import as_array, save_asset
 from patcomp.emit.native import Native
 from patcomp.ir import Value, coreai
@@ -55,6 +55,7 @@ def check(native: Native, program: AIProgram, folder: Path, values: Mapping[str,
             for name, array in mine.items():
                 assert array.tobytes() == other[name].tobytes(), name
     first, second = map(read_folder, paths)
+    assert encoded(second) == (paths[1] / PROGRAM).read_bytes()
     return bool(structure(settled(first)) == structure(second))
 
 
@@ -249,7 +250,9 @@ def test_the_structure_of_networks_for_devices(tmp_path: Path, name: str, target
     pytest.importorskip("coreai")
     example = build(name)
     converter = TorchConverter().add_exported_program(torch.export.export(example.model, example.args))
-    first, second = map(read_folder, saved_by_both(converter.to_coreai(target=target), tmp_path))  # type: ignore[arg-type]
+    paths = saved_by_both(converter.to_coreai(target=target), tmp_path)  # type: ignore[arg-type]
+    first, second = map(read_folder, paths)
+    assert encoded(second) == (paths[1] / PROGRAM).read_bytes()
     assert structure(settled(first)) == structure(second)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from patcomp import AIProgram
-from patcomp.asset.folder import read_folder
+from patcomp.asset.folder import PROGRAM, read_folder
 from patcomp.emit.asset import Asset
 from patcomp.emit.native import Native
 from patcomp.emit.unconstrained import unconstrained
@@ -19,7 +19,7 @@ from patcomp.language import ARCHITECTURES, convert_language_model
 from patcomp.language.bundle import _empty_cache, _empty_states
 from patcomp.language.generation import Session, greedy
 from patcomp.language.static_run import generate_static, sizes_of
-from tests.asset.structure import settled, structure
+from tests.asset.structure import encoded, settled, structure
 from tests.language.checkpoints import PROMPT, checkpoint
 
 WRITERS = ("python", "coreai")
@@ -52,6 +52,7 @@ def test_both_writers(
         model.config.sliding_window = None
     convert_language_model(model, target, out=tmp_path / "bundle", max_context=CONTEXT, tokenizer=False, check=False)
     first, second = map(read_folder, paths)
+    assert encoded(second) == (paths[1] / PROGRAM).read_bytes()
     assert structure(settled(first)) == structure(second)
     assert first.weights.keys() == second.weights.keys()
     assert all(bytes(weight.data) == bytes(second.weights[name].data) for name, weight in first.weights.items())
