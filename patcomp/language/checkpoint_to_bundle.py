@@ -25,6 +25,7 @@ from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, func
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.precision import names_of
 from patcomp.language.sources import Step, model_of, source_of
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
@@ -60,6 +61,7 @@ def convert_language_model(
     verify: int | None = None,
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
+    float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
     progress: Step | None = None,
@@ -91,6 +93,8 @@ def convert_language_model(
         hidden: whether each function also returns `hidden`, what the head takes.
         draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
             asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
+        float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
+            program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
         check: whether the converted program is compared with the model, on the evaluator, and on the Core AI runtime
             where it is installed; a prompt, as token ids or as a text that the tokenizer splits, is compared in place
@@ -115,6 +119,9 @@ def convert_language_model(
         raise LanguageModelError(f"the form for the Neural Engine is of float16, got dtype={dtype!r}")
     if dtype not in DTYPES:
         raise LanguageModelError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    wide = names_of(float32)
+    if wide and (dtype == "float32" or target == "neural_engine"):
+        raise LanguageModelError("float32= goes with dtype='float16' or 'bfloat16', and with target='gpu'")
     points = EntryPoints(prefill, verify, hidden)
     points.check(max_context)
     if target == "neural_engine" and (points != EntryPoints() or draft is not None):
@@ -135,8 +142,8 @@ def convert_language_model(
     options = {
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
-        "allowed": astuple(allowed), "tokenizer": tokenizer is not False,
-        "draft": smaller and request_of(smaller.folder, {}) if smaller and smaller.folder else None,
+        "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
+        "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
     known = source.folder if (tokenizer is None or tokenizer is False) and not catalog else None
@@ -145,7 +152,7 @@ def convert_language_model(
     prompt = _prompt(check, words, max_context)
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
-            model, notes = model_of(source, dtype, allowed, trust_remote_code=trust_remote_code)
+            model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code)
         context = _context(model, max_context)
         name = name or str(model.config.model_type)
         comparisons: list[Comparison] = []
@@ -160,7 +167,7 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
-                decoders = [Decoder(model, hidden=hidden)]
+                decoders = [Decoder(model, hidden=hidden, dtype=DTYPES[dtype])]
                 if smaller is not None:
                     with step("loading the draft"):
                         drafting, _ = model_of(smaller, dtype, STRICT, trust_remote_code=trust_remote_code)
