@@ -88,7 +88,7 @@ def model_of(
     model: Any
     stored = "float32" if float32 else dtype
     if source.given is not None:
-        model = source.given if float32 else in_dtype(source.given, dtype)
+        model = copy.deepcopy(source.given).eval() if float32 else in_dtype(source.given, dtype)
     else:
         assert source.folder is not None
         model = (
@@ -98,7 +98,6 @@ def model_of(
     model, notes = _text_only(model)
     _check_class(model)
     if float32:
-        model = copy.deepcopy(model).eval() if source.given is not None else model
         check_weights(model, rounded=False)
         set_types(model, DTYPES[dtype], float32)
         check_weights(model, rounded=True)

@@ -54,7 +54,7 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
         new = STEPS if prompt is PROMPT else 4 if prompt is SECOND else 6
         made = bundle.generate(prompt, new)
         if made != generated(half, prompt, new):
-            assert_best(half, prompt, made)  # two logits are equal but for the rounding of float16
+            assert_best(half, prompt, made, model)  # two logits are equal but for the rounding of float16
 
 
 @each_architecture("gpt_oss", "qwen3_5_text")

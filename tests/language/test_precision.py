@@ -13,6 +13,7 @@ from patcomp import load
 from patcomp.language import LanguageModelError, check_bundle, convert_language_model
 from patcomp.language.loading import in_dtype
 from patcomp.language.precision import set_types
+from patcomp.patterns import RuleSet, example, lowering
 from tests.language.checkpoints import PROMPT, assert_best, checkpoint, folder
 
 
@@ -92,3 +93,19 @@ def test_bad_options(options: dict[str, Any], message: str, tmp_path: Path) -> N
         convert_language_model(checkpoint("llama"), out=tmp_path / "bundle", **options)
     assert str(raised.value).startswith(message)
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_catalog(tmp_path: Path) -> None:
+    """The rules of the user come before patcomp's."""
+    seen = []
+
+    @lowering("aten.silu", examples=[example("2xf32")])
+    def own_silu(op: Any, c: Any) -> Any:
+        seen.append(op.result.element_type)
+        return c.mul(op["self"], c.sigmoid(op["self"]))
+
+    convert_language_model(
+        checkpoint("llama"), out=tmp_path / "bundle", max_context=64, catalog=[RuleSet([own_silu])], dtype="float32"
+    )
+    assert seen
