@@ -11,6 +11,7 @@ from patcomp.commands.common import (
     AllowMissing,
     AllowUnexpected,
     Catalogs,
+    Compress,
     UsageError,
     Writer,
     load_catalogs,
@@ -36,6 +37,7 @@ def convert_lm(
     quantize_embeddings: Annotated[
         bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
     ] = True,
+    compress: Compress = None,
     tokenizer: Annotated[
         bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
     ] = True,
@@ -79,12 +81,14 @@ def convert_lm(
         raise UsageError("--check and --no-check exclude each other")
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        quantize_embeddings=quantize_embeddings, tokenizer=None if tokenizer else False,
+        quantize_embeddings=quantize_embeddings, compress=compress, tokenizer=None if tokenizer else False,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
         catalog=load_catalogs(catalog), float32=float32 or (),
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
+    if compress is None:
+        say("weights have 16 or 32 bits; `patcomp compress BUNDLE --config 4bit -o SMALL` makes them smaller")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")
 

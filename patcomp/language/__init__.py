@@ -10,6 +10,14 @@ from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
 from patcomp.language.bundle_check import check_bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
+from patcomp.language.compressing import compress_bundle
 from patcomp.language.errors import LanguageModelError
 
-__all__ = ["ARCHITECTURES", "Bundle", "LanguageModelError", "check_bundle", "convert_language_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "Bundle",
+    "LanguageModelError",
+    "check_bundle",
+    "compress_bundle",
+    "convert_language_model",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import astuple
 from pathlib import Path
@@ -14,11 +14,14 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram
+from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
+from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
 from patcomp.language.checking import Comparison, check_programs, compare
+from patcomp.language.compressing import compressed
 from patcomp.language.contract import ONE_TOKEN, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of
@@ -57,6 +60,7 @@ def convert_language_model(
     allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
     quantize_embeddings: bool = True,
+    compress: str | Path | Mapping[str, Any] | None = None,
     prefill: int | None = None,
     verify: int | None = None,
     hidden: bool = False,
@@ -87,6 +91,9 @@ def convert_language_model(
         allow_unexpected: the same for weights of a folder that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the checkpoint's folder.
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
+        compress: how small the weights become: `"4bit"` (integers in blocks of 32, the head in 8 bits), `"8bit"`, the
+            name of another scheme, a config, or a budget, `"4.5bits"` or `"30%"` (docs/compression.md). None leaves
+            them as they are. The program is compared with the model before its weights are compressed.
         prefill: makes two functions of fixed sizes in place of one for any number of tokens: `prefill` takes so many
             tokens, and `main` takes one. A recurrence then has no loop in `main`.
         verify: adds the function `verify`, which takes one token and so many drafted ones behind it.
@@ -122,6 +129,8 @@ def convert_language_model(
     wide = names_of(float32)
     if wide and (dtype == "float32" or target == "neural_engine"):
         raise LanguageModelError("float32= goes with dtype='float16' or 'bfloat16', and with target='gpu'")
+    compression = None if compress is None else CompressionRequest.of(compress)
+    word = None if compression is None else compression.text
     points = EntryPoints(prefill, verify, hidden)
     points.check(max_context)
     if target == "neural_engine" and (points != EntryPoints() or draft is not None):
@@ -143,6 +152,7 @@ def convert_language_model(
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
+        "compress": repr(compression),
         "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
@@ -162,7 +172,7 @@ def convert_language_model(
             if target == "neural_engine":
                 _check_has_static_form(model)
                 context = checked_context(model, context if max_context else default_context(context))
-                described = description(model, context, name, source.identifier, notes)
+                described = description(model, context, name, source.identifier, notes, compression=word)
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
@@ -175,12 +185,16 @@ def convert_language_model(
                     decoders.append(_draft_decoder(drafting, model, context))
                 notes = (*notes, *_notes_on_engines(decoders[0], points))
                 functions = function_map(points, has_draft=smaller is not None)
-                described = description(model, context, name, source.identifier, notes, functions)
+                described = description(model, context, name, source.identifier, notes, functions, word)
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program, comparisons = _dynamic(decoders, points, context, catalog, DTYPES[dtype], step, prompt)
                 if checked is not None:
                     with step("comparing the program with the model"):
                         work.once("comparison", lambda: check_programs(comparisons, program))
+        if compression is not None:
+            with step("compressing the weights"):
+                program = compressed(program, compression, model.config.vocab_size)
+        make_anonymous(program.module)  # a bundle does not tell where its model was
         asset = work.folder / f"{name}.aimodel"
         with step("writing the asset") as shown:
             advance = shown if callable(shown) else None
@@ -188,7 +202,7 @@ def convert_language_model(
         if checked is not None and comparisons and has_toolchain():
             with step("comparing the asset with the model"):
                 for each in comparisons:
-                    each.check_asset(asset)
+                    each.check_asset(asset, None if compression is None else program)
     return Bundle(place)
 
 

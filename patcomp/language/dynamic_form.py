@@ -59,7 +59,7 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
     Raises:
         UnsupportedError: ops of a model cannot be converted.
     """
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE, catalog=catalog)
+    converter = TorchConverter(catalog=catalog)
     with warnings.catch_warnings():
         # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
         warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)

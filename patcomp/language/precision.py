@@ -32,19 +32,20 @@ def set_types(model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) ->
     """
     outermost = _outermost(model, kept)
     inside = {id(part) for module in outermost for part in module.modules()}
-    cast: dict[tuple[int, torch.dtype], nn.Parameter] = {}  # so that weights that are shared stay shared
-    for module in model.modules():
+    # weights that are shared stay shared; the old ones are kept, so that no new one has the id of one of them
+    cast: dict[tuple[int, torch.dtype], tuple[nn.Parameter, nn.Parameter]] = {}
+    stored = model.state_dict().keys()
+    for path, module in model.named_modules():
         wanted = torch.float32 if id(module) in inside else dtype
-        for name, weight in module._parameters.items():
-            if weight is not None and weight.is_floating_point() and weight.dtype != wanted:
+        for name, weight in [*module.named_parameters(recurse=False, remove_duplicate=False)]:
+            if weight.is_floating_point() and weight.dtype != wanted:
                 key = id(weight), wanted
                 if key not in cast:
-                    cast[key] = nn.Parameter(weight.detach().to(wanted), weight.requires_grad)
-                module._parameters[name] = cast[key]
-        for name, buffer in module._buffers.items():
-            is_stored = name not in module._non_persistent_buffers_set
-            if buffer is not None and buffer.is_floating_point() and is_stored:
-                module._buffers[name] = buffer.to(wanted)
+                    cast[key] = nn.Parameter(weight.detach().to(wanted), weight.requires_grad), weight
+                setattr(module, name, cast[key][0])
+        for name, buffer in [*module.named_buffers(recurse=False, remove_duplicate=False)]:
+            if buffer.is_floating_point() and (f"{path}.{name}" if path else name) in stored:
+                setattr(module, name, buffer.to(wanted))
     for module in outermost:
         module.register_forward_pre_hook(_widen(dtype), with_kwargs=True)
         module.register_forward_hook(_narrow(dtype))

@@ -105,6 +105,7 @@ def description(
     identifier: str | None,
     notes: Sequence[str] = (),
     functions: Mapping[str, Sequence[str]] = MappingProxyType({MAIN: [MAIN]}),
+    compression: str | None = None,
 ) -> dict[str, Any]:
     """The content of `metadata.json`.
 
@@ -115,6 +116,7 @@ def description(
         identifier: of the checkpoint: its path or id; by default the name.
         notes: what a user of the bundle must know: what was left out, why Apple's engines do not take it.
         functions: the names of the functions by role.
+        compression: the word for how small the weights are; None for floats.
     """
     identifier = identifier or name
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
@@ -133,7 +135,7 @@ def description(
             "function_map": {role: [*names] for role, names in functions.items()},
         },
         "source": {"model_definition": "torch", "hf_model_id": identifier},
-        "compression": None,
+        "compression": compression,
         "compilation": {"date": now.isoformat(), "targets": []},
         **({"notes": [*notes]} if notes else {}),
     }
