@@ -53,6 +53,12 @@ def convert_lm(
     draft: Annotated[
         str | None, typer.Option(help="The folder or id of a smaller model, the function draft of the same asset.")
     ] = None,
+    float32: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A module, or a pattern as *.self_attn, that computes in float32; may be given several times."
+        ),
+    ] = None,
     check: Annotated[
         str | None,
         typer.Option(help="A prompt on which the bundle is compared with the model; by default a few tokens."),
@@ -78,7 +84,7 @@ def convert_lm(
         quantize_embeddings=quantize_embeddings, compress=compress, tokenizer=None if tokenizer else False,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
-        catalog=load_catalogs(catalog),
+        catalog=load_catalogs(catalog), float32=float32 or (),
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     if compress is None:

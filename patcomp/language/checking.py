@@ -73,13 +73,7 @@ class Comparison:
                 the model's own are not finite.
         """
         wanted, largest = self._wanted, _largest(self._wanted, self.dtype)
-
-        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
-            return made
-
-        made = self._made(call)
-        release(blob.data for blob in program.module.blobs)
+        made = self._evaluated(program)
         differences = (made - wanted).abs().amax(1) / largest
         worst = int(differences.argmax())
         is_off = not float(differences[worst]) <= TOLERANCE[self.dtype]
@@ -96,14 +90,20 @@ class Comparison:
             )
         warn_of_ties(made, wanted, "the evaluator")
 
-    def check_asset(self, asset: Path) -> None:
+    def check_asset(self, asset: Path, compressed: AIProgram | None = None) -> None:
         """Compare an asset on the Core AI runtime, in another process: the most probable token after each token.
+
+        Args:
+            asset: the `.aimodel` folder.
+            compressed: the program with compressed weights on the evaluator, which the asset then is compared with in
+                place of the model.
 
         Raises:
             LanguageModelError: one differs, and rounding of both logits does not explain it; or the runtime refuses the
                 asset.
         """
-        wanted, largest = self._wanted, _largest(self._wanted, self.dtype)
+        wanted = self._wanted if compressed is None else self._evaluated(compressed)
+        largest = _largest(wanted, self.dtype)
         with closing(Native()) as native:
 
             def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
@@ -125,6 +125,17 @@ class Comparison:
                 f"own logits of the two are {margin:.2g} apart, which rounding does not explain; please report this"
             )
         warn_of_ties(made, wanted, "the Core AI runtime")
+
+    def _evaluated(self, program: AIProgram) -> Tensor:
+        """The logits of a program on the evaluator."""
+
+        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
+            return made
+
+        logits = self._made(call)
+        release(blob.data for blob in program.module.blobs)
+        return logits
 
     def _made(self, call: Call) -> Tensor:
         """A program's logits, (tokens, vocabulary), from calls that continue each other."""

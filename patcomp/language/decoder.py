@@ -30,15 +30,17 @@ class Decoder(nn.Module):
     Args:
         model: an `AutoModelForCausalLM`.
         hidden: whether a call also returns what the head takes.
+        dtype: of the cache and of most weights; by default that of the first weight.
 
     Raises:
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
     """
 
-    def __init__(self, model: Any, *, hidden: bool = False):
+    def __init__(self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None):
         super().__init__()
         self.model: Any = model
-        self.states: States = states_of(model)
+        self.dtype: torch.dtype = dtype or model.dtype
+        self.states: States = states_of(model, self.dtype)
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
@@ -83,8 +85,8 @@ class Decoder(nn.Module):
         self._write_fixed(given, layers)
         logits: Tensor = result.logits
         # some models compute the last product in float32, and the engines take float16
-        logits = logits.half() if self.model.dtype in (torch.float16, torch.bfloat16) else logits
-        return (logits, seen[-1]) if self.hidden else logits
+        logits = logits.half() if self.dtype in (torch.float16, torch.bfloat16) else logits
+        return (logits, seen[-1].to(self.dtype)) if self.hidden else logits
 
     @contextmanager
     def _watched(self) -> Iterator[list[Tensor]]:

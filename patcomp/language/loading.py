@@ -20,6 +20,7 @@ from torch import nn
 from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, weight_files
+from patcomp.language.precision import names_of, set_types
 from patcomp.language.quantized.formats import format_of
 from patcomp.language.quantized.reading import fill
 
@@ -38,7 +39,7 @@ class Allowed:
     @classmethod
     def of(cls, missing: str | Sequence[str], unexpected: str | Sequence[str]) -> Allowed:
         """What a user allows; one name need not be in a list."""
-        return cls(*(((each,) if isinstance(each, str) else tuple(each)) for each in (missing, unexpected)))
+        return cls(names_of(missing), names_of(unexpected))
 
 
 STRICT = Allowed()
@@ -103,7 +104,17 @@ def loaded(
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if (form := format_of(config)) is not None:
-        empty = _without_weights(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+        if allowed != STRICT:
+            raise LanguageModelError(
+                f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
+                "allow_missing= and allow_unexpected= out"
+            )
+        try:
+            empty = _without_weights(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+        except Exception as error:  # a configuration can make transformers raise anything
+            raise LanguageModelError(
+                f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
+            ) from error
         fill(empty, folder, form, DTYPES[dtype])
         return empty
     reports: list[str] = []
@@ -126,7 +137,7 @@ def loaded(
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
     check_names(folder, type(model).__name__, found["missing_keys"], found["unexpected_keys"], shapes, allowed)
-    _check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
+    check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
     return cast("nn.Module", model)
 
@@ -270,7 +281,7 @@ def _stored_types(files: Iterable[Path]) -> set[str]:
     return found
 
 
-def _check_weights(model: nn.Module, *, rounded: bool) -> None:
+def check_weights(model: nn.Module, *, rounded: bool) -> None:
     """Check that weights are plain floats, and finite after they were rounded to another type.
 
     Raises:
@@ -289,18 +300,19 @@ def _check_weights(model: nn.Module, *, rounded: bool) -> None:
 
 
 def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
-    """A model in eval mode whose floats all have one type: itself if it is so, otherwise a copy.
+    """A model in eval mode whose weights have one type: itself if it is so, otherwise a copy.
 
     Raises:
         LanguageModelError: weights are quantised, or too large for the type.
     """
-    _check_weights(model, rounded=False)
+    check_weights(model, rounded=False)
     wanted = DTYPES[dtype]
     floats = {tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()}
     if floats <= {wanted} and not model.training:
         return model
-    made = copy.deepcopy(model).to(wanted).eval()
-    _check_weights(made, rounded=True)
+    made = copy.deepcopy(model).eval()
+    set_types(made, wanted)
+    check_weights(made, rounded=True)
     return made
 
 

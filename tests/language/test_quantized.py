@@ -195,3 +195,12 @@ def test_bad_files(folder: str, change: Change, said: str, tmp_path: Path) -> No
         convert_language_model(tmp_path / "folder", out=tmp_path / "bundle", tokenizer=False)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "bundle").exists()
+
+
+def test_options_that_do_not_go_with_few_bits(tmp_path: Path) -> None:
+    for options, said in (
+        ({"allow_missing": "lm_head.*"}, r"in few bits \(MLX\), and all must be there; leave allow_missing="),
+        ({"float32": ["lm_head"]}, "float32= names Linear, whose weights are stored in few bits"),
+    ):
+        with pytest.raises(LanguageModelError, match=said):
+            convert_language_model(DATA / "mlx-4", out=tmp_path / "bundle", tokenizer=False, **options)

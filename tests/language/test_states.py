@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.loading import implementations
+from patcomp.language.recurrences import _FORMS, AskedCache, open_lengths
 from patcomp.language.states import States
 from tests.language.checkpoints import PROMPT, SECOND, SETTINGS, checkpoint
 
@@ -61,6 +63,38 @@ def test_functions_come_back() -> None:
         decoder(torch.tensor([[10**6]]), torch.arange(1)[None], *decoder.states.zeros(8))
     assert modeling_qwen3_5.torch_chunk_gated_delta_rule is before
     assert sys.modules[type(decoder.model).__module__] is modeling_qwen3_5
+
+
+def test_other_threads_have_transformers_functions() -> None:
+    """One thread is inside of two exchanges, which end in another order, while a second one calls the model."""
+    own = modeling_qwen3_5.torch_chunk_gated_delta_rule
+    model: Any = checkpoint("qwen3_5_text")
+    tokens = torch.tensor([PROMPT])
+    with torch.no_grad():
+        wanted = model(tokens).logits
+    seen: list[Any] = []
+    inside, done = threading.Event(), threading.Event()
+
+    def exchanged() -> None:
+        with open_lengths(model, AskedCache(layers=[])):
+            inside.set()
+            done.wait()
+            seen.append(_FORMS.get()["torch_chunk_gated_delta_rule"])
+
+    thread = threading.Thread(target=exchanged)
+    thread.start()
+    inside.wait()
+    assert modeling_qwen3_5.torch_chunk_gated_delta_rule is not own
+    assert _FORMS.get({}) == {}
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, wanted)  # the form of one token after the other is rounded otherwise
+        with open_lengths(model, AskedCache(layers=[])):
+            assert not torch.equal(model(tokens).logits, wanted)
+            done.set()
+            thread.join()
+            assert not torch.equal(model(tokens).logits, wanted)
+    assert len(seen) == 1
+    assert modeling_qwen3_5.torch_chunk_gated_delta_rule is own
 
 
 DECODE: dict[str, tuple[int, dict[str, Any]]] = {
