@@ -11,5 +11,15 @@ from patcomp.language.bundle import Bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
 from patcomp.language.contract import check_bundle
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.vision.checkpoint_to_bundle import convert_vision_language_model
+from patcomp.language.vision.towers import TOWERS
 
-__all__ = ["ARCHITECTURES", "Bundle", "LanguageModelError", "check_bundle", "convert_language_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "TOWERS",
+    "Bundle",
+    "LanguageModelError",
+    "check_bundle",
+    "convert_language_model",
+    "convert_vision_language_model",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -13,10 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.errors import reason_of
-from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, TOKENS, VERSION
+from patcomp.language.contract import (
+    CAPACITY,
+    EMBEDDING,
+    LANGUAGE,
+    LOGITS,
+    MAIN,
+    POSITIONS,
+    TOKENS,
+    TOWER,
+    VERSION,
+    VISION,
+)
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import CACHES, EXTEND
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
+from patcomp.language.vision.generating import embedded_call, expanded, features_of
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
@@ -24,6 +37,7 @@ if TYPE_CHECKING:
 Call = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs the function `main` on inputs and states by name; the states are updated in place."""
 
+_TOKENIZER = Path("tokenizer", "tokenizer.json")
 _PIECE = 512
 """The most tokens of a prompt in one call."""
 
@@ -46,30 +60,45 @@ class Bundle:
         """The `.aimodel` folder."""
         return self.path / str(self.metadata["assets"]["main"])
 
-    def generate(self, prompt: Sequence[int] | str, max_new_tokens: int = 16) -> list[int]:
+    def generate(self, prompt: Sequence[int] | str, max_new_tokens: int = 16, image: Any = None) -> list[int]:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
 
         Args:
-            prompt: token ids; or a text, which the bundle's tokenizer splits.
+            prompt: token ids; or a text, which the bundle's tokenizer splits. With an image it has the image token
+                once, at the place of the image.
             max_new_tokens: how many tokens to generate.
+            image: of a bundle with vision: the path of a file, an image of Pillow, or pixels that are prepared already,
+                a NumPy array of the shape (1, 3, size, size).
 
         Raises:
-            LanguageModelError: the prompt is empty or too long, or the bundle has no tokenizer for a text.
+            LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or takes no
+                image; the image cannot be read, or the prompt has no place for it.
             MissingToolchainError: coreai-core is not installed.
         """
         from patcomp.emit.asset import load
         from patcomp.emit.unconstrained import unconstrained
 
         tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
-        limit = int(self.metadata["language"]["max_context_length"])
+        metadata = self.metadata
+        limit = int(metadata["language"]["max_context_length"])
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
+        with_vision = metadata["kind"] == VISION
+        if with_vision:
+            tokens = expanded(tokens, metadata["vision"], has_image=image is not None, shown=self._image_token())
+        elif image is not None:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
+        if with_vision:
+            from patcomp.language.vision.images import pixels_of
+
+            pixels = None if image is None else pixels_of(image, metadata["vision"])
+            return self._generate_with_vision(tokens, max_new_tokens, pixels)
         asset = load(self.asset)
         try:
             sizes = sizes_of(asset.function_names)
@@ -81,24 +110,48 @@ class Bundle:
         finally:
             asset.close()
 
-    def text(self, prompt: str, max_new_tokens: int = 16) -> str:
+    def _generate_with_vision(self, tokens: list[int], new: int, pixels: np.ndarray | None) -> list[int]:
+        """Generate with the three assets; the whole prompt is one call, as it is with Apple's engine."""
+        from patcomp.emit.asset import load
+
+        metadata = self.metadata
+        with contextlib.ExitStack() as stack:
+
+            def opened(role: str) -> Asset:
+                asset = load(self.path / metadata["assets"][role])
+                stack.callback(asset.close)
+                return asset
+
+            features = None if pixels is None else features_of(opened(TOWER).run, pixels)
+            main = opened(MAIN)
+            call = embedded_call(opened(EMBEDDING).run, main.run, features, metadata["vision"]["image_token_id"])
+            limit = metadata["language"]["max_context_length"]
+            return greedy(call, tokens, new, _empty_states(main), limit, piece=len(tokens))
+
+    def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:
         """The text that continues a prompt.
 
         Raises: as `generate`.
         """
-        return str(self._tokenizer().decode(self.generate(prompt, max_new_tokens)))
+        return str(self._tokenizer().decode(self.generate(prompt, max_new_tokens, image)))
+
+    def _image_token(self) -> str:
+        """The text of the image token, if it is known."""
+        if not (self.path / _TOKENIZER).is_file():
+            return ""
+        return self._tokenizer().id_to_token(self.metadata["vision"]["image_token_id"]) or ""
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        file = self.path / "tokenizer" / "tokenizer.json"
+        file = self.path / _TOKENIZER
         if not file.is_file():
             raise LanguageModelError(f"the bundle {str(self.path)!r} has no tokenizer; give token ids")
         return Tokenizer.from_file(str(file))
 
 
 def greedy(
-    call: Call, prompt: Sequence[int], new_tokens: int, empty: Mapping[str, np.ndarray], limit: int
+    call: Call, prompt: Sequence[int], new_tokens: int, empty: Mapping[str, np.ndarray], limit: int, piece: int = _PIECE
 ) -> list[int]:
     """The most probable next tokens.
 
@@ -108,6 +161,7 @@ def greedy(
         new_tokens: how many to generate.
         empty: the states by name; those that grow are of capacity 0.
         limit: the largest capacity.
+        piece: the most tokens of the prompt in one call.
     """
     capacity = min(CAPACITY, limit)
     growing = [name for name, state in empty.items() if not state.size]
@@ -116,12 +170,12 @@ def greedy(
     made: list[int] = []
     done, waiting = 0, list(prompt)
     while len(made) < new_tokens:
-        piece, waiting = waiting[:_PIECE], waiting[_PIECE:]
-        done += len(piece)
+        given, waiting = waiting[:piece], waiting[piece:]
+        done += len(given)
         while capacity < done:
             capacity = min(2 * capacity, limit)
             states |= {name: _grown(states[name], capacity) for name in growing}
-        inputs = {TOKENS: np.array([piece], np.int32), POSITIONS: np.arange(done, dtype=np.int32)[None]}
+        inputs = {TOKENS: np.array([given], np.int32), POSITIONS: np.arange(done, dtype=np.int32)[None]}
         logits = np.asarray(call(inputs, states)[LOGITS], np.float32)
         if not waiting:
             made.append(int(logits[0, -1].argmax()))
@@ -260,12 +314,12 @@ def description(model: Any, context: int, name: str, identifier: str | None, ref
     now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
     return {
         "metadata_version": VERSION,
-        "kind": "llm",
+        "kind": LANGUAGE,
         "name": name,
-        "assets": {"main": f"{name}.aimodel"},
+        "assets": {MAIN: f"{name}.aimodel"},
         "language": {
             "tokenizer": identifier,
-            "vocab_size": model.config.vocab_size,
+            "vocab_size": model.config.get_text_config().vocab_size,
             "max_context_length": context,
             "embedded_tokenizer": False,
             "function_map": {"main": ["main"]},

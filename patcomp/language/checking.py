@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from patcomp.language.contract import LOGITS, POSITIONS, TOKENS
 from patcomp.language.decoder import Decoder
 from patcomp.language.errors import LanguageModelError
 
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
 """The largest difference of a logit from the model's, as a part of the largest logit."""
 
 _TOKENS = 8
@@ -44,13 +44,13 @@ def check_program(program: AIProgram, decoder: Decoder, prompt: Sequence[int], d
     tokens = list(prompt) or [(7 * each + 1) % model.config.vocab_size for each in range(_TOKENS)]
     with torch.no_grad():
         wanted = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
-    release(_bytes_of(model))  # so that the weights of model and program, if mapped from files, are not both in memory
-    largest = _largest(wanted, dtype)
+    release_all(model, ())  # so that the weights of model and program, if mapped from files, are not both in memory
+    largest = largest_of(wanted, dtype)
     made = torch.from_numpy(_in_pieces(program, decoder, tokens))
-    release(blob.data for blob in program.module.blobs)
+    release_all(model, [program])
     differences = (made - wanted).abs().amax(1) / largest
     worst = int(differences.argmax())
-    if not float(differences[worst]) <= _TOLERANCE[dtype]:
+    if not float(differences[worst]) <= TOLERANCE[dtype]:
         first = torch.tensor([tokens[:_TOKENS]])
         arguments = first, torch.arange(first.shape[1])[None], *decoder.states.zeros(2 * first.shape[1])
         compare(program, decoder, arguments, dtype, "main")
@@ -58,10 +58,15 @@ def check_program(program: AIProgram, decoder: Decoder, prompt: Sequence[int], d
             "in several calls the converted program does not compute what the model does in one: the logits of token "
             f"{worst} of the comparison differ by {float(differences[worst]):.2g} of the largest; please report this"
         )
-    _warn_of_ties(made, wanted)
+    warn_of_ties(made, wanted)
 
 
-def _largest(logits: Tensor, dtype: torch.dtype) -> float:
+def largest_of(logits: Tensor, dtype: torch.dtype) -> float:
+    """The largest of a model's own logits.
+
+    Raises:
+        LanguageModelError: they are not finite.
+    """
     largest = float(logits.abs().max())
     if not math.isfinite(largest):
         raise LanguageModelError(
@@ -81,7 +86,7 @@ def _in_pieces(program: AIProgram, decoder: Decoder, tokens: list[int]) -> np.nd
     return np.concatenate(logits)
 
 
-def _warn_of_ties(made: Tensor, wanted: Tensor) -> None:
+def warn_of_ties(made: Tensor, wanted: Tensor) -> None:
     """Say where the most probable token differs, which is no error where the rounding explains it."""
     chosen = made.argmax(1)
     margins = wanted.amax(1) - wanted.gather(1, chosen[:, None])[:, 0]
@@ -106,14 +111,14 @@ def compare(
     given = tuple(each.clone() for each in arguments)
     with torch.no_grad():
         logits = module(*given)
-    release(_bytes_of(module))
-    largest = _largest(logits, dtype)
+    release_all(module, ())
+    largest = largest_of(logits, dtype)
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
     verification = program.verify_against(
         _again(logits, given), arguments, backends=["evaluator"], entrypoint=entrypoint,
-        tolerance=largest * _TOLERANCE[dtype],
+        tolerance=largest * TOLERANCE[dtype],
     )  # fmt: skip
-    release(blob.data for blob in program.module.blobs)
+    release_all(module, [program])
     if not verification.passed:
         raise LanguageModelError(
             f"the converted program does not compute what the model does; please report this:\n{verification}"
@@ -130,6 +135,13 @@ def _again(result: Tensor, left: Sequence[Tensor]) -> Callable[..., Tensor]:
         return result
 
     return function
+
+
+def release_all(model: nn.Module, programs: Iterable[AIProgram]) -> None:
+    """Give back the pages of the weights of model and programs that are mapped from files."""
+    release(_bytes_of(model))
+    for program in programs:
+        release(blob.data for blob in program.module.blobs)
 
 
 def _bytes_of(model: nn.Module) -> Iterator[memoryview]:

@@ -21,7 +21,7 @@ from patcomp.hub import is_hub_id
 from patcomp.language.architectures import ARCHITECTURES, Architecture
 from patcomp.language.bundle import Bundle, card, chosen_tokenizer, description, write_description
 from patcomp.language.checking import check_program, compare
-from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
+from patcomp.language.contract import LOGITS, POSITIONS, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
@@ -152,7 +152,7 @@ def convert_language_model(
                 model = load_model(source, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
         architecture = _architecture(model)
         check_text_only(model.config)
-        context = _context(model, max_context)
+        context = context_of(model, max_context)
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
             context = checked_context(model, context if max_context else default_context(context))
@@ -181,9 +181,9 @@ def _dynamic(
 ) -> AIProgram:
     """One function with dynamic sizes; compared with the model if there is a folder to record the comparison in."""
     with step("exporting the model"):
-        exported = _exported(decoder, context)
+        exported = exported_decoder(decoder, context)
     with step("converting the program"):
-        program = _converted(exported, decoder.states.names)
+        program = converted_decoder(exported, decoder)
     if work is not None:
         with step("comparing the program with the model"):
             work.once("comparison", lambda: check_program(program, decoder, prompt, dtype))
@@ -230,9 +230,10 @@ def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | No
     return prompt
 
 
-def _context(model: Any, wanted: int | None) -> int:
+def context_of(model: Any, wanted: int | None) -> int:
     """The most tokens of a bundle."""
-    own = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    config = model.config.get_text_config()
+    own = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if wanted is not None and (wanted < _TOTAL or (own is not None and wanted > own)):
         raise LanguageModelError(
             f"max_context is {wanted}; the model takes {_TOTAL} to {own} tokens" if own else
@@ -268,11 +269,10 @@ def _check_has_static_form(model: Any, architecture: Architecture) -> None:
 
 def _arguments(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
     """Example arguments of a decoder, with empty states."""
-    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
-    return tokens, torch.arange(total)[None], *decoder.states.zeros(capacity)
+    return decoder.example(new), torch.arange(total)[None], *decoder.states.zeros(capacity)
 
 
-def _exported(decoder: Decoder, context: int) -> ExportedProgram:
+def exported_decoder(decoder: Decoder, context: int) -> ExportedProgram:
     """The decoder with dynamic numbers of new tokens and all tokens, and dynamic capacities of growing states."""
     capacity = min(2048, max(context, _TOTAL + 8))
     new, total = Dim("new", min=1, max=context), Dim("total", min=1, max=context)
@@ -284,12 +284,13 @@ def _exported(decoder: Decoder, context: int) -> ExportedProgram:
     return exported_module(decoder, arguments, type(decoder.model).__name__, ({1: new}, {1: total}, open_states))
 
 
-def _converted(exported: ExportedProgram, states: list[str]) -> AIProgram:
+def converted_decoder(exported: ExportedProgram, decoder: Decoder) -> AIProgram:
+    """The program of a decoder."""
     converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
     with warnings.catch_warnings():
         # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
         warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
         converter.add_exported_program(
-            exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=states
+            exported, input_names=[decoder.takes, POSITIONS], output_names=[LOGITS], state_names=decoder.states.names
         )
         return converter.to_coreai(target="gpu")

@@ -63,8 +63,8 @@ def test_logits(kind: str) -> None:
     model: Any = checkpoint(kind)
     with implementations(model):
         decoder = Decoder(model)
-        program = checkpoint_to_bundle._converted(
-            checkpoint_to_bundle._exported(decoder, CONTEXT), decoder.states.names
+        program = checkpoint_to_bundle.converted_decoder(
+            checkpoint_to_bundle.exported_decoder(decoder, CONTEXT), decoder
         )
         states = zip(decoder.states.names, decoder.states.zeros(0), strict=True)
         empty = {name: state.numpy() for name, state in states}

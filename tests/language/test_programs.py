@@ -58,7 +58,7 @@ def counts(kind: str) -> tuple[Counts, Counter[str]]:
     model: Any = AutoModelForCausalLM.from_config(config).eval()
     with implementations(model):
         decoder = Decoder(model)
-        program = checkpoint_to_bundle._converted(checkpoint_to_bundle._exported(decoder, 128), decoder.states.names)
+        program = checkpoint_to_bundle.converted_decoder(checkpoint_to_bundle.exported_decoder(decoder, 128), decoder)
     names = Counter(op.name.removeprefix("coreai.") for op in program.module.graph("main").regions[0].block.ops)
     calls = Counter(re.findall(r"coreai\.invoke @(\w+)_[0-9a-f]{8}\b", str(program)))
     return Counts(names.total() - names["constant"], dict(calls)), names
