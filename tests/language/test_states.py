@@ -137,4 +137,4 @@ def test_a_tie_is_a_warning() -> None:
     first, second = logits[-1].topk(2).indices
     made[-1, second] = made[-1, first] + 1e-6
     with pytest.warns(ConversionWarning, match=r"after 1 of 12 tokens the bundle's most probable token is another"):
-        checking._warn_of_ties(made, logits)
+        checking.warn_of_ties(made, logits)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from patcomp.commands.torchvision import declare_operators
+from patcomp.language.vision.tower import Tower
 
 declare_operators()
 
@@ -19,7 +22,7 @@ _TEXT: dict[str, Any] = {
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 _VISION: dict[str, Any] = {
-    "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 32,
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 32,
     "patch_size": 8,
 }  # fmt: skip
 _MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
@@ -74,23 +77,42 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "vision_config": {**_GRID, "window_size": 16, "fullatt_block_indexes": [1]},
     },
     "qwen3_vl": {
-        "text_config": {**_TEXT, "num_hidden_layers": 3, "rope_parameters": _MROPE},
-        "vision_config": {**_GRID, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
+        "text_config": {**_TEXT, "rope_parameters": _MROPE},
+        "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "paligemma of gemma": ("paligemma", {"text_config": {"model_type": "gemma", **_TEXT}}),
+    "llava of siglip": (
+        "llava",
+        {
+            "text_config": {"model_type": "qwen2", **_TEXT},
+            "vision_config": {"model_type": "siglip_vision_model", **_VISION},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    ),
+    "gemma3 without a row for the image token": (
+        "gemma3",
+        {"text_config": {**SETTINGS["gemma3"]["text_config"], "vocab_size": IMAGE_TOKEN}},
+    ),
+}
+"""Further models: the tower, and what else differs."""
 
 SIZE = 32
 """The side of the image, of all of them."""
+PROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.25], "size": {"height": SIZE, "width": SIZE}}
+"""The settings of an image processor that goes with them."""
 
 
 def checkpoint(kind: str) -> nn.Module:
-    """A model in eval mode, with outputs of order one."""
+    """A model in eval mode, with outputs of order one, of a tower or a variant."""
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     torch.manual_seed(0)
-    token = {"image_token_index" if kind in ("llava", "gemma3", "paligemma") else "image_token_id": IMAGE_TOKEN}
-    config = AutoConfig.for_model(kind, **SETTINGS[kind], **token)
+    tower, changes = VARIANTS.get(kind, (kind, {}))
+    config = AutoConfig.for_model(tower, **{**SETTINGS[tower], **changes})
     config.image_token_id = IMAGE_TOKEN
     model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
@@ -101,3 +123,39 @@ def checkpoint(kind: str) -> nn.Module:
         else:
             nn.init.normal_(parameter, 0, 0.2)
     return model
+
+
+def prompt(count: int) -> list[int]:
+    """12 tokens and those of an image between them."""
+    words = torch.randint(3, 80, (12,), generator=torch.Generator().manual_seed(1)).tolist()
+    return [*words[:5], *[IMAGE_TOKEN] * count, *words[5:]]
+
+
+def pixels(seed: int = 2) -> torch.Tensor:
+    """An image that is prepared, (1, 3, size, size)."""
+    return torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, new: int) -> tuple[list[int], Tensor]:
+    """The tokens of the model's own greedy generation, and their logits, (new, vocabulary)."""
+    ids = torch.tensor([tokens])
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), **tower.given(image, ids), max_new_tokens=new, do_sample=False,
+        eos_token_id=None, pad_token_id=0, output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
+
+
+def folder(path: Path, kind: str = "smolvlm") -> Path:
+    """A checkpoint folder with a tokenizer of a few words, and the settings of an image processor."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    checkpoint(kind).save_pretrained(path)
+    words = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), "<image>"]
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens([AddedToken("<image>", special=True)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>").save_pretrained(path)
+    (path / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    return path

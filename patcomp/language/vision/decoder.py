@@ -67,8 +67,9 @@ class EmbeddingDecoder(Decoder):
             assert marks is not None
             before = _counted(marks.ends(tower.side), given[KEYS], offset, position_ids.shape[1])
         kind = self.model.dtype
-        arguments = tower.arguments(Call(places, offset, cache, marks, before))
-        arguments |= {"inputs_embeds": embeddings.to(kind), "past_key_values": cache, "use_cache": True}
+        embeddings = embeddings.to(kind)
+        arguments = tower.arguments(Call(embeddings, places, offset, cache, marks, before))
+        arguments |= {"inputs_embeds": embeddings, "past_key_values": cache, "use_cache": True}
         with _stacked([each.to(kind) for each in stacked], self.model):
             return self.model(**arguments).logits
 

@@ -25,7 +25,7 @@ class GridTower(Tower):
 
     def __init__(self, model: Any, size: int | None):
         super().__init__(model, size)
-        for name, value in self._constants(torch.tensor([[1, self._grid(), self._grid()]])).items():
+        for name, value in self._constants(torch.tensor([[1, self.grid_side, self.grid_side]])).items():
             self.register_buffer(name, value)
 
     @property
@@ -50,7 +50,7 @@ class GridTower(Tower):
         """What the model would compute of the grid."""
         import numpy as np
 
-        ends = np.array([0, self._grid() ** 2])
+        ends = np.array([0, self.grid_side**2])
         return {"position_ids": self.positions, "cu_seqlens": ends, "max_seqlen": int(ends[-1]),
                 "window_index": self.window_index, "cu_window_seqlens": self._window_ends,
                 "max_window_seqlen": int(np.diff(self._window_ends).max())}  # fmt: skip
@@ -61,7 +61,7 @@ class GridTower(Tower):
 
     def _rows(self, pixels: Tensor) -> Tensor:
         """Patches, each of them for every moment of a video that a token spans."""
-        patches = self._patches(pixels, merged=self.vision.spatial_merge_size)
+        patches = self.patches_of(pixels, merged=self.vision.spatial_merge_size)
         repeated = patches[:, :, None].expand(-1, -1, self.vision.temporal_patch_size, -1, -1)
         return repeated.reshape(len(patches), -1)
 
@@ -96,6 +96,6 @@ class StackedGridTower(GridTower):
     def _options(self) -> dict[str, Any]:
         import numpy as np
 
-        ends = np.array([0, self._grid() ** 2])
+        ends = np.array([0, self.grid_side**2])
         return {"position_ids": self.positions, "cu_seqlens": ends, "max_seqlen": int(ends[-1]),
                 "interp_indices": self.taps, "interp_weights": self.weights.to(self.model.dtype)}  # fmt: skip

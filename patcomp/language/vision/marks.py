@@ -42,6 +42,10 @@ class Marks:
         """Which tokens are the last of an image, (1, q) of float32."""
         return ((self.row == side - 1) & (self.column == side - 1)).float()
 
+    def starts(self, places: Tensor, side: int) -> Tensor:
+        """The place of the first token of the image of each token, (1, q) of float32; nonsense for text."""
+        return places.float() - self.row * side - self.column
+
     def positions(self, places: Tensor, images_before: Tensor, side: int) -> Tensor:
         """Positions in time, row and column (M-RoPE, Wang et al. 2024, arXiv:2409.12191), (3, 1, q).
 
@@ -53,7 +57,7 @@ class Marks:
             side: how many tokens a row of an image has.
         """
         here = places.float() - images_before * (side * side - side)
-        start = here - self.row * side - self.column
+        start = self.starts(here, side)
         return torch.stack([torch.where(self.is_image, start + d, here) for d in (0, self.row, self.column)])
 
 

@@ -20,6 +20,8 @@ from patcomp.pytorch import FakeTensorMode
 class Call:
     """A call of the language model."""
 
+    embeddings: Tensor
+    """(1, q, hidden), of the new tokens."""
     places: Tensor
     """(1, q), the numbers of the new tokens."""
     offset: Any
@@ -127,11 +129,12 @@ class Tower(nn.Module):
     def is_image(self, tokens: Tensor) -> Tensor:
         return tokens == self.model.config.image_token_id
 
-    def _grid(self) -> int:
+    @property
+    def grid_side(self) -> int:
         """How many patches a row of the image has."""
         return self.size // self.patch_size
 
-    def _patches(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
+    def patches_of(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
         """The patches of an image as rows, channels first, those that are merged into a token together.
 
         Args:
@@ -141,7 +144,7 @@ class Tower(nn.Module):
         Returns:
             (patches, 3, patch size, patch size).
         """
-        patch, grid = self.patch_size, self._grid()
+        patch, grid = self.patch_size, self.grid_side
         parts = pixels.reshape(3, grid // merged, merged, patch, grid // merged, merged, patch)
         return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(grid * grid, 3, patch, patch)
 

@@ -58,9 +58,23 @@ class TwoWayTower(FixedTower):
         return {"pixel_values": pixels, "token_type_ids": self.is_image(tokens).long()}
 
     def arguments(self, call: Call) -> dict[str, Any]:
+        from transformers.masking_utils import create_causal_mask
+
         assert call.marks is not None
-        kinds = _behind(call.marks.is_image.long(), call.offset, 0)
-        return {"position_ids": call.places, "token_type_ids": kinds}
+        # the model's own masks of windows are made by vmap, which a program cannot hold
+        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).long()
+        text: Any = self.model.config.get_text_config()
+        full = create_causal_mask(
+            config=text, inputs_embeds=call.embeddings, attention_mask=None, past_key_values=call.cache,
+            position_ids=None, block_sequence_ids=_behind(image, call.offset, -1),
+        )  # fmt: skip
+        new, total = full.shape[2:]
+        near = torch.arange(total) > (torch.arange(new) + call.offset - text.sliding_window)[:, None]
+        sliding = torch.where(near, full, False if full.dtype == torch.bool else torch.finfo(full.dtype).min)
+        return {
+            "position_ids": call.places,
+            "attention_mask": {"full_attention": full, "sliding_attention": sliding},
+        }
 
 
 def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:
@@ -107,7 +121,7 @@ class UnfoldedTower(Tower):
 
     def __init__(self, model: Any, size: int | None):
         super().__init__(model, size)
-        grid = self._grid()
+        grid = self.grid_side
         embeddings = model.model.vision_tower.embeddings
         side, table = embeddings.position_embedding_size, embeddings.position_embedding.weight
         self.register_buffer("shapes", torch.tensor([[grid, grid]]))
@@ -126,13 +140,13 @@ class UnfoldedTower(Tower):
         return int(self.patch_size * self.model.config.downsample_factor)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        inner, grid, given = self.model.model, self._grid(), self.given(pixels, pixels)
+        inner, grid, given = self.model.model, self.grid_side, self.given(pixels, pixels)
         with exchanged(inner.vision_tower.embeddings, "resize_positional_embeddings", lambda *_, **__: self.positions):
             made = inner.vision_tower(**given, return_dict=True).last_hidden_state
         return [inner.multi_modal_projector(made.reshape(1, grid, grid, -1)).flatten(0, 2)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        rows = self._patches(pixels).permute(0, 2, 3, 1).reshape(1, self._grid() ** 2, -1)
+        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, self.grid_side**2, -1)
         mask = torch.ones(rows.shape[:2], dtype=torch.int32)
         return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
 
