@@ -129,14 +129,13 @@ def convert_vision_language_model(
         with implementations(model):
             tower = tower_of(model, image_size or settings.size)
             context = context_of(model, max_context)
+            if tower.token_count >= context:
+                raise LanguageModelError(f"an image takes {tower.token_count} tokens, and max_context is {context}")
             decoder = EmbeddingDecoder(tower)
             refusal = engine_refusal([state.grows for state in decoder.states.states], VISION)
             if refusal:
                 warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
             programs = _programs(tower, decoder, context, step)
-            count = tower.token_count
-            if count >= context:
-                raise LanguageModelError(f"an image takes {count} tokens, and max_context is {context}")
             described = description(model, context, name, identifier, refusal)
             described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
             described[TOWER] = _image_keys(tower, settings)

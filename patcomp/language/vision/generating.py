@@ -53,7 +53,7 @@ def embedded_call(embed: Run, main: StatefulRun, features: np.ndarray | None, im
 
     def call(inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
         tokens = np.asarray(inputs[TOKENS])
-        embeddings = np.array(embed({TOKENS: tokens})[EMBEDDINGS])
+        embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]).copy()
         if features is not None and tokens.shape == np.shape(inputs[POSITIONS]):
             embeddings[0, tokens[0] == image_token] = features[0]
         return main({EMBEDDED: embeddings, POSITIONS: inputs[POSITIONS]}, states)

@@ -62,7 +62,7 @@ class TwoWayTower(FixedTower):
 
         assert call.marks is not None
         # the model's own masks of windows are made by vmap, which a program cannot hold
-        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).long()
+        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).int()
         text: Any = self.model.config.get_text_config()
         full = create_causal_mask(
             config=text, inputs_embeds=call.embeddings, attention_mask=None, past_key_values=call.cache,
