@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from patcomp.compression.scheme import Layout
-from patcomp.ir.constants import constant_integers, is_constant
+from patcomp.ir.axes import axes_before
+from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.traits import Reshape
-from patcomp.ir.types import element_name, shape_of, static_shape
+from patcomp.ir.types import element_name, static_shape
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
 ELEMENTS = ("f32", "f16", "bf16")
@@ -101,7 +101,7 @@ class Readers:
     def kind(self, use: Use) -> tuple[str, Layout] | None:
         """The kind of a reader, and the layout that it wants; None if its operand is not a weight."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
-        if use.index == 0 and (axes := _axes_before(op)) is not None:
+        if use.index == 0 and (axes := axes_before(op)) is not None:
             found = self._common(op.results[0])
             if found is None or not {*found[1].kept, found[1].summed} <= axes.keys():
                 return None
@@ -125,24 +125,6 @@ class Readers:
         """The first reader of a value, if it has readers and all of them are known."""
         found = [self.kind(use) for use in value.uses]
         return found[0] if found and None not in found else None
-
-
-def _axes_before(op: Operation) -> dict[int, int] | None:
-    """For axes of the result, the axis of the operand, of a transpose or an op that only adds axes of size 1; else
-    None."""
-    if op.name == "coreai.transpose":
-        order = constant_integers(op.operands[1])
-        return None if order is None else dict(enumerate(order))
-    if not op.has_trait(Reshape):
-        return None
-    before, after = (shape_of(value.type) for value in (op.operands[0], op.results[0]))
-    axes: dict[int, int] = {}
-    for axis, size in enumerate(after):
-        if len(axes) < len(before) and size == before[len(axes)]:
-            axes[axis] = len(axes)
-        elif size != 1:
-            return None
-    return axes if len(axes) == len(before) else None
 
 
 def _rank(value: SSAValue) -> int:

@@ -298,7 +298,9 @@ def card(source: Path | None) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value}
 
 
-def description(model: Any, context: int, name: str, identifier: str | None, refusal: str = "") -> dict[str, Any]:
+def description(
+    model: Any, context: int, name: str, identifier: str | None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """The content of `metadata.json`.
 
     Args:
@@ -306,7 +308,7 @@ def description(model: Any, context: int, name: str, identifier: str | None, ref
         context: the most tokens.
         name: of the bundle.
         identifier: of the checkpoint: its path or id; by default the name.
-        refusal: why Apple's engines do not take the bundle; empty if they do.
+        notes: what a user of the bundle must know: what was left out, why Apple's engines do not take it.
     """
     identifier = identifier or name
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
@@ -327,5 +329,5 @@ def description(model: Any, context: int, name: str, identifier: str | None, ref
         "source": {"model_definition": "torch", "hf_model_id": identifier},
         "compression": None,
         "compilation": {"date": now.isoformat(), "targets": []},
-        **({"notes": [refusal]} if refusal else {}),
+        **({"notes": [*notes]} if notes else {}),
     }

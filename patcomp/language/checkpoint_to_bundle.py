@@ -25,16 +25,17 @@ from patcomp.language.contract import LOGITS, POSITIONS, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
-from patcomp.language.folders import CAUSAL, check_language_model, check_text_only, check_weight_files, checked_folder
+from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import (
     DTYPES,
     Allowed,
+    check_configuration,
     classes_of,
-    configuration,
     implementations,
     in_dtype,
     load_model,
+    loaded,
 )
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
@@ -49,6 +50,7 @@ from patcomp.language.static_form import (
     extend_arguments,
     rotary_tables,
 )
+from patcomp.language.text_part import text_part, whole_class
 from patcomp.language.unfinished import Unfinished, request_of, unfinished
 
 Step = Callable[[str], AbstractContextManager[Any]]
@@ -127,9 +129,11 @@ def convert_language_model(
             checkpoint = checkpoint_of(folder_or_model, trust_remote_code=trust_remote_code)
         source, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
         config = checked_folder(source, trust_remote_code=trust_remote_code)
-        check_language_model(source, config, classes_of(CAUSAL, config))
+        whole = whole_class(config)
+        if whole is None:
+            check_language_model(source, config, classes_of(CAUSAL, config))
         check_weight_files(source, config)
-        check_text_only(configuration(source, trust_remote_code=trust_remote_code))
+        check_configuration(source, trust_remote_code=trust_remote_code)
     allowed = Allowed.of(allow_missing, allow_unexpected)
     if source is None and (allowed.missing or allowed.unexpected):
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
@@ -149,9 +153,13 @@ def convert_language_model(
             model = in_dtype(folder_or_model, dtype)
         else:
             with step("loading the model"):
-                model = load_model(source, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
+                purpose = "as a model with a language model"
+                model = (
+                    loaded(whole, purpose, source, dtype, trust_remote_code, allowed) if whole else
+                    load_model(source, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
+                )  # fmt: skip
+        model, notes = _text_only(model)
         architecture = _architecture(model)
-        check_text_only(model.config)
         context = context_of(model, max_context)
         if target == "neural_engine":
             _check_has_static_form(model, architecture)
@@ -162,7 +170,7 @@ def convert_language_model(
             refusal = engine_refusal([state.grows for state in decoder.states.states]) if decoder is not None else ""
             if refusal:
                 warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
-            described = description(model, context, name, identifier, refusal)
+            described = description(model, context, name, identifier, (*notes, *([refusal] if refusal else [])))
             work.once("description", lambda: write_description(work.folder, described, words))
             checked = work if check is not False else None
             if decoder is not None:
@@ -214,6 +222,22 @@ def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, contex
     compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
 
 
+def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
+    """The language model of a model, and a note about what of the model is left out, if it has other parts.
+
+    Raises:
+        LanguageModelError: as `text_part`.
+    """
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(config, "get_text_config") or config.get_text_config(decoder=True) is config:
+        return model, ()
+    part = text_part(model)
+    note = f"of {type(model).__name__}, only the language model is converted"
+    note += f"; left out: {part.left_out}" if part.left_out else ""
+    warnings.warn(note, ConversionWarning, stacklevel=3)
+    return part.model, (note,)
+
+
 def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
     """The tokens to compare program and model on; none for the built-in ones.
 
@@ -248,7 +272,7 @@ def _architecture(model: Any) -> Architecture:
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None or not hasattr(model, "set_attn_implementation"):
         raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
-    own_code = not type(model).__module__.startswith("transformers.")
+    own_code = not type(model).__module__.startswith(("transformers.", "patcomp."))
     if kind not in ARCHITECTURES or own_code:
         what = f"code of {type(model).__name__}" if own_code else f"architecture {kind!r}"
         warnings.warn(

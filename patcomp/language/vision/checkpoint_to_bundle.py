@@ -136,7 +136,7 @@ def convert_vision_language_model(
             if refusal:
                 warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
             programs = _programs(tower, decoder, context, step)
-            described = description(model, context, name, identifier, refusal)
+            described = description(model, context, name, identifier, (refusal,) if refusal else ())
             described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
             described[TOWER] = _image_keys(tower, settings)
             work.once("description", lambda: write_description(work.folder, described, words))
