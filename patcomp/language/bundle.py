@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
@@ -16,20 +15,20 @@ import numpy as np
 from patcomp.errors import reason_of
 from patcomp.language.contract import (
     CAPACITY,
-    EMBEDDING,
     LANGUAGE,
     LOGITS,
     MAIN,
     POSITIONS,
     TOKENS,
-    TOWER,
     VERSION,
     VISION,
 )
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_contract import CACHES, EXTEND
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
-from patcomp.language.vision.generating import embedded_call, expanded, features_of
+from patcomp.language.vision.generating import expanded, opened
+from patcomp.language.vision.images import pixels_of
+from patcomp.language.vision.prompts import PLACEHOLDER, placed
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
@@ -78,27 +77,30 @@ class Bundle:
         from patcomp.emit.asset import load
         from patcomp.emit.unconstrained import unconstrained
 
-        tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
         metadata = self.metadata
         limit = int(metadata["language"]["max_context_length"])
+        vision = metadata["vision"] if metadata["kind"] == VISION else {}
+        if image is not None and not vision:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
+        text = placed(prompt, vision) if isinstance(prompt, str) else ""
+        tokens = self._tokenizer().encode(text).ids if isinstance(prompt, str) else list(prompt)
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
-        with_vision = metadata["kind"] == VISION
-        if with_vision:
-            tokens = expanded(tokens, metadata["vision"], has_image=image is not None, shown=self._image_token())
-        elif image is not None:
-            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
+        if vision:
+            tokens = expanded(tokens, vision, has_image=image is not None, shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
-        if with_vision:
-            from patcomp.language.vision.images import pixels_of
-
-            pixels = None if image is None else pixels_of(image, metadata["vision"])
-            return self._generate_with_vision(tokens, max_new_tokens, pixels)
+        if vision:
+            pixels = None if image is None else pixels_of(image, vision)
+            with opened(self.path, metadata, pixels) as (
+                call,
+                main,
+            ):  # the whole prompt is one call, as Apple's engine does
+                return greedy(call, tokens, max_new_tokens, _empty_states(main), limit, piece=len(tokens))
         asset = load(self.asset)
         try:
             sizes = sizes_of(asset.function_names)
@@ -110,24 +112,6 @@ class Bundle:
         finally:
             asset.close()
 
-    def _generate_with_vision(self, tokens: list[int], new: int, pixels: np.ndarray | None) -> list[int]:
-        """Generate with the three assets; the whole prompt is one call, as it is with Apple's engine."""
-        from patcomp.emit.asset import load
-
-        metadata = self.metadata
-        with contextlib.ExitStack() as stack:
-
-            def opened(role: str) -> Asset:
-                asset = load(self.path / metadata["assets"][role])
-                stack.callback(asset.close)
-                return asset
-
-            features = None if pixels is None else features_of(opened(TOWER).run, pixels)
-            main = opened(MAIN)
-            call = embedded_call(opened(EMBEDDING).run, main.run, features, metadata["vision"]["image_token_id"])
-            limit = metadata["language"]["max_context_length"]
-            return greedy(call, tokens, new, _empty_states(main), limit, piece=len(tokens))
-
     def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:
         """The text that continues a prompt.
 
@@ -135,11 +119,11 @@ class Bundle:
         """
         return str(self._tokenizer().decode(self.generate(prompt, max_new_tokens, image)))
 
-    def _image_token(self) -> str:
-        """The text of the image token, if it is known."""
+    def _image_token(self, vision: Mapping[str, Any]) -> str:
+        """What stands for the image in a prompt, if it is known."""
         if not (self.path / _TOKENIZER).is_file():
             return ""
-        return self._tokenizer().id_to_token(self.metadata["vision"]["image_token_id"]) or ""
+        return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer

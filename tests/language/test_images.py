@@ -186,9 +186,9 @@ VISION = {"image_token_id": 9, "image_token_count": 3}
         ([1, 9, 2], True, [1, 9, 9, 9, 2]),
         ([1, 9, 9, 9, 2], True, [1, 9, 9, 9, 2]),
         ([1, 2], False, [1, 2]),
-        ([1, 2], True, r"the prompt has the image token '<image>' \(9\) 0 times; put it once where"),
-        ([1, 9, 9], True, r"the prompt has the image token '<image>' \(9\) 2 times; put it once where"),
-        ([1, 9], False, r"the prompt has the image token '<image>' \(9\), and there is no image"),
+        ([1, 2], True, r"the prompt has the image token '<image>' \(token 9\) 0 times; put it once where"),
+        ([1, 9, 9], True, r"the prompt has the image token '<image>' \(token 9\) 2 times; put it once where"),
+        ([1, 9], False, r"the prompt has the image token '<image>' \(token 9\), and there is no image"),
     ],
 )
 def test_prompts(tokens: list[int], has_image: bool, wanted: list[int] | str) -> None:

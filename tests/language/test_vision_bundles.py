@@ -25,8 +25,8 @@ from patcomp.language.vision.images import pixels_of
 from patcomp.language.vision.towers import tower_of
 from tests.helpers.command import Command
 from tests.language import checkpoints
-from tests.language.test_bundles import edited
-from tests.language.vision_checkpoints import IMAGE_TOKEN, PROCESSOR, SIZE, checkpoint, folder, generated
+from tests.language.checkpoints import edited
+from tests.language.vision_checkpoints import IMAGE_TOKEN, PROCESSOR, SIZE, TEMPLATE, checkpoint, folder, generated
 
 PROMPT = "word5 word6 <image> word7 word8 word9"
 TOKENS = [5, 6, IMAGE_TOKEN, 7, 8, 9]
@@ -55,8 +55,11 @@ def test_a_folder(made: Bundle) -> None:
     assert metadata["vision"] == {
         "image_size": SIZE, "patch_size": 8, "image_token_count": 4, "image_token_id": IMAGE_TOKEN,
         "image_mean": PROCESSOR["image_mean"], "image_std": PROCESSOR["image_std"], "rescale_factor": 1.0,
-        "image_strategy": "stretch", "resample": "bicubic",
+        "image_strategy": "stretch", "resample": "bicubic", "image_placeholder": "<image>",
+        "image_text": "<fake_token_around_image><global-img><image><fake_token_around_image>",
     }  # fmt: skip
+    template = (made.path / "tokenizer" / "chat_template.jinja").read_text()
+    assert template == TEMPLATE.replace("<image>", metadata["vision"]["image_text"])
     assert metadata["language"]["max_context_length"] == 512
 
 
@@ -67,15 +70,16 @@ def test_an_image_of_a_file(made: Bundle, tmp_path: Path, patcomp: Command) -> N
     path = tmp_path / "image.png"
     image.fromarray(values).save(path)
     model: Any = checkpoint("smolvlm").half()
-    tokens = [5, 6, *[IMAGE_TOKEN] * 4, 7, 8, 9]
     pixels = torch.from_numpy(pixels_of(path, made.metadata["vision"])).half()
-    wanted, _ = generated(model, tower_of(model, SIZE), tokens, pixels, 4)
+    tower, tokens = tower_of(model, SIZE), [IMAGE_TOKEN] * 4
+    wanted, _ = generated(model, tower, [5, 6, *tokens, 7, 8, 9], pixels, 4)
+    around, _ = generated(model, tower, [5, 6, 91, 92, *tokens, 91, 7, 8, 9], pixels, 4)
     assert made.generate(TOKENS, 4, path) == wanted
-    assert made.generate(PROMPT, 4, image.open(path)) == wanted
+    assert made.generate(PROMPT, 4, image.open(path)) == around
     assert made.generate(TOKENS, 4, np.zeros((1, 3, SIZE, SIZE))) != wanted
     done = patcomp("generate", str(made.path), "--prompt", PROMPT, "--max-new-tokens", "4", "--image", str(path))
     assert done.code == 0, done.err
-    assert done.out.strip() == made._tokenizer().decode(wanted)
+    assert done.out.strip() == made._tokenizer().decode(around)
 
 
 def test_text_only(made: Bundle) -> None:
@@ -131,11 +135,9 @@ def test_departures_are_found(name: str, made: Bundle, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_widths_that_differ(made: Bundle, tmp_path: Path) -> None:
     """Apple's engine copies rows without a look at their width."""
-    model: Any = checkpoint("smolvlm")
     other = convert_vision_language_model(
         checkpoint("qwen3_vl"), out=tmp_path / "other", image_processor=PROCESSOR, check=False
     )
-    del model
     shutil.copytree(made.path, tmp_path / "bundle")
     shutil.rmtree(tmp_path / "bundle/embed.aimodel")
     shutil.copytree(other.path / "embed.aimodel", tmp_path / "bundle/embed.aimodel")
@@ -233,8 +235,8 @@ def test_models_that_are_given(tmp_path: Path) -> None:
 def test_prompts_that_do_not_fit(made: Bundle, tmp_path: Path) -> None:
     pixels = np.zeros((1, 3, SIZE, SIZE), np.float32)
     for prompt, image, message in (
-        ([1, 2], pixels, r"the prompt has the image token '<image>' \(90\) 0 times; put it once where the image"),
-        ([1, 90], None, r"the prompt has the image token '<image>' \(90\), and there is no image"),
+        ([1, 2], pixels, r"the prompt has the image token '<image>' \(token 90\) 0 times; put it once where the image"),
+        ([1, 90], None, r"the prompt has the image token '<image>' \(token 90\), and there is no image"),
         ([1, 90], pixels[0], r"the pixels are of shape \[3, 32, 32\]; they must be 1 x 3 x 32 x 32"),
         ([90, *[1] * 508], pixels, "a prompt of 512 tokens and 1 new ones; the bundle takes 1 to 512 in all"),
     ):
@@ -249,6 +251,7 @@ def test_a_bundle_of_text_takes_no_image(tmp_path: Path) -> None:
         bundle.generate([1, 2], 1, np.zeros((1, 3, SIZE, SIZE)))
 
 
+@pytest.mark.slow
 def test_wrong_programs_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The comparison says how far the features are off."""
     monkeypatch.setattr(

@@ -146,16 +146,28 @@ def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, 
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
 
 
-def folder(path: Path, kind: str = "smolvlm") -> Path:
-    """A checkpoint folder with a tokenizer of a few words, and the settings of an image processor."""
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+def words(*special: str) -> Any:
+    """A tokenizer of a few words; the image token is `<image>`, and further special tokens may be given."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
+    known = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), "<image>", *special]
+    assert len(known) <= VOCABULARY
+    model = models.WordLevel({word: number for number, word in enumerate(known)}, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<image>", *special])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
+
+
+def folder(path: Path, kind: str = "smolvlm") -> Path:
+    """A checkpoint folder with a tokenizer, and the settings of an image processor."""
     checkpoint(kind).save_pretrained(path)
-    words = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), "<image>"]
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.add_special_tokens([AddedToken("<image>", special=True)])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>").save_pretrained(path)
+    tokenizer = words("<fake_token_around_image>", "<global-img>")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(path)
     (path / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
     return path
+
+
+TEMPLATE = "{% for each in messages %}User: {% if each.image %}{{ '<image>' }}{% endif %}{{ each.text }}{% endfor %}"

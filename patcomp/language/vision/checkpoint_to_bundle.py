@@ -39,6 +39,7 @@ from patcomp.language.loading import DTYPES, Allowed, classes_of, implementation
 from patcomp.language.unfinished import request_of, unfinished
 from patcomp.language.vision.checking import check_programs
 from patcomp.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
+from patcomp.language.vision.prompts import image_keys, with_placed_images
 from patcomp.language.vision.settings import ImageSettings, processor_of
 from patcomp.language.vision.tower import Tower
 from patcomp.language.vision.towers import check_known, tower_of
@@ -138,8 +139,8 @@ def convert_vision_language_model(
             programs = _programs(tower, decoder, context, step)
             described = description(model, context, name, identifier, (refusal,) if refusal else ())
             described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
-            described[TOWER] = _image_keys(tower, settings)
-            work.once("description", lambda: write_description(work.folder, described, words))
+            described[TOWER] = keys = _image_keys(tower, settings, words)
+            work.once("description", lambda: write_description(work.folder, described, with_placed_images(words, keys)))
             if check:
                 with step("comparing the programs with the model"):
                     work.once("comparison", lambda: check_programs(programs, decoder, DTYPES[dtype]))
@@ -174,8 +175,8 @@ def _file(role: str, name: str) -> str:
     return {MAIN: f"{name}.aimodel", EMBEDDING: "embed.aimodel", TOWER: "vision.aimodel"}[role]
 
 
-def _image_keys(tower: Tower, settings: ImageSettings) -> dict[str, Any]:
-    """The block `vision` of `metadata.json`; Apple's package does not read `resample`."""
+def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[str, Any]:
+    """The block `vision` of `metadata.json`; Apple's package does not read the keys from `resample` on."""
     return {
         "image_size": tower.size,
         "patch_size": tower.patch_size,
@@ -186,6 +187,7 @@ def _image_keys(tower: Tower, settings: ImageSettings) -> dict[str, Any]:
         "rescale_factor": settings.rescale,
         "image_strategy": settings.strategy,
         "resample": settings.resample,
+        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer),
     }
 
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from patcomp.language.contract import EMBEDDED, EMBEDDINGS, FEATURES, PIXELS, POSITIONS, TOKENS
+from patcomp.language.contract import (
+    EMBEDDED,
+    EMBEDDING,
+    EMBEDDINGS,
+    FEATURES,
+    MAIN,
+    PIXELS,
+    POSITIONS,
+    TOKENS,
+    TOWER,
+)
 from patcomp.language.errors import LanguageModelError
+
+if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset
 
 Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Runs a function without states on inputs by name."""
@@ -22,14 +37,14 @@ def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, has_image: boo
         tokens: of the prompt, with one image token, or already with all of them.
         vision: the block `vision` of `metadata.json`.
         has_image: whether there is an image.
-        shown: the text of the image token.
+        shown: what stands for the image in a text.
 
     Raises:
         LanguageModelError: the prompt has no place for the image, or a place and no image, or another number of them.
     """
     image, count = int(vision["image_token_id"]), int(vision["image_token_count"])
     found = sum(token == image for token in tokens)
-    name = f"{shown!r} ({image})" if shown else str(image)
+    name = f"{shown!r} (token {image})" if shown else str(image)
     if not has_image and found:
         raise LanguageModelError(f"the prompt has the image token {name}, and there is no image")
     if not has_image:
@@ -64,3 +79,26 @@ def embedded_call(embed: Run, main: StatefulRun, features: np.ndarray | None, im
 def features_of(vision: Run, pixels: np.ndarray) -> np.ndarray:
     """The features of an image, (1, image tokens, width)."""
     return np.asarray(vision({PIXELS: pixels})[FEATURES])
+
+
+@contextlib.contextmanager
+def opened(folder: Path, metadata: Mapping[str, Any], pixels: np.ndarray | None) -> Iterator[tuple[StatefulRun, Asset]]:
+    """Open the assets of a bundle, and yield a function of tokens with an image, and the asset that has its states.
+
+    Args:
+        folder: of the bundle.
+        metadata: the content of `metadata.json`.
+        pixels: of the image, prepared.
+    """
+    from patcomp.emit.asset import load
+
+    with contextlib.ExitStack() as stack:
+
+        def asset(role: str) -> Asset:
+            made = load(folder / metadata["assets"][role])
+            stack.callback(made.close)
+            return made
+
+        features = None if pixels is None else features_of(asset(TOWER).run, pixels)
+        main = asset(MAIN)
+        yield embedded_call(asset(EMBEDDING).run, main.run, features, metadata["vision"]["image_token_id"]), main

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.vision.marks import MARKS, Marks, marks_of_image
+from patcomp.language.vision.prompts import Around
 from patcomp.pytorch import FakeTensorMode
 
 
@@ -54,6 +55,8 @@ class Tower(nn.Module):
     """Whether an image takes fewer positions than tokens, so that a row of the cache counts images."""
     stacked = 0
     """How many further features of a token ride behind the first."""
+    around: Around | None = None
+    """What the architecture's processor puts around the tokens of an image."""
 
     def __init__(self, model: Any, size: int | None):
         super().__init__()

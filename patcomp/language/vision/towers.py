@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.vision.grids import GridTower, StackedGridTower
+from patcomp.language.vision.prompts import Around
 from patcomp.language.vision.tower import Call, Tower, exchanged
 
 _TILE = 512
@@ -49,6 +50,7 @@ class TwoWayTower(FixedTower):
     """Gemma 3: the tokens of an image see each other."""
 
     is_marked = True
+    around = Around("\n\n<start_of_image>", "<end_of_image>\n\n", "<start_of_image>")
 
     @property
     def side(self) -> int:
@@ -85,6 +87,8 @@ def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:
 class ShuffledTower(Tower):
     """Idefics3 and SmolVLM: tokens of several patches, and images that may be smaller than the table of positions."""
 
+    around = Around("<fake_token_around_image><global-img>", "<fake_token_around_image>")
+
     def __init__(self, model: Any, size: int | None):
         super().__init__(model, size)
         if self.size > self.vision.image_size:
@@ -109,6 +113,8 @@ class ShuffledTower(Tower):
 class InternTower(Tower):
     """InternVL: tokens of several patches; the table of positions is interpolated."""
 
+    around = Around("<img>", "</img>")
+
     @property
     def unit(self) -> int:
         return int(self.patch_size / self.model.config.downsample_ratio)
@@ -116,6 +122,8 @@ class InternTower(Tower):
 
 class UnfoldedTower(Tower):
     """LFM2-VL: patches as rows, and a table of positions that is interpolated."""
+
+    around = Around("<|image_start|>", "<|image_end|>")
 
     shapes: Tensor
 
