@@ -32,7 +32,10 @@ from tests.language.vision_checkpoints import (
 )
 
 NEW = 8
-TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps 3"
+TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
+STATES = {"lfm2_vl": 3, "qwen3_5": 4}
+"""The states of models that keep more than keys and values."""
+TOLERANCE = {"qwen3_5": 2e-5}  # its own code computes the recurrence of a prompt in chunks
 
 
 def each_tower(*in_ci: str) -> pytest.MarkDecorator:
@@ -75,7 +78,9 @@ def test_logits(kind: str, tmp_path: Path) -> None:
         whole_call = embedded_call(run[EMBEDDING], call, features, IMAGE_TOKEN)
         empty = bundles._empty_states(assets[MAIN])
         assert bundles.greedy(whole_call, prompt(count), NEW, empty, CONTEXT, piece=len(prompt(count))) == tokens
-        np.testing.assert_allclose(np.concatenate(seen), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+        np.testing.assert_allclose(
+            np.concatenate(seen), wanted, rtol=0, atol=TOLERANCE.get(kind, 1e-5) * np.abs(wanted).max()
+        )
 
 
 @each_tower()
@@ -84,7 +89,8 @@ def test_half_precision(kind: str, tmp_path: Path) -> None:
     """The bundle is checked when it is made; here are its form and its tokens, up to ties of float16."""
     model: Any = checkpoint(kind)
     made = convert_vision_language_model(model, out=tmp_path / "bundle", image_processor=PROCESSOR)
-    assert [each.message for each in check_bundle(made.path)] == ([TOO_MANY] if kind == "lfm2_vl" else [])
+    wanted = [f"{TOO_MANY} {STATES[kind]}"] if kind in STATES else []
+    assert [each.message for each in check_bundle(made.path)] == wanted
     count = made.metadata["vision"]["image_token_count"]
     tokens = made.generate(prompt(count), NEW, pixels().numpy())
     tower = tower_of(model, SIZE)

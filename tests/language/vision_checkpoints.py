@@ -72,6 +72,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "downsample_factor": 2,
         "projector_hidden_size": 40,
     },
+    "qwen2_vl": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE},
+        "vision_config": {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2,
+                          "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2},
+    },
     "qwen2_5_vl": {
         "text_config": {**_TEXT, "rope_parameters": _MROPE},
         "vision_config": {**_GRID, "window_size": 16, "fullatt_block_indexes": [1]},
@@ -79,6 +84,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "qwen3_vl": {
         "text_config": {**_TEXT, "rope_parameters": _MROPE},
         "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
+    },
+    "qwen3_vl_moe": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE, "num_experts": 4, "num_experts_per_tok": 2,
+                        "moe_intermediate_size": 24},
+        "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+    },
+    "qwen3_5": {
+        "text_config": {**_TEXT, "layer_types": ["linear_attention", "full_attention"], "head_dim": 16,
+                        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+                        "linear_num_value_heads": 4},
+        "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16},
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from transformers import vision_utils
 
 from patcomp.language.vision.tower import Call, Tower
 
@@ -14,7 +16,7 @@ _SQUARE = 448
 
 
 class GridTower(Tower):
-    """Qwen2.5-VL: patches as rows, positions of row and column, windows of attention.
+    """Qwen2-VL: patches as rows, and positions of row and column.
 
     Boundaries of sequences are NumPy arrays, whose elements are numbers during an export.
     """
@@ -25,6 +27,7 @@ class GridTower(Tower):
 
     def __init__(self, model: Any, size: int | None):
         super().__init__(model, size)
+        self._ends = np.array([0, self.grid_side**2])
         for name, value in self._constants(torch.tensor([[1, self.grid_side, self.grid_side]])).items():
             self.register_buffer(name, value)
 
@@ -37,23 +40,12 @@ class GridTower(Tower):
         return int(self.patch_size * self.vision.spatial_merge_size)
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
-        from transformers import vision_utils
-
-        merge = self.vision.spatial_merge_size
-        index, ends = vision_utils.get_vision_window_index(
-            grid, spatial_merge_size=merge, window_size=self.vision.window_size, patch_size=self.vision.patch_size
-        )
-        self._window_ends = ends.numpy()
-        return {"grid": grid, "positions": vision_utils.get_vision_position_ids(grid, merge), "window_index": index}
+        """What the model's own functions compute of the grid."""
+        return {"grid": grid, "positions": vision_utils.get_vision_position_ids(grid, self.vision.spatial_merge_size)}
 
     def _options(self) -> dict[str, Any]:
-        """What the model would compute of the grid."""
-        import numpy as np
-
-        ends = np.array([0, self.grid_side**2])
-        return {"position_ids": self.positions, "cu_seqlens": ends, "max_seqlen": int(ends[-1]),
-                "window_index": self.window_index, "cu_window_seqlens": self._window_ends,
-                "max_window_seqlen": int(np.diff(self._window_ends).max())}  # fmt: skip
+        """The arguments by which the tower takes what it would compute of the grid."""
+        return {"position_ids": self.positions, "cu_seqlens": self._ends, "max_seqlen": int(self._ends[-1])}
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         found = self.model.model.visual(self._rows(pixels), self.grid, return_dict=True, **self._options())
@@ -75,27 +67,38 @@ class GridTower(Tower):
         return {"position_ids": call.marks.positions(call.places, call.images_before, self.side)}
 
 
-class StackedGridTower(GridTower):
-    """Qwen3-VL: as Qwen2.5-VL without windows, and features that are added to the first layers (DeepStack)."""
+class WindowTower(GridTower):
+    """Qwen2.5-VL: with windows of attention."""
+
+    def _constants(self, grid: Tensor) -> dict[str, Tensor]:
+        index, ends = vision_utils.get_vision_window_index(
+            grid, spatial_merge_size=self.vision.spatial_merge_size, window_size=self.vision.window_size,
+            patch_size=self.patch_size,
+        )  # fmt: skip
+        self._window_ends = ends.numpy()
+        return super()._constants(grid) | {"window_index": index}
+
+    def _options(self) -> dict[str, Any]:
+        longest = int(np.diff(self._window_ends).max())
+        return super()._options() | {
+            "window_index": self.window_index, "cu_window_seqlens": self._window_ends, "max_window_seqlen": longest,
+        }  # fmt: skip
+
+
+class StackedTower(GridTower):
+    """Qwen3-VL: with a table of positions that is interpolated, and features for the first layers (DeepStack)."""
 
     @property
     def stacked(self) -> int:  # type: ignore[override]
-        return len(self.vision.deepstack_visual_indexes)
+        return len(getattr(self.vision, "deepstack_visual_indexes", ()))
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
-        from transformers import vision_utils
-
-        visual, merge = self.model.model.visual, self.vision.spatial_merge_size
+        visual = self.model.model.visual
         taps, weights = vision_utils.get_vision_interpolation_indices_and_weights(
             grid, num_grid_per_side=visual.num_grid_per_side, mode=visual.interpolation_mode,
-            align_corners=visual.interpolation_align_corners, spatial_merge_size=merge,
+            align_corners=visual.interpolation_align_corners, spatial_merge_size=self.vision.spatial_merge_size,
         )  # fmt: skip
-        positions = vision_utils.get_vision_position_ids(grid, merge)
-        return {"grid": grid, "positions": positions, "taps": taps, "weights": weights}
+        return super()._constants(grid) | {"taps": taps, "weights": weights.to(self.model.dtype)}
 
     def _options(self) -> dict[str, Any]:
-        import numpy as np
-
-        ends = np.array([0, self.grid_side**2])
-        return {"position_ids": self.positions, "cu_seqlens": ends, "max_seqlen": int(ends[-1]),
-                "interp_indices": self.taps, "interp_weights": self.weights.to(self.model.dtype)}  # fmt: skip
+        return super()._options() | {"interp_indices": self.taps, "interp_weights": self.weights}

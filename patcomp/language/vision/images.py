@@ -15,6 +15,9 @@ from patcomp.language.vision.settings import CROP, PAD
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+_MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+"""The settings that Apple's package takes for those that a bundle does not have: those of CLIP."""
+
 
 def pixels_of(image: Any, vision: Mapping[str, Any]) -> np.ndarray:
     """The pixels that the `vision` function of a bundle takes, (1, 3, size, size) of float32.
@@ -36,7 +39,10 @@ def pixels_of(image: Any, vision: Mapping[str, Any]) -> np.ndarray:
     picture = _opened(image) if isinstance(image, str | Path) else image
     squared = _squared(picture.convert("RGB"), size, vision)
     values = np.asarray(squared, np.float32).transpose(2, 0, 1) / 255 * np.float32(vision.get("rescale_factor", 1.0))
-    mean, std = (np.array(vision[key], np.float32)[:, None, None] for key in ("image_mean", "image_std"))
+    mean, std = (
+        np.array(vision.get(key, default), np.float32)[:, None, None]
+        for key, default in (("image_mean", _MEAN), ("image_std", _STD))
+    )
     return ((values - mean) / std)[None].astype(np.float32)
 
 
@@ -63,7 +69,7 @@ def _squared(image: Image, size: int, vision: Mapping[str, Any]) -> Image:
     width, height = image.size
     if strategy == PAD and width != height:
         side = max(width, height)
-        ground = Images.new("RGB", (side, side), tuple(int(255 * mean) for mean in vision["image_mean"]))
+        ground = Images.new("RGB", (side, side), tuple(int(255 * mean) for mean in vision.get("image_mean", _MEAN)))
         ground.paste(image, ((side - width) // 2, (side - height) // 2))
         image = ground
     if strategy == CROP:

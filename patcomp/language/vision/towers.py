@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.vision.grids import GridTower, StackedGridTower
+from patcomp.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp.language.vision.prompts import Around
 from patcomp.language.vision.tower import Call, Tower, exchanged
 
@@ -167,8 +167,11 @@ TOWERS: dict[str, type[Tower]] = {
     "smolvlm": ShuffledTower,
     "internvl": InternTower,
     "lfm2_vl": UnfoldedTower,
-    "qwen2_5_vl": GridTower,
-    "qwen3_vl": StackedGridTower,
+    "qwen2_vl": GridTower,
+    "qwen2_5_vl": WindowTower,
+    "qwen3_vl": StackedTower,
+    "qwen3_vl_moe": StackedTower,
+    "qwen3_5": StackedTower,
 }
 """The towers, by the `model_type` of the whole model."""
 
