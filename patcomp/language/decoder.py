@@ -10,6 +10,8 @@ of all layers are one tensor each, of the shape (layers, 1, key/value heads, cap
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,18 +30,22 @@ class Decoder(nn.Module):
 
     Args:
         model: an `AutoModelForCausalLM`.
+        hidden: whether a call also returns what the head takes.
 
     Raises:
-        LanguageModelError: as `states_of`.
+        LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
     """
 
     takes = TOKENS
     """The name of the first input."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Any, *, hidden: bool = False):
         super().__init__()
         self.model: Any = model
         self.states: States = states_of(model)
+        self.hidden = hidden
+        if hidden and model.get_output_embeddings() is None:
+            raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
         self._argument = cache_argument(model) or ""
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
@@ -47,8 +53,8 @@ class Decoder(nn.Module):
         """A first input for some new tokens."""
         return torch.arange(new)[None] % self.model.config.vocab_size
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor:
-        """The logits of the new tokens.
+    def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """The logits of the new tokens, and the hidden states that the head takes, if they are asked for.
 
         Args:
             input_ids: (1, q), the new tokens.
@@ -56,7 +62,8 @@ class Decoder(nn.Module):
             states: in the order of `self.states`; the call writes to them.
 
         Returns:
-            (1, q, vocabulary); float16 if the model computes in half precision.
+            (1, q, vocabulary); float16 if the model computes in half precision. The hidden states are (1, q, width)
+            of the model's type.
 
         Raises:
             LanguageModelError: a layer leaves a state as it was, or keeps something of another shape.
@@ -70,7 +77,7 @@ class Decoder(nn.Module):
         given = dict(zip(self.states.names, states, strict=True))
         layers = [self._layer(plan, given, offset, total) for plan in self.states.layers]
         cache = AskedCache(layers=layers)
-        with open_lengths(self.model, cache):
+        with open_lengths(self.model, cache), self._watched() as seen:
             logits = self._logits(input_ids, position_ids, offset, cache, given)
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:
@@ -80,7 +87,8 @@ class Decoder(nn.Module):
                 )
         self._write_fixed(given, layers)
         # some models compute the last product in float32, and the engines take float16
-        return logits.half() if self.model.dtype in (torch.float16, torch.bfloat16) else logits
+        logits = logits.half() if self.model.dtype in (torch.float16, torch.bfloat16) else logits
+        return (logits, seen[-1]) if self.hidden else logits
 
     def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
         """The model's own logits of new tokens, with a cache over the given states."""
@@ -89,6 +97,21 @@ class Decoder(nn.Module):
             arguments["position_ids"] = position_ids.narrow(1, offset, new.shape[1])
         logits: Tensor = self.model(**arguments).logits
         return logits
+
+    @contextmanager
+    def _watched(self) -> Iterator[list[Tensor]]:
+        """Keep what the head takes."""
+        seen: list[Tensor] = []
+        if not self.hidden:
+            yield seen
+            return
+        watch = self.model.get_output_embeddings().register_forward_pre_hook(
+            lambda head, arguments: seen.append(arguments[0])
+        )
+        try:
+            yield seen
+        finally:
+            watch.remove()
 
     def _layer(self, plan: LayerStates, given: dict[str, Tensor], offset: Any, total: Any) -> Any:
         """A layer of the cache over its rows of the states."""

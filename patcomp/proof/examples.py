@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.errors import RuleError
 from patcomp.evaluate.eager import random_tensor
 from patcomp.patterns import Example, Rule, Stage
 from patcomp.patterns.example_types import limits_of, parse_type
@@ -27,6 +28,12 @@ class Calling(torch.nn.Module):
         return self.function(torch, *tensors)
 
 
+def example_inputs(example: Example) -> tuple[Any, ...]:
+    """Inputs of the types of an example."""
+    texts = [str(text) for text in example.args]
+    return tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
+
+
 def convert_example(
     rule: Rule, example: Example, catalog: Sequence[ModuleType] = ()
 ) -> tuple[AIProgram, Calling, tuple[Any, ...]]:
@@ -37,10 +44,14 @@ def convert_example(
         example: one with a `program`.
         catalog: catalogs before patcomp's own.
     """
-    texts = [str(text) for text in example.args]
-    inputs = tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
-    module = Calling(example)
-    exported = torch.export.export(module, inputs)
+    inputs, module = example_inputs(example), Calling(example)
+    try:
+        exported = torch.export.export(module, inputs)
+    except Exception as error:  # code of the rule's author
+        reason = str(error).strip().split("\n")[0]
+        raise RuleError(
+            f"the program of an example of {rule.name} ({rule.source}) does not run: {type(error).__name__}: {reason}"
+        ) from error
     converter = TorchConverter(catalog=catalog).add_exported_program(exported)
     target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
     return converter.to_coreai(target=target), module, inputs

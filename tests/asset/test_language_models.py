@@ -16,7 +16,8 @@ from patcomp.emit.asset import Asset
 from patcomp.emit.native import Native
 from patcomp.emit.unconstrained import unconstrained
 from patcomp.language import ARCHITECTURES, convert_language_model
-from patcomp.language.bundle import _empty_cache, _empty_states, greedy
+from patcomp.language.bundle import _empty_cache, _empty_states
+from patcomp.language.generation import Session, greedy
 from patcomp.language.static_run import generate_static, sizes_of
 from tests.asset.structure import structure
 from tests.language.checkpoints import PROMPT, checkpoint
@@ -80,5 +81,6 @@ def steps(native: Native, asset: Asset) -> list[dict[str, bytes]]:
         if sizes := sizes_of(runnable.function_names):
             generate_static(call, sizes, _empty_cache(runnable, sizes), PROMPT, 3)
         else:
-            greedy(lambda inputs, states: call("main", inputs, states), PROMPT, 3, _empty_states(runnable), CONTEXT)
+            empty = _empty_states(runnable.described())
+            greedy(Session(call, {"main": None}, empty, CONTEXT), PROMPT, 3)
     return made

@@ -13,6 +13,7 @@ import patcomp
 from patcomp.language import TOWERS, check_bundle, convert_vision_language_model
 from patcomp.language import bundle as bundles
 from patcomp.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
+from patcomp.language.generation import Session, greedy
 from patcomp.language.loading import implementations
 from patcomp.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp.language.vision.generating import embedded_call, features_of
@@ -69,15 +70,16 @@ def test_logits(kind: str, tmp_path: Path) -> None:
         run = {role: getattr(asset, way) for role, asset in assets.items()}
         seen: list[np.ndarray] = []
 
-        def call(inputs: Any, states: Any, run: Any = run, seen: Any = seen) -> Any:
-            result = run[MAIN](inputs, states)
+        def main(name: str, inputs: Any, states: Any, run: Any = run, seen: Any = seen) -> Any:
+            result = run[MAIN](inputs, states, name)
             seen.append(np.asarray(result[LOGITS])[0])
             return result
 
         features = features_of(run[TOWER], pixels().numpy())
-        whole_call = embedded_call(run[EMBEDDING], call, features, IMAGE_TOKEN)
-        empty = bundles._empty_states(assets[MAIN])
-        assert bundles.greedy(whole_call, prompt(count), NEW, empty, CONTEXT, piece=len(prompt(count))) == tokens
+        call = embedded_call(run[EMBEDDING], main, features, IMAGE_TOKEN)
+        empty = bundles._empty_states(assets[MAIN].described())
+        session = Session(call, {MAIN: None}, empty, CONTEXT)
+        assert greedy(session, prompt(count), NEW).tokens == tokens
         np.testing.assert_allclose(
             np.concatenate(seen), wanted, rtol=0, atol=TOLERANCE.get(kind, 1e-5) * np.abs(wanted).max()
         )

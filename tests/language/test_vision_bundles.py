@@ -254,9 +254,25 @@ def test_a_bundle_of_text_takes_no_image(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_wrong_programs_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The comparison says how far the features are off."""
-    monkeypatch.setattr(
-        checking, "features_of", lambda run, pixels: 2 * np.asarray(run({"pixel_values": pixels})["image_features"])
-    )
+    right = checking.features_of
+    monkeypatch.setattr(checking, "features_of", lambda run, pixels: 2 * right(run, pixels))
     with pytest.raises(LanguageModelError, match=r"do not compute what SmolVLM.* the features of the image by 1 of"):
+        convert_vision_language_model(checkpoint("smolvlm"), out=tmp_path / "bundle", image_processor=PROCESSOR)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_wrong_assets_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The programs are right, and what the runtime computes of the image is not."""
+    pytest.importorskip("coreai")
+    right = checking.features_of
+    calls: list[int] = []
+
+    def features(run: Any, pixels: np.ndarray) -> np.ndarray:
+        calls.append(0)
+        return right(run, pixels) * (1 if len(calls) == 1 else -20)
+
+    monkeypatch.setattr(checking, "features_of", features)
+    with pytest.raises(LanguageModelError, match="on the Core AI runtime the bundle's most probable token is another"):
         convert_vision_language_model(checkpoint("smolvlm"), out=tmp_path / "bundle", image_processor=PROCESSOR)
     assert list(tmp_path.iterdir()) == []

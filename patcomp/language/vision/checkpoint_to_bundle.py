@@ -15,11 +15,12 @@ from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.emit.asset import Writer
+from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
-from patcomp.language.bundle import Bundle, card, chosen_tokenizer, description, write_description
-from patcomp.language.checkpoint_to_bundle import Step, context_of, converted_decoder, exported_decoder
+from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.bundle import Bundle
+from patcomp.language.checkpoint_to_bundle import context_of
 from patcomp.language.contract import (
     EMBEDDING,
     EMBEDDINGS,
@@ -31,18 +32,21 @@ from patcomp.language.contract import (
     VISION,
     engine_refusal,
 )
+from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
 from patcomp.language.folders import check_class, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import DTYPES, Allowed, classes_of, implementations, in_dtype, loaded
+from patcomp.language.sources import Step
 from patcomp.language.unfinished import request_of, unfinished
-from patcomp.language.vision.checking import check_programs
+from patcomp.language.vision.checking import VisionComparison
 from patcomp.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp.language.vision.prompts import image_keys, with_placed_images
 from patcomp.language.vision.settings import ImageSettings, processor_of
 from patcomp.language.vision.tower import Tower
 from patcomp.language.vision.towers import check_known, tower_of
+from patcomp.language.writing import card, chosen_tokenizer, description, write_description
 
 _AUTO = "AutoModelForImageTextToText"
 _PURPOSE = "as a model of images and text"
@@ -81,7 +85,8 @@ def convert_vision_language_model(
         image_processor: an image processor of transformers, or its settings as a dict; by default those of the folder.
         allow_missing: names of weights, or patterns, that a folder may lack; they are drawn at random.
         allow_unexpected: names of weights of a folder that the model has no place for; they are left out.
-        check: whether the converted programs are compared with the model, on an image and a few tokens.
+        check: whether the converted programs are compared with the model on an image and a few tokens, on the
+            evaluator, and on the Core AI runtime where it is installed.
         progress: as of `convert_language_model`.
         writer: what writes the assets, `"python"` or `"coreai"`; by default coreai-core where it is installed.
 
@@ -141,14 +146,19 @@ def convert_vision_language_model(
             described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
             described[TOWER] = keys = _image_keys(tower, settings, words)
             work.once("description", lambda: write_description(work.folder, described, with_placed_images(words, keys)))
+            comparison = VisionComparison(decoder, DTYPES[dtype])
             if check:
                 with step("comparing the programs with the model"):
-                    work.once("comparison", lambda: check_programs(programs, decoder, DTYPES[dtype]))
+                    work.once("comparison", lambda: comparison.check_programs(programs))
         for role, program in programs.items():
+            make_anonymous(program.module)  # a bundle does not tell where its model was
             with step(f"writing the asset {_file(role, name)}") as shown:
                 advance = shown if callable(shown) else None
                 asset = work.folder / _file(role, name)
                 program.save_asset(asset, metadata=card(source), writer=writer, progress=advance)
+        if check and has_toolchain():
+            with step("comparing the assets with the model"), implementations(model):
+                comparison.check_assets(work.folder, described["assets"])
     return Bundle(place)
 
 
@@ -200,17 +210,18 @@ def _programs(tower: Tower, decoder: EmbeddingDecoder, context: int, step: Step)
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
-        asked = exported_decoder(decoder, context)
+        function = Function(MAIN, decoder)
+        asked = exported(function, context)
     with step("converting the programs"):
         return {
             TOWER: _converted(seen, PIXELS, FEATURES),
             EMBEDDING: _converted(table, TOKENS, EMBEDDINGS),
-            MAIN: converted_decoder(asked, decoder),
+            MAIN: dynamic_program([(function, asked)]),
         }
 
 
-def _converted(exported: Any, given: str, made: str) -> AIProgram:
+def _converted(program: Any, given: str, made: str) -> AIProgram:
     """The program of a function with one input and one output."""
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
-    converter.add_exported_program(exported, input_names=[given], output_names=[made])
+    converter = TorchConverter()
+    converter.add_exported_program(program, input_names=[given], output_names=[made])
     return converter.to_coreai(target="gpu")

@@ -20,12 +20,8 @@ from patcomp.language.contract import (
     TOKENS,
     TOWER,
     VISION,
-    interface_problems,
-    logits_problems,
-    problem,
-    size_problems,
-    state_problems,
 )
+from patcomp.language.dynamic_check import interface_problems, logits_problems, problem, shown, state_problems
 from patcomp.language.vision.settings import CROP, PAD, STRETCH
 
 _COUNTS = ("image_size", "patch_size", "image_token_count")
@@ -113,12 +109,21 @@ def _sizes(described: Mapping[str, Any], language: dict[str, Any], vision: Mappi
     size, count = vision["image_size"], vision["image_token_count"]
     features, width = tower.output_descriptor(FEATURES), main.input_descriptor(EMBEDDED).shape[-1]
     return [
-        *size_problems(tower.input_descriptor(PIXELS), PIXELS, (1, 3, size, size), "float32"),
-        *size_problems(features, FEATURES, (1, count, width), "float16"),
-        *size_problems(table.input_descriptor(TOKENS), TOKENS, (1, None), "int32"),
-        *size_problems(table.output_descriptor(EMBEDDINGS), EMBEDDINGS, (1, None, width), "float16"),
-        *size_problems(main.input_descriptor(EMBEDDED), EMBEDDED, (1, None, width), "float16"),
-        *size_problems(main.input_descriptor(POSITIONS), POSITIONS, (1, None), "int32"),
-        *logits_problems(main, language),
+        *_size_problems(tower.input_descriptor(PIXELS), PIXELS, (1, 3, size, size), "float32"),
+        *_size_problems(features, FEATURES, (1, count, width), "float16"),
+        *_size_problems(table.input_descriptor(TOKENS), TOKENS, (1, None), "int32"),
+        *_size_problems(table.output_descriptor(EMBEDDINGS), EMBEDDINGS, (1, None, width), "float16"),
+        *_size_problems(main.input_descriptor(EMBEDDED), EMBEDDED, (1, None, width), "float16"),
+        *_size_problems(main.input_descriptor(POSITIONS), POSITIONS, (1, None), "int32"),
+        *logits_problems(main.output_descriptor(LOGITS), "", language.get("vocab_size")),
         *state_problems(main, VISION),
     ]
+
+
+def _size_problems(given: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> list[Problem]:
+    """What is wrong with the type or the shape of an input or output; None is any open size."""
+    sizes = tuple(None if size is None or size < 0 else size for size in given.shape)
+    if sizes == shape and given.dtype.lower() == dtype:
+        return []
+    wanted = " x ".join("?" if size is None else str(size) for size in shape)
+    return [problem(f"{name} is {shown(given)}, and must be {wanted} of {dtype}")]

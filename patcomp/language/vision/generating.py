@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from patcomp.language.contract import (
-    EMBEDDED,
-    EMBEDDING,
-    EMBEDDINGS,
-    FEATURES,
-    MAIN,
-    PIXELS,
-    POSITIONS,
-    TOKENS,
-    TOWER,
-)
+from patcomp.language.contract import EMBEDDED, EMBEDDINGS, FEATURES, PIXELS, POSITIONS, TOKENS
 from patcomp.language.errors import LanguageModelError
-
-if TYPE_CHECKING:
-    from patcomp.emit.asset import Asset
+from patcomp.language.generation import Call
 
 Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Runs a function without states on inputs by name."""
-StatefulRun = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 
 def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, has_image: bool, shown: str = "") -> list[int]:
@@ -56,22 +41,22 @@ def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, has_image: boo
     return [each for token in tokens for each in [token] * (count if token == image and found == 1 else 1)]
 
 
-def embedded_call(embed: Run, main: StatefulRun, features: np.ndarray | None, image_token: int) -> StatefulRun:
+def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_token: int) -> Call:
     """A function of tokens, positions and states, from the function of embeddings.
 
     Args:
         embed: runs the function of the asset `embedding`.
-        main: runs that of the asset `main`.
+        main: runs functions of the asset `main`.
         features: of the image, (1, image tokens, width).
         image_token: in the first call, the rows of this token are replaced by the features.
     """
 
-    def call(inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
         tokens = np.asarray(inputs[TOKENS])
         embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]).copy()
         if features is not None and tokens.shape == np.shape(inputs[POSITIONS]):
             embeddings[0, tokens[0] == image_token] = features[0]
-        return main({EMBEDDED: embeddings, POSITIONS: inputs[POSITIONS]}, states)
+        return main(name, {EMBEDDED: embeddings, POSITIONS: inputs[POSITIONS]}, states)
 
     return call
 
@@ -79,26 +64,3 @@ def embedded_call(embed: Run, main: StatefulRun, features: np.ndarray | None, im
 def features_of(vision: Run, pixels: np.ndarray) -> np.ndarray:
     """The features of an image, (1, image tokens, width)."""
     return np.asarray(vision({PIXELS: pixels})[FEATURES])
-
-
-@contextlib.contextmanager
-def opened(folder: Path, metadata: Mapping[str, Any], pixels: np.ndarray | None) -> Iterator[tuple[StatefulRun, Asset]]:
-    """Open the assets of a bundle, and yield a function of tokens with an image, and the asset that has its states.
-
-    Args:
-        folder: of the bundle.
-        metadata: the content of `metadata.json`.
-        pixels: of the image, prepared.
-    """
-    from patcomp.emit.asset import load
-
-    with contextlib.ExitStack() as stack:
-
-        def asset(role: str) -> Asset:
-            made = load(folder / metadata["assets"][role])
-            stack.callback(made.close)
-            return made
-
-        features = None if pixels is None else features_of(asset(TOWER).run, pixels)
-        main = asset(MAIN)
-        yield embedded_call(asset(EMBEDDING).run, main.run, features, metadata["vision"]["image_token_id"]), main
