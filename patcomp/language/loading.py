@@ -322,8 +322,8 @@ def attention_of(model: Any) -> str:
     config = model.config
     is_written_out = (
         config._attn_implementation == "eager"
-        or not getattr(model, "_supports_sdpa", True)
-        or getattr(config, "attn_logit_softcapping", None) is not None
+        or not all(getattr(part, "_supports_sdpa", True) for part in model.modules())
+        or getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     )
     return "eager" if is_written_out else "sdpa"
 
