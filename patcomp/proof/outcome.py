@@ -39,12 +39,15 @@ def outcome(pair: Pair) -> Outcome:
         UnreachedError: the program does not run on symbols.
     """
     reasons: list[UnreachedError] = []
-    for kind in Kind:
+    for kind, lifts in ((Kind.BITS, False), (Kind.REALS, False), (Kind.REALS, True)):
         lemmas: set[str] = set()
         try:
             first = [(pair.runs[0], number) for number in range(WORLDS)]
             others = [(run, 0) for run in pair.runs[1:RUNS]]
-            if all(_is_same(pair, run, World(kind, number, lemmas=lemmas)) for run, number in (*first, *others)):
+            if all(
+                _is_same(pair, run, World(kind, number, lemmas=lemmas, lifts_constants=lifts))
+                for run, number in (*first, *others)
+            ):
                 return Outcome(kind, frozenset(lemmas))
         except UnreachedError as error:
             reasons.append(error)
