@@ -37,7 +37,7 @@ _SIMPLE = 64
 """The largest denominator of a constant that is taken for a fraction which was rounded."""
 
 
-_DIGITS = 14
+_DIGITS = 11
 """The most digits of a fraction that a short decimal is taken for."""
 
 
