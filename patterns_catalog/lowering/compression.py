@@ -20,7 +20,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
 
-_OP = "torch_coreai."
+_OP, _OWN = "torch_coreai.", "torch_patcomp."
 _INDEX_BITS = (1, 2, 3, 4, 6, 8)
 _SCALES = ("f32", "f16", "bf16")
 _FLOATS = ("f8E4M3FN", "f8E5M2")
@@ -65,16 +65,17 @@ def _narrowed(op: OpView, c: Coreai, x: Value, element: str) -> Value:
 def _shifts(op: OpView, c: Coreai, element: str, shape: Sequence[int], base: str | Attribute) -> tuple[Value, Value]:
     """What is subtracted before the scale, in the element type of the data, and what is added after it.
 
-    A zero point is subtracted. With `minval`, the smallest integer stands for that float.
+    A zero point is subtracted. With `minval`, the smallest integer stands for that float; of floats, 0.0 does.
     """
     zero_point, minval = op.zero_point, op.minval
     op.expect(zero_point is None or minval is None, "zero_point and minval exclude each other")
     shift, base_shift = np.zeros(shape), c.constant(np.zeros(shape), base)
     if zero_point is None and minval is None:
         return c.constant(shift, element), base_shift
-    op.expect(is_integer(element), "data of floats takes neither zero_point nor minval")
+    op.expect(zero_point is None or is_integer(element), "data of floats takes no zero_point")
     if minval is not None:
-        return c.constant(shift + integer_range(element)[0], element), c.reshape(c.cast(minval, base), shape)
+        least = integer_range(element)[0] if is_integer(element) else 0
+        return c.constant(shift + least, element), c.reshape(c.cast(minval, base), shape)
     known = _values(zero_point)
     if known is None:
         raise _not_constant(zero_point, "the zero point")
@@ -89,10 +90,12 @@ def _data(op: OpView, c: Coreai) -> Value:
     return _narrowed(op, c, op.input, op.input.dtype if stated is None else element_name(stated))
 
 
-@lowering(f"{_OP}constexpr_blockwise_shift_scale", examples=[
+@lowering(f"{_OP}constexpr_blockwise_shift_scale", f"{_OWN}blockwise_shift_scale", examples=[
     example("4x8xsi8[-128,127]", "4x1xf32[0.01,0.02]"), example("4x8xui8[0,255]", "4x2xf16[0.01,0.02]"),
     example("4x8xsi8[-128,127]", "4x1xf32[0.01,0.02]", minval="4x1xf32"),
     example("4x8xsi8[-128,127]", "1x1xf32[0.01,0.02]", input_dtype="si8", output_dtype="f16"),
+    example("4x8xui8[0,15]", "4x2xf16[0.01,0.02]", "4x2xui8[0,15]", output_dtype="f32",
+            op=f"{_OWN}blockwise_shift_scale"),
 ])  # fmt: skip
 def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     "scale * (data - zero point), or scale * (data - smallest integer) + minval, with the parameters of each block"
@@ -100,15 +103,18 @@ def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     scale, element = op.scale, op.result.element_type
     op.expect(scale.rank == op.input.rank, "the scale must have the rank of the data")
     op.expect(element_name(element) in _SCALES, "the result must be f32, f16 or bf16")
+    if scale.dtype in _SCALES and element_name(element) == "f32":
+        scale = c.cast(scale, element)  # Core AI computes in the type of the scale
     base = scale.element_type if scale.dtype in _SCALES else element
     data = _data(op, c)
     op.expect(data.dtype in _SCALED, f"the data must be one of {', '.join(_SCALED)}")
     return c.cast(c.blockwise_shift_scale(data, scale, *_shifts(op, c, data.dtype, scale.static_shape, base)), element)
 
 
-@lowering(f"{_OP}lut_to_dense", examples=[
+@lowering(f"{_OP}lut_to_dense", f"{_OWN}lut_to_dense", examples=[
     example("4x8xui8[0,255]", "1x1x256x1xf32", 0), example("4x8xui8[0,255]", "2x1x256x1xf16", 1),
     example("4x8xui8[0,255]", "1x1x256x2xf32", 0), example("4x8xui8[0,255]", "1x1x256x1xsi8[-128,127]", -1),
+    example("4x8xui8[0,255]", "4x1x256x1xf32", 0, op=f"{_OWN}lut_to_dense"),
 ])  # fmt: skip
 def lut_to_dense(op: OpView, c: Coreai) -> Value:
     "the entries of a table, or of one for each block, at indices; entries that are vectors lie along an axis"

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch.export import Dim
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from patcomp import TorchConverter
+from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, checking, convert_language_model
 from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp.language.decoder import Decoder
-from patcomp.language.exporting import exported_module
+from patcomp.language.dynamic_form import Function, dynamic_program, exported
+from patcomp.language.loading import implementations
 from patcomp.language.states import States
-from tests.language.checkpoints import PROMPT, SECOND, checkpoint
+from tests.language.checkpoints import PROMPT, SECOND, SETTINGS, checkpoint
 
 FORMS: dict[str, dict[str, tuple[int, ...]]] = {
     "lfm2": {"keyCache": (1, 1, 2, 64, 8), "valueCache": (1, 1, 2, 64, 8), "convState": (1, 1, 32, 3)},
@@ -63,22 +63,32 @@ def test_functions_come_back() -> None:
     assert sys.modules[type(decoder.model).__module__] is modeling_qwen3_5
 
 
-@pytest.mark.filterwarnings("ignore:the model was exported for sizes:patcomp.errors.ConversionWarning")
-def test_one_token_needs_no_loop() -> None:
-    """The decode step of Qwen3.5: the rule is a composite, and each state is written once."""
-    decoder = Decoder(checkpoint("qwen3_5_text"))
-    growing = tuple({3: Dim(state.name, min=1, max=128)} if state.grows else {} for state in decoder.states.states)
-    arguments = torch.tensor([[3]]), torch.arange(24)[None], *decoder.states.zeros(32)
-    exported = exported_module(decoder, arguments, "a step", ({}, {1: Dim("total", min=1, max=64)}, growing))
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE).add_exported_program(
-        exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=decoder.states.names
-    )
-    program = converter.to_coreai()
+DECODE: dict[str, tuple[int, dict[str, Any]]] = {
+    "qwen3_5_text": (280, {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"]}),
+    "lfm2": (144, {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}),
+    "gemma4_text": (194, {}),
+    "deepseek_v3": (190, {}),
+}
+"""The most ops of `main` for one token without constants, and what differs from the sizes of the other tests."""
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "qwen3_5_text" else pytest.param(kind, marks=pytest.mark.slow) for kind in DECODE]
+)
+def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decode step: the gated delta rule is a composite, and each fixed state is written once."""
+    most, settings = DECODE[kind]
+    monkeypatch.setitem(SETTINGS, kind, {**SETTINGS[kind], **settings})
+    model = checkpoint(kind)
+    with implementations(model):
+        function = Function("main", Decoder(model), 1)
+        program = dynamic_program([(function, exported(function, 64))])
     assert "coreai.while" not in str(program)
-    assert program.composites["gated_delta_update"] == 1
     names = [op.name for op in program.module.graph("main").regions[0].block.ops]
-    assert len(names) - names.count("coreai.constant") <= 162
-    assert names.count("coreai.write_handle") == 4
+    assert len(names) - names.count("coreai.constant") <= most
+    if kind == "qwen3_5_text":
+        assert program.composites["gated_delta_update"] == 3
+        assert names.count("coreai.write_handle") == 4
 
 
 def test_what_apples_engines_take() -> None:
@@ -111,9 +121,10 @@ class Wrong:
     def __init__(self, decoder: Decoder, change: float):
         self.decoder, self.change, self.module = decoder, change, type("Module", (), {"blobs": ()})
 
-    def run(self, inputs: Any, state: Any) -> Any:
+    def run(self, inputs: Any, state: Any, entrypoint: str) -> Any:
         with torch.no_grad():
-            logits = self.decoder(inputs[TOKENS], inputs[POSITIONS], *state.values())
+            tokens, positions = (torch.from_numpy(inputs[name]) for name in (TOKENS, POSITIONS))
+            logits = self.decoder(tokens, positions, *(torch.from_numpy(each) for each in state.values()))
         if inputs[TOKENS].shape[1] == 1:
             best, second = logits[0, -1].topk(2).indices
             logits[0, -1, second] = logits[0, -1, best] + self.change * logits.abs().max()
@@ -123,11 +134,64 @@ class Wrong:
 def test_states_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is right in its first call and wrong in a later one."""
     monkeypatch.setattr(checking, "compare", lambda *arguments: None)
-    program: Any = Wrong(Decoder(checkpoint("llama")), 1.0)
+    function = Function("main", Decoder(checkpoint("llama")))
+    program: Any = Wrong(function.decoder, 1.0)
     with pytest.raises(
         LanguageModelError, match=r"in several calls .* the logits of token 11 of the comparison differ"
     ):
-        checking.check_program(program, program.decoder, PROMPT, torch.float32)
+        checking.Comparison([function], PROMPT, torch.float32, 64).check_program(program)
+
+
+class Answers:
+    """A runtime that answers with the model's logits, in which another token is better by some part of the largest."""
+
+    change = 0.0
+    error: Exception | None = None
+
+    def __init__(self) -> None:
+        self.decoder = Decoder(checkpoint("llama"))
+
+    def call(self, asset: Path, inputs: Any, states: Any, name: str) -> Any:
+        if self.error is not None:
+            raise self.error
+        return Wrong(self.decoder, self.change).run(inputs, states, name), states
+
+    def close(self) -> None:
+        """There is no process."""
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            1.0,
+            None,
+            r"on the Core AI runtime the bundle's most probable token is another than the model's, .* which r",
+        ),
+        (
+            0.0,
+            ProcessDied(11, "log"),
+            r"does not run the bundle: the runtime died of SIGSEGV; pass check=False \(--",
+        ),
+        (0.0, NativeError("RuntimeError", "no"), "does not run the bundle: RuntimeError: no; pass check=False"),
+    ],
+)
+def test_the_asset_is_compared_on_the_runtime(
+    change: float, error: Exception | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answers, "change", change)
+    monkeypatch.setattr(Answers, "error", error)
+    monkeypatch.setattr(checking, "Native", Answers)
+    comparison = checking.Comparison([Function("main", Decoder(checkpoint("llama")))], PROMPT, torch.float32, 64)
+    with pytest.raises(LanguageModelError, match=message):
+        comparison.check_asset(Path("asset"))
+
+
+@pytest.mark.slow
+def test_the_runtime_of_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checking, "Native", Native)
+    bundle = convert_language_model(checkpoint("lfm2"), out=tmp_path / "bundle", max_context=64, dtype="bfloat16")
+    assert bundle.asset.is_dir()
 
 
 def test_a_tie_is_a_warning() -> None:
@@ -136,5 +200,7 @@ def test_a_tie_is_a_warning() -> None:
     made = logits.clone()
     first, second = logits[-1].topk(2).indices
     made[-1, second] = made[-1, first] + 1e-6
-    with pytest.warns(ConversionWarning, match=r"after 1 of 12 tokens the bundle's most probable token is another"):
-        checking._warn_of_ties(made, logits)
+    with pytest.warns(
+        ConversionWarning, match=r"on the evaluator, after 1 of 12 tokens the bundle's most probable token is another"
+    ):
+        checking.warn_of_ties(made, logits, "the evaluator")
