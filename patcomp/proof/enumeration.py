@@ -86,7 +86,7 @@ class Search:
         for drawing in drawings:
             if left <= 0 or len(self.kept) >= enough:
                 return
-            if (key := f"{drawing} {drawing.runs}".removeprefix(drawing.aspect)) in self._seen:
+            if (key := _key(drawing)) in self._seen:
                 continue
             self._seen.add(key)
             left -= 1
@@ -170,6 +170,12 @@ class Search:
                 self._made(drawing, FURTHER, self._one_part(drawing)),
             ]
             yield from self._some(_in_turn(kinds), max(4 * self.count // len(chosen), 2), each)
+
+
+def _key(drawing: Any) -> str:
+    """A text that two programs share if they are the same."""
+    free = list(drawing.ignored.values()) if isinstance(drawing, Drawing) else []
+    return f"{drawing} {drawing.runs} {free}".removeprefix(drawing.aspect)
 
 
 def _in_turn(iterators: Sequence[Iterator[Any]]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
 from patcomp.proof.calls import compiled, decomposed
 from patcomp.proof.changes import Parts
-from patcomp.proof.drawing import Drawing, draw
+from patcomp.proof.drawing import Choose, Drawing, draw
 from patcomp.proof.enumeration import Search
 from patcomp.proof.numbers import GRID_VARIANTS
 from patcomp.proof.op_equivalence import is_registered, op_drawings, operator_schema
@@ -100,7 +100,18 @@ def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
     known = variants(rule)
     chosen = known[:: -(-len(known) // count)]
     firsts = [draw(rule, variant, lambda options: options[0], ()) for variant in chosen]
-    return firsts, Parts(_words(rule), _is_elementwise(rule))
+    others = [
+        replace(draw(rule, chosen[0], _chooser(elements, other), ()), aspect="arguments that the pattern leaves free")
+        for elements, other in ((1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3))
+        if firsts[0].ignored
+    ]
+    return [*firsts, *others], Parts(_words(rule), _is_elementwise(rule))
+
+
+def _chooser(elements: int, other: int) -> Choose:
+    """Picks the element types of the arguments that a pattern leaves free, and then their values, by position."""
+    places = iter([elements])
+    return lambda options: options[next(places, other) % len(options)]
 
 
 def _is_elementwise(rule: Rule) -> bool:

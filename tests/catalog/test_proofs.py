@@ -28,7 +28,6 @@ NOT_PROVED = {
     "softplus without overflow": "its form of log1p is equal to log(1 + x) but for rounding, which symbols do not know",
     "order of a softmax": "a softmax keeps the order of its numbers, which symbols do not know",
     "halves to even numbers": "the fractions of numbers decide, which symbols do not know",
-    "inverse permutation": "its programs have no floats and no free integers",
     "log_softmax": "exp(x - y) is exp(x) / exp(y), which symbols do not know",
     "normalize part of view_as_real": "the parts of complex numbers are not symbols",
     "normalize view_as_real": "the parts of complex numbers are not symbols",
