@@ -10,13 +10,14 @@ from patcomp.errors import EvaluationError
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import (
     call_of,
+    is_pointwise,
     overload_of,
     results_of,
 )
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, shape_of, tensor
-from patcomp.patterns import Rejected, Rule, RuleSet
+from patcomp.patterns import Context, Rejected, Rule, RuleSet, Stage, run
 from patcomp.proof.drawing import open_type
 from patcomp.proof.op_equivalence import (
     OperatorCall,
@@ -30,6 +31,7 @@ from patcomp.proof.pairs import Input, Pair, run_module
 from patcomp.proof.symbols import Symbols
 from patcomp.proof.trials import InvalidRewriteError, failure_text
 from patcomp.proof.variations import OpDrawing
+from patcomp.questions.reach import namespace_of
 
 
 @dataclass
@@ -75,10 +77,27 @@ def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
     general = OpDrawing(drawing.rule, drawing.op, opened, drawing.aspect)
     for returned in dict.fromkeys([compared_results(drawing, first), 1]):
         source = program_of_call(general, types, returned)
+        if drawing.rule.stage is Stage.NORMALIZE and (alone := _by_the_rule_alone(drawing, source)) is not None:
+            pair = Compiled(drawing, source, alone, runs, source.text(), alone.text())
+            pair.is_elementwise = is_pointwise(drawing.op)
+            return pair
         trial = rewritten_call(drawing, source, catalog, first.inputs, {})
         if trial is not None:
-            return Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
+            pair = Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
+            pair.is_elementwise = is_pointwise(drawing.op)
+            return pair
     return None
+
+
+def _by_the_rule_alone(drawing: OpDrawing, source: IRModule) -> IRModule | None:
+    """What a normalization alone makes of a call, in PyTorch's ops; None if it does not take the call."""
+    module = source.clone()
+    context = Context(module.blobs, namespace_of(drawing.rule))
+    try:
+        fired = run(module.graph("main"), RuleSet([drawing.rule]), context).fired
+    except Exception as error:  # whatever a rule's function raises
+        raise InvalidRewriteError(drawing, failure_text(error), source.text()) from error
+    return module if drawing.rule.name in fired else None
 
 
 def _first(calls: Sequence[OperatorCall | None]) -> OperatorCall | None:

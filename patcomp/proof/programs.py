@@ -12,14 +12,17 @@ from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
 from patcomp.proof.calls import compiled, decomposed
 from patcomp.proof.changes import Parts
-from patcomp.proof.drawing import Drawing, draw
+from patcomp.proof.drawing import Choose, Drawing, draw
 from patcomp.proof.enumeration import Search
 from patcomp.proof.numbers import GRID_VARIANTS
-from patcomp.proof.op_equivalence import op_drawings, operator_schema
+from patcomp.proof.op_equivalence import is_registered, op_drawings, operator_schema
 from patcomp.proof.pairs import Pair, rewritten
 from patcomp.proof.recording import NotRecordedError, converted, recorded
 from patcomp.proof.selftest import variants
 from patcomp.proof.variations import OpDrawing, holds_tensors
+
+_LONG = 6
+"""The number of ops from which on fewer variations of a recorded program are compared, because each takes longer."""
 
 _ELEMENTS = ("f32", "f16", "si32", "si8", "i1", "si16", "bf16", "si64", "ui8")
 
@@ -70,6 +73,8 @@ class Programs:
             self.missed["variations of a program: the rule does not match the recorded program"] += 1
             return
         count = -(-self.count // sum(item.program is not None for item in self.rule.examples))
+        if source.graph.size > _LONG:
+            count = max(2, count * _LONG // source.graph.size)
         yield from self._searched([first], Parts(_words(source)), count=count)
 
     def pair_of(self, drawing: Any) -> Pair | None:
@@ -95,7 +100,18 @@ def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
     known = variants(rule)
     chosen = known[:: -(-len(known) // count)]
     firsts = [draw(rule, variant, lambda options: options[0], ()) for variant in chosen]
-    return firsts, Parts(_words(rule), _is_elementwise(rule))
+    others = [
+        replace(draw(rule, chosen[0], _chooser(elements, other), ()), aspect="arguments that the pattern leaves free")
+        for elements, other in ((1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3))
+        if firsts[0].ignored
+    ]
+    return [*firsts, *others], Parts(_words(rule), _is_elementwise(rule))
+
+
+def _chooser(elements: int, other: int) -> Choose:
+    """Picks the element types of the arguments that a pattern leaves free, and then their values, by position."""
+    places = iter([elements])
+    return lambda options: options[next(places, other) % len(options)]
 
 
 def _is_elementwise(rule: Rule) -> bool:
@@ -109,7 +125,7 @@ def _is_elementwise(rule: Rule) -> bool:
         and (
             OPS[node.spec.name].has_trait(Elementwise) or node.spec.name == "coreai.cast"
             if node.spec.name in OPS
-            else is_pointwise(node.spec.name)
+            else is_registered(node.spec.name) and is_pointwise(node.spec.name)
         )
         for node in nodes
     )

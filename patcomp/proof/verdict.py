@@ -19,7 +19,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule, RuleSet
-from patcomp.proof.numbers import flat, grid_refutation, refutation
+from patcomp.proof.numbers import differences, flat, grid_refutation
 from patcomp.proof.outcome import WITHOUT_FLOATS, outcome
 from patcomp.proof.pairs import Pair, Rewritten
 from patcomp.proof.programs import Programs
@@ -101,8 +101,9 @@ def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
             if pair is None:
                 verdict.refused += 1
                 continue
-            if (error := refutation(pair)) is not None:
-                return _refuted(verdict, error)
+            for found_wrong in differences(pair):
+                if not found_wrong.may_be_rounding or not _are_same_on_symbols(pair):
+                    return _refuted(verdict, found_wrong.error)
             _compare_symbols(pair, verdict, found)
             if (error := _on_every_float(pair, listed)) is not None:
                 return _refuted(verdict, error)
@@ -121,6 +122,13 @@ class _Found:
 
     kinds: Counter[Kind] = field(default_factory=Counter)
     lemmas: set[str] = field(default_factory=set)
+
+
+def _are_same_on_symbols(pair: Pair) -> bool:
+    try:
+        return outcome(pair).kind is not None
+    except UnreachedError:
+        return False
 
 
 def _compare_symbols(pair: Pair, verdict: Verdict, found: _Found) -> None:
