@@ -13,7 +13,7 @@ says how many: a rule may still be wrong for others, such as programs with open 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -36,6 +36,7 @@ from patcomp.proof import reductions, scalars
 from patcomp.proof.enumeration import enumerated
 from patcomp.proof.equivalence import attempt
 from patcomp.proof.examples import convert_example, fired_in
+from patcomp.proof.lemmas import LEMMAS
 from patcomp.proof.op_equivalence import attempt_op, called, check_decomposition, compared_results, op_drawings
 from patcomp.proof.symbols import FLOATS, Symbols, UnreachedError, same_codes
 from patcomp.proof.trials import Trial, WrongRuleError, agrees
@@ -191,16 +192,26 @@ class _Proof:
 
     def outcome(self) -> _Outcome:
         reasons: list[UnreachedError] = []
-        for kind in Kind:
-            lemmas: set[str] = set()
+        for kind, allowed in ((Kind.BITS, ()), (Kind.BITS, (*LEMMAS,)), (Kind.REALS, ())):
             try:
-                if all(self._same(World(kind, number, lemmas=lemmas)) for number in range(WORLDS)):
-                    return _Outcome(kind, frozenset(lemmas))
+                if (used := self._lemmas_if_equal(kind, allowed)) is not None:
+                    return _Outcome(kind, used)
             except UnreachedError as error:
                 reasons.append(error)
         if reasons:
             raise reasons[-1]
         return _Outcome(None)
+
+    def _lemmas_if_equal(self, kind: Kind, allowed: Sequence[str]) -> frozenset[str] | None:
+        """The lemmas that are needed for equal symbols, none of them without need; None if the symbols differ."""
+        used: set[str] = set()
+        if not all(self._same(World(kind, number, allowed=allowed, lemmas=used)) for number in range(WORLDS)):
+            return None
+        for lemma in sorted(used):
+            rest = self._lemmas_if_equal(kind, [each for each in allowed if each in used and each != lemma])
+            if rest is not None:
+                return rest
+        return frozenset(used)
 
     def _same(self, world: World) -> bool:
         try:
