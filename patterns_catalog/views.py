@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +19,14 @@ def known_sizes(sizes: Sequence[Any]) -> bool:
 
 
 def viewed(x: Value, size: Sequence[int | Value]) -> Value:
-    """`x` in another shape; `x` itself where that is its own."""
+    """`x` in another shape, of which one size may be -1; `x` itself where that is its own."""
     if extents(x) == extents_of(size):
         return x
-    shape = tuple(number if isinstance(number, int) else None for number in size)
-    return aten.view(tensor(shape, x.element_type), x, size=list(size))
+    shape = [number if isinstance(number, int) and number >= 0 else None for number in size]
+    if -1 in size and x.is_static and shape.count(None) == 1:
+        known = math.prod(number for number in shape if number is not None)
+        shape[list(size).index(-1)] = math.prod(x.static_shape) // max(known, 1)
+    return aten.view(tensor(tuple(shape), x.element_type), x, size=list(size))
 
 
 def last_two_swapped(rank: int) -> list[int]:

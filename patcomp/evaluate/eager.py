@@ -181,12 +181,21 @@ def eager_implementation(op: Operation) -> Implementation | None:
 def _run_eagerly(op: EvaluatedOp, *operands: Any) -> list[Any]:
     operation = op.operation
     assert isinstance(operation, AtenOp)
-    types = {argument.name: argument.type for argument in operation.SCHEMA.arguments}
-    arguments = {
-        name: _argument(value, op.values, is_tensor="Tensor" in types[name])
-        for name, value in operation.arguments_by_name().items()
+    return list(run_op(operation.name, eager_arguments(operation, op.values)))
+
+
+def eager_arguments(op: AtenOp, values: Mapping[SSAValue, Tensor]) -> dict[str, Any]:
+    """The arguments of an op by name, as PyTorch takes them.
+
+    Args:
+        op: the op.
+        values: the tensors of its operands.
+    """
+    types = {argument.name: argument.type for argument in op.SCHEMA.arguments}
+    return {
+        name: _argument(value, values, is_tensor="Tensor" in types[name])
+        for name, value in op.arguments_by_name().items()
     }
-    return list(run_op(operation.name, arguments))
 
 
 def random_tensor(type_: Attribute, limits: tuple[float, float] | None, seed: int) -> Tensor:

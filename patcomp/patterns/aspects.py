@@ -23,7 +23,10 @@ SPECIAL = {
 RANKS = "ranks"
 """The aspect of programs with tensors of other ranks and lists of other lengths."""
 
-VARIED = (*SPECIAL, "axes", "options", "broadcasts", RANKS, "sizes", "element types")
+LARGE = "large numbers"
+"""The aspect of numbers around 100, whose exponential overflows."""
+
+VARIED = (*SPECIAL, LARGE, "axes", "options", "broadcasts", RANKS, "sizes", "element types")
 """The aspects that a rule can leave open. Its examples and the programs drawn from its pattern are always compared."""
 
 

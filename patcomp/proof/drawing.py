@@ -8,11 +8,12 @@ The rule may not match a drawn program; the caller skips it then.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from patcomp.errors import RuleError
@@ -31,6 +32,8 @@ Choose = Callable[[Sequence[Any]], Any]
 FLOATS = ("f32", "f16", "bf16")
 AXES = ("dim", "dims", "axis", "axes", "permutation")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
+_LISTED = 16
+"""The largest number of elements that are listed."""
 _LARGEST = 4096
 """The largest number that counts as a size. A larger one is the end of an open slice, and stays."""
 
@@ -53,18 +56,62 @@ class Drawing:
     """What differs from the rule's own example."""
     special: Sequence[float] = ()
     """Values that replace some of the random numbers of the inputs; an input with a range of values has none."""
+    runs: Sequence[Mapping[str, Any]] = ()
+    """Other types of the inputs, by capture, with which the same program is run, too. A size that differs from the
+    example's is open in the program."""
+    as_inputs: Mapping[str, str] = field(default_factory=dict)
+    """The numbers of the example that are inputs of the program and not constants, each with its element type."""
+    same: Mapping[str, str] = field(default_factory=dict)
+    """The captures that are the same value as another capture."""
+    returns_all: bool = False
+    """Whether the program also returns the values that the rule lets other ops use."""
+    applied: Rule | None = None
+    """The rule that rewrites the program, if it is not the one whose source the program is."""
 
-    def sample(self) -> Sample:
-        """The graph, with guessed result types."""
-        return sample(replace(self.rule, examples=(Example((), self.example),)), self.variant, self.ignored)
+    def sample(self, example: Mapping[str, Any] | None = None) -> Sample:
+        """The graph, with guessed result types.
+
+        Args:
+            example: the types, numbers and attributes; by default those of the example.
+        """
+        given = Example((), self.example if example is None else example)
+        return sample(replace(self.rule, examples=(given,)), self.variant, self.ignored)
 
     def range_of(self, capture: str) -> tuple[float, float] | None:
         """The least and the greatest value of a tensor whose type has a range: `"3xsi64[0,2]"`."""
         return limits_of(self.example[capture])
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value}" for name, value in self.example.items())
-        return f"{self.aspect}, {self.variant.name}, {given}"
+        given = [f"{name}={described(value)}" for name, value in self.example.items()]
+        given += [f"{name} is {other}" for name, other in self.same.items()]
+        if self.runs:
+            sizes = {name: open_type(self.example[name], [run[name] for run in self.runs]) for name in self.runs[0]}
+            given += [f"{name}: {text}" for name, text in sizes.items() if text != self.example[name]]
+        if self.as_inputs:
+            given.append(f"{', '.join(self.as_inputs)} as inputs")
+        if self.returns_all:
+            given.append("inner values are returned")
+        return f"{self.aspect}, {self.variant.name}, {', '.join(given)}"
+
+
+def described(value: Any) -> str:
+    """The text of a part of an example; of a large array, its shape and a fingerprint."""
+    if not hasattr(value, "tobytes"):
+        return str(value)
+    if value.size <= _LISTED:
+        return str(value.tolist())
+    digest = hashlib.blake2b(value.tobytes(), digest_size=4).hexdigest()
+    return f"{value.dtype} numbers of shape {value.shape} ({digest})"
+
+
+def open_type(text: str, others: Sequence[str]) -> str:
+    """The type whose sizes are open where those of other types of the same rank differ."""
+    types = [type_ for type_ in map(ExampleType.parsed, (text, *others)) if type_]
+    sizes = [
+        "?" if len(set(of_axis)) > 1 else str(of_axis[0]) for of_axis in zip(*(t.sizes for t in types), strict=True)
+    ]
+    limits = text[text.index("[") :] if "[" in text else ""
+    return "x".join([*sizes, types[0].element]) + limits
 
 
 def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | None = None) -> Drawing:
@@ -111,6 +158,11 @@ def other_ranks(drawing: Drawing) -> Iterator[Drawing]:
     varied = {name: value for name, value in drawing.example.items() if name not in words}
     for changed in with_other_ranks(varied, axes):
         yield replace(drawing, example={**drawing.example, **changed}, aspect=RANKS)
+
+
+def axes_in(rule: Rule, variant: Variant) -> set[str]:
+    """The names of the captures that are axes in a variant of a rule's source."""
+    return _ops_and_axes(rule, variant)[1]
 
 
 def _ops_and_axes(rule: Rule, variant: Variant) -> tuple[list[OpNode], set[str]]:

@@ -1,142 +1,260 @@
-"""The programs on which a rule is proved: every small one near the rule's example, listed and not drawn.
+"""The programs on which a rule is compared: the small ones near its example, listed and not drawn.
 
-The list has each alternative and operand order of the rule, all permutations up to rank 4 in the place of a
-permutation, all axes, both values of a bool, small sizes, broadcasts, other ranks, slices with every small start, end
-and step, and other element types. Some programs are invalid, and some do not match; the caller skips these.
+    search = Search(drawings, parts)
+    for drawing in search:
+        if the rule matches it:
+            search.keep(drawing)
+
+The list begins with the example in all alternatives and operand orders. Then come programs with one change
+(`proof.changes`): permutations, axes, bools, sizes, broadcasts, ranks, slices, numbers, element types; programs with
+open sizes; the same value for two operands; inputs in the place of constants; and inner values that are returned. Then
+two parts of the example change together. Last come further changes of programs that the rule matched, because a rule
+that needs a slice of equal parts matches few programs that differ from its example in one way. Many programs are
+invalid, or do not match; the search counts what the rule matched, and goes on.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from patcomp.patterns import Rule
+from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
-from patcomp.patterns.language import Attr
-from patcomp.proof.drawing import Drawing, draw, of_element, other_ranks, sizes_in, with_sizes
-from patcomp.proof.selftest import variants
+from patcomp.proof.changes import TOGETHER, Parts, changed_part, spread, typed
+from patcomp.proof.drawing import Drawing
+from patcomp.proof.openings import openings, tensor_parts
+from patcomp.proof.ranks import with_other_ranks
+from patcomp.proof.variations import OpDrawing
 
-RANK = 4
-"""The largest rank whose permutations are all listed."""
+_TRIED = 16
+"""How many programs are tried for each that may match."""
 
-SIZES = (1, 2, 3, 4)
-"""The sizes that take the place of each size of an example."""
+_PARTS = 12
+"""How many values of each of two parts that change together."""
 
-LENGTH = 5
-"""The largest length whose slices are all listed."""
+OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
+    "open sizes",
+    "open sizes of a variation",
+    "two parts",
+    "further changes",
+)
 
 
-def enumerated(rule: Rule, count: int) -> Iterator[Drawing]:
-    """Programs of a declarative rule's source, each once, the example in all variants first.
+class Search:
+    """The programs near some drawings. The user says which of them the rule matched."""
 
-    Args:
-        count: the largest number of variants, and of programs of each aspect.
-    """
-    known = variants(rule)
-    chosen = known[:: -(-len(known) // count)]
-    plain = [draw(rule, variant, lambda options: options[0], ()) for variant in chosen]
-    seen: set[str] = set()
-    for drawing in itertools.chain(plain, *(_of_aspects(first, count) for first in plain[:2])):
-        if (key := str(drawing)) not in seen:
-            seen.add(key)
+    def __init__(self, firsts: Sequence[Any], parts: Parts, count: int, more: Iterable[Any] = ()):
+        """
+        Args:
+            firsts: the example in all its variants.
+            parts: what is known of the parts of the example.
+            count: the number of matched programs of each kind.
+            more: other programs, which are tried after the firsts.
+        """
+        self.firsts, self.parts, self.count, self.more = firsts, parts, count, more
+        self.kept: list[Any] = []
+        self._seen: set[str] = set()
+
+    def keep(self, drawing: Any) -> None:
+        """Tell that the rule matched a program."""
+        self.kept.append(drawing)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._some(self.firsts, len(self.firsts), len(self.firsts))
+        bases = self.kept[:2] or list(self.firsts[:1])
+        yield from self._some(self.more, 4 * self.count)
+        for base in bases[:1]:
+            for drawings in self._kinds(base):
+                yield from self._some(drawings)
+        for base in bases[1:]:
+            for drawings in self._kinds(base):
+                yield from self._some(drawings, self.count // 4, 2 * self.count)
+        singles = self.kept[len(bases) :]
+        yield from self._opened(bases, singles)
+        start = len(self.kept)
+        for base in bases[:1]:
+            yield from self._some(self._two_parts(base), 4 * self.count, 3 * _TRIED * self.count)
+        yield from self._further(bases[0], self.kept[start:])
+
+    def _some(self, drawings: Iterable[Any], matched: int | None = None, tried: int | None = None) -> Iterator[Any]:
+        """Drawings until enough of them match, each once in the whole search."""
+        enough = len(self.kept) + (self.count if matched is None else matched)
+        left = _TRIED * self.count if tried is None else tried
+        for drawing in drawings:
+            if left <= 0 or len(self.kept) >= enough:
+                return
+            if (key := f"{drawing} {drawing.runs}".removeprefix(drawing.aspect)) in self._seen:
+                continue
+            self._seen.add(key)
+            left -= 1
             yield drawing
 
+    # ---- one change ----------------------------------------------------------------------------------
 
-def _of_aspects(first: Drawing, count: int) -> Iterator[Drawing]:
-    captures = first.rule.graph.captures
-    words = {
-        name for name, value in first.example.items() if isinstance(value, str) and isinstance(captures[name], Attr)
+    def _kinds(self, base: Any) -> Iterator[Iterator[Any]]:
+        example = _varied(base)
+        for change in TOGETHER:
+            yield self._made(base, change.__name__, spread(change(example)))
+        yield self._made(base, "parts", self._one_part(base))
+        yield self._made(base, RANKS, with_other_ranks(example, _axes(base)))
+        if isinstance(base, Drawing):
+            yield _aliased(base)
+            if not base.returns_all:
+                yield iter([replace(base, returns_all=True, aspect="inner values are returned")])
+            yield _with_inputs(base)
+
+    def _made(self, base: Any, aspect: str, examples: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+        for changed in examples:
+            yield _with(base, changed, aspect)
+
+    def _one_part(self, base: Any) -> Iterator[dict[str, Any]]:
+        """The first other value of each part, then the second one, and so on."""
+        values = self._values(base)
+        for index in range(max(map(len, values.values()), default=0)):
+            for name, others in values.items():
+                if index < len(others):
+                    yield {name: others[index]}
+
+    def _values(self, base: Any) -> dict[str, list[Any]]:
+        """Other values of each part."""
+        example = {**_varied(base), **{name: base.example[name] for name in self.parts.words if name in base.example}}
+        return {name: changed_part(name, example, self.parts) for name in example}
+
+    # ---- open sizes ----------------------------------------------------------------------------------
+
+    def _opened(self, bases: Sequence[Any], singles: Sequence[Any]) -> Iterator[Any]:
+        start = len(self.kept)
+        for base in bases[:1]:
+            yield from self._some(openings(base), 2 * self.count)
+        opened = self.kept[start:]
+        for base in opened[:4]:
+            changed = self._made(base, OPEN_CHANGED, self._one_part_of_numbers(base))
+            yield from self._some(changed, self.count // 2, 6 * self.count)
+        for single in _of_each_kind(singles, 3):
+            if not single.runs:
+                yield from self._some(openings(single, OPEN_CHANGED), self.count // 4, self.count)
+
+    def _one_part_of_numbers(self, base: Any) -> Iterator[dict[str, Any]]:
+        for changed in self._one_part(base):
+            ((_, value),) = changed.items()
+            if not isinstance(value, str):
+                yield changed
+
+    # ---- two changes, and more -----------------------------------------------------------------------
+
+    def _two_parts(self, base: Any) -> Iterator[Any]:
+        """Each pair of parts with each pair of other values, those that matter most first."""
+        values = {name: others[:_PARTS] for name, others in self._values(base).items()}
+        for total in range(2 * _PARTS - 1):
+            for one, other in itertools.combinations(values, 2):
+                for first in range(total + 1):
+                    if first < len(values[one]) and total - first < len(values[other]):
+                        changed = {one: values[one][first], other: values[other][total - first]}
+                        yield _with(base, changed, TOGETHER_CHANGED)
+
+    def _further(self, base: Any, pairs: Sequence[Any]) -> Iterator[Any]:
+        """Changes of programs that differ from the example in two parts, each pair of parts in turn."""
+        chosen = _of_each_kind(pairs, 1, base)
+        if not chosen:
+            return
+        each = max(4 * _TRIED * self.count // len(chosen), 24)
+        for drawing in chosen:
+            example = _varied(drawing)
+            kinds = [
+                *(self._made(drawing, FURTHER, change(example)) for change in TOGETHER if change is not typed),
+                self._made(drawing, FURTHER, self._one_part(drawing)),
+            ]
+            yield from self._some(_in_turn(kinds), max(4 * self.count // len(chosen), 2), each)
+
+
+def _in_turn(iterators: Sequence[Iterator[Any]]) -> Iterator[Any]:
+    """The first item of each iterator, then the second of each, and so on."""
+    left = list(iterators)
+    while left:
+        for iterator in list(left):
+            try:
+                yield next(iterator)
+            except StopIteration:
+                left.remove(iterator)
+
+
+def _of_each_kind(drawings: Sequence[Any], count: int, base: Any = None) -> list[Any]:
+    """The first drawings of each aspect, or of each set of parts that differ from a base."""
+    groups: dict[Any, list[Any]] = {}
+    for drawing in drawings:
+        key: Any = drawing.aspect
+        if base is not None or drawing.aspect == "parts":
+            other = (base or drawings[0]).example
+            changed = {n: value for n, value in drawing.example.items() if str(value) != str(other.get(n))}
+            key = tuple((n, None if isinstance(value, str) else str(value)) for n, value in changed.items())
+        groups.setdefault(key, []).append(drawing)
+    return [drawing for group in groups.values() for drawing in group[:count]]
+
+
+def _varied(drawing: Any) -> dict[str, Any]:
+    """The parts of an example that change, without words, which may look like types."""
+    tensors = tensor_parts(drawing)
+    same = drawing.same if isinstance(drawing, Drawing) else ()
+    return {
+        name: value
+        for name, value in drawing.example.items()
+        if name not in same and not (isinstance(value, str) and name not in tensors)
     }
-    aspects = (_permuted, _with_axes, _with_bools, _resized, _broadcast, _sliced, _typed)
-    for aspect in aspects:
-        for changed in itertools.islice(
-            _spread(aspect({n: v for n, v in first.example.items() if n not in words})), count
-        ):
-            yield replace(first, example={**first.example, **changed}, aspect=aspect.__name__.strip("_"))
-    yield from itertools.islice(other_ranks(first), count)
 
 
-def _spread(examples: Iterator[dict[str, Any]], most: int = 20000) -> Iterator[dict[str, Any]]:
-    """The examples in an order in which a prefix has some of everything."""
-    listed = list(itertools.islice(examples, most))
-    step = next(step for step in (7919, 7907, 7901, 1) if not listed or len(listed) % step)
-    for index in range(len(listed)):
-        yield listed[index * step % len(listed)]
+def _with(base: Any, changed: Mapping[str, Any], aspect: str) -> Any:
+    """A program with other parts. The other runs of a program with open sizes have the new parts, too."""
+    runs = [{name: value for name, value in run.items() if name not in changed} for run in base.runs]
+    as_inputs = {"as_inputs": base.as_inputs} if isinstance(base, Drawing) else {}
+    if base.runs and any(name in run for run in base.runs for name in changed):
+        runs = []
+    return replace(base, example={**base.example, **changed}, aspect=aspect, runs=runs, **as_inputs)
 
 
-def _is_permutation(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) > 1
-        and all(type(v) is int for v in value)
-        and sorted(value) == list(range(len(value)))
-    )
+def _axes(drawing: Any) -> set[str]:
+    from patcomp.proof.drawing import axes_in
+    from patcomp.proof.op_equivalence import operator_schema
+    from patcomp.proof.variations import axes_of
+
+    if isinstance(drawing, OpDrawing):
+        return axes_of(operator_schema(drawing.op))
+    return axes_in(drawing.rule, drawing.variant)
 
 
-def _permuted(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    names = [name for name, value in example.items() if _is_permutation(value)]
-    lists = [[list(order) for order in itertools.permutations(range(min(len(example[name]), RANK)))] for name in names]
-    if names:
-        for orders in itertools.product(*lists):
-            yield {**example, **dict(zip(names, orders, strict=True))}
+# ---- the values of a pattern -----------------------------------------------------------------------------
 
 
-def _with_axes(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every axis in the place of a number that may be one; of a short list, every list of axes of its length."""
-    rank = max((len(type_.sizes) for value in example.values() if (type_ := ExampleType.parsed(value))), default=1)
-    for name, value in example.items():
-        if type(value) is int:
-            yield from ({**example, name: axis} for axis in range(-rank, rank))
-        elif isinstance(value, list) and len(value) <= rank and all(type(item) is int for item in value):
-            every = itertools.product(range(-rank, rank), repeat=len(value))
-            yield from ({**example, name: list(axes)} for axes in every if len({a % rank for a in axes}) == len(axes))
+def _aliased(base: Drawing) -> Iterator[Drawing]:
+    """The same value in the place of two inputs of one shape."""
+    types = [name for name in sorted(tensor_parts(base)) if ExampleType.parsed(base.example[name])]
+    for one, other in itertools.combinations(types, 2):
+        for example in (base.example, {**base.example, other: base.example[one]}):
+            if example[other] == example[one]:
+                yield replace(base, example=example, same={other: one}, aspect="the same value twice")
 
 
-def _with_bools(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    names = [name for name, value in example.items() if isinstance(value, bool)]
-    for values in itertools.product((False, True), repeat=len(names)) if names else ():
-        yield {**example, **dict(zip(names, values, strict=True))}
+def _with_inputs(base: Drawing) -> Iterator[Drawing]:
+    """A number or a list of numbers that is an input of the program, where the pattern takes any value."""
+    from patcomp.patterns.language import Capture, Const, OpNode
+
+    found: dict[str, str] = {}
+    for node in base.rule.graph.nodes:
+        for name, argument in node.arguments.items() if isinstance(node, OpNode) else ():
+            if isinstance(argument, Capture) and not isinstance(argument, Const):
+                value = base.example[argument.name]
+                if not isinstance(value, str | bool):
+                    found.setdefault(argument.name, _element_of(node, name, base))
+    chosen = [{name: element} for name, element in found.items()] + ([found] if len(found) > 1 else [])
+    for as_inputs in chosen:
+        drawing = replace(base, as_inputs=as_inputs, aspect="inputs in the place of constants")
+        yield drawing
+        yield from openings(drawing, drawing.aspect)
 
 
-def _resized(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every small size in the place of each size that an example has, and of two sizes together."""
-    sizes = sorted(set(sizes_in(example, set())))
-    for changed in (*((size,) for size in sizes), *itertools.combinations(sizes, 2)):
-        for instead in itertools.product(SIZES, repeat=len(changed)):
-            yield with_sizes(example, dict(zip(changed, instead, strict=True)))
-
-
-def _broadcast(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A dimension of one tensor that is 1, or that differs from the others; a tensor without its first dimensions."""
-    for name, value in example.items():
-        if (type_ := ExampleType.parsed(value)) is None:
-            continue
-        for axis, size in itertools.product(range(len(type_.sizes)), (1, 2, 3)):
-            yield {**example, name: str(replace(type_, sizes=(*type_.sizes[:axis], size, *type_.sizes[axis + 1 :])))}
-        for left in range(len(type_.sizes)):
-            yield {**example, name: str(replace(type_, sizes=type_.sizes[left + 1 :]))}
-        yield {**example, name: str(replace(type_, sizes=(2, *type_.sizes)))}
-
-
-def _sliced(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every small number in each place of the lists of numbers: starts, ends and steps, shapes and paddings."""
-    lists = [name for name, value in example.items() if isinstance(value, list) and all(type(v) is int for v in value)]
-    for name in lists:
-        for place, number in itertools.product(range(len(example[name])), range(-LENGTH, LENGTH + 1)):
-            yield {**example, name: [*example[name][:place], number, *example[name][place + 1 :]]}
-    for one, other in itertools.combinations(lists, 2):
-        if len(example[one]) == len(example[other]):
-            for place in range(len(example[one])):
-                for first, second in itertools.product(range(-3, 4), range(-3, 4)):
-                    yield {
-                        **example,
-                        one: [*example[one][:place], first, *example[one][place + 1 :]],
-                        other: [*example[other][:place], second, *example[other][place + 1 :]],
-                    }
-
-
-def _typed(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for element in ("f16", "bf16"):
-        yield {name: of_element(value, element) if isinstance(value, str) else value for name, value in example.items()}
+def _element_of(node: Any, argument: str, base: Drawing) -> str:
+    """The element type of a number that is an operand."""
+    declared = node.spec.argument(argument).type.partition("+")[0]
+    first = next((t for value in base.example.values() if (t := ExampleType.parsed(value))), None)
+    return {"IDX": "si32", "UIDX": "ui32", "B": "i1"}.get(declared, first.element if first else "f32")

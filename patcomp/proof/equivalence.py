@@ -14,20 +14,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from patcomp.errors import EvaluationError, RuleError, StageError, UnsupportedError, VerifyError
-from patcomp.ir import coreai
-from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.infer import InferenceError
-from patcomp.ir.module import IRModule, create_graph, function_type
+from patcomp.ir.module import function_type
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.region import RegionOp
-from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import SSAValue, set_name
 from patcomp.patterns import Context, Rule, RuleSet, run
-from patcomp.patterns.language import AnyOf, ResultNode
 from patcomp.proof.drawing import ASPECTS, Choose, Drawing, draw, other_ranks
 from patcomp.proof.selftest import Variant, variants
+from patcomp.proof.sources import program_of
 from patcomp.proof.trials import (
     InvalidRewriteError,
     NotEquivalentError,
@@ -153,7 +149,7 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
     from patcomp.evaluate.eager import random_tensor, run_eagerly, with_special_values
 
     try:
-        source, captures = _program(drawing)
+        source, captures = program_of(drawing)
         if drawing.rule.graph.dialect is not aten_namespace:  # eager PyTorch refuses the others
             verify(source, runtime=False)
     except (InferenceError, VerifyError):
@@ -205,21 +201,3 @@ def attempt(drawing: Drawing, catalog: RuleSet, seed: int = 0) -> Trial | None:
         raise InvalidRewriteError(drawing, failure_text(error), source_ir, text) from error
     expected = {f"y{index}": value for index, value in enumerate(results)}
     return Trial(drawing, source, source_ir, rewritten, text, inputs, expected, tolerance)
-
-
-def _program(drawing: Drawing) -> tuple[IRModule, dict[SSAValue, str]]:
-    """A drawn source as a program that returns what the rule replaces, and the capture of each input."""
-    module, built = IRModule(), drawing.sample()
-    root = drawing.rule.graph.root
-    while isinstance(root, AnyOf):
-        root = root.alternatives[drawing.variant.choices[id(root)]]
-    replaced = [built.root.results[root.index]] if isinstance(root, ResultNode) else list(built.root.results)
-    with Builder(built.block, blobs=module.blobs):
-        coreai.output(*map(Value, replaced))
-    captures = {value: name for name, value in built.inputs.items()}
-    for argument in built.block.args:
-        set_name(argument, captures.get(argument, f"any_{argument.index}"))
-    names = [argument.name_hint or "" for argument in built.block.args]
-    outputs = [f"y{index}" for index in range(len(replaced))]
-    module.op.body.block.add_op(create_graph("main", built.block, argument_names=names, result_names=outputs))
-    return module, captures

@@ -27,6 +27,12 @@ class Calling(torch.nn.Module):
         return self.function(torch, *tensors)
 
 
+def example_inputs(example: Example) -> tuple[Any, ...]:
+    """Inputs of the types of an example."""
+    texts = [str(text) for text in example.args]
+    return tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
+
+
 def convert_example(
     rule: Rule, example: Example, catalog: Sequence[ModuleType] = ()
 ) -> tuple[AIProgram, Calling, tuple[Any, ...]]:
@@ -37,9 +43,7 @@ def convert_example(
         example: one with a `program`.
         catalog: catalogs before patcomp's own.
     """
-    texts = [str(text) for text in example.args]
-    inputs = tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
-    module = Calling(example)
+    inputs, module = example_inputs(example), Calling(example)
     exported = torch.export.export(module, inputs)
     converter = TorchConverter(catalog=catalog).add_exported_program(exported)
     target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None

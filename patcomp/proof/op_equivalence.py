@@ -127,10 +127,10 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
         return None
     expected = {f"y{index}": value for index, value in enumerate(call.results)}
     for returned in dict.fromkeys([compared_results(drawing, call), 1]):
-        source = _program(drawing, call.types, returned)
+        source = program_of_call(drawing, call.types, returned)
         named = {name: expected[name] for name in list(expected)[:returned]}
         try:
-            trial = _rewritten(drawing, source, catalog, call.inputs, named)
+            trial = rewritten_call(drawing, source, catalog, call.inputs, named)
         except InvalidRewriteError as error:
             if drawing.compared or not _is_of_operands(error):
                 raise
@@ -149,12 +149,18 @@ def _is_of_operands(error: BaseException | None) -> bool:
 def source_of_op(drawing: OpDrawing) -> IRModule | None:
     """A call as a program that returns its first result; None if PyTorch refuses the call."""
     call = called(drawing)
-    return None if call is None else _program(drawing, call.types, 1)
+    return None if call is None else program_of_call(drawing, call.types, 1)
 
 
-def _rewritten(
+def rewritten_call(
     drawing: OpDrawing, source: IRModule, catalog: RuleSet, inputs: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Trial | None:
+    """The program of a call before and after its rule; None if the rule does not take the call, or another stage
+    refuses what is left.
+
+    Raises:
+        InvalidRewriteError: the rule raises an exception, or its result is an invalid program.
+    """
     source_ir, texts_after = source.text(), dict[str, str]()
     rewritten = source.clone()
     rules = with_rule_in_front(catalog, drawing.rule)
@@ -219,8 +225,14 @@ def arguments_of(
     return {name: mapped(value, schema[name]) for name, value in drawing.example.items()}
 
 
-def _program(drawing: OpDrawing, types: Sequence[TensorType], returned: int) -> IRModule:
-    """A call as a program that returns its first results."""
+def program_of_call(drawing: OpDrawing, types: Sequence[TensorType], returned: int) -> IRModule:
+    """A call as a program that returns its first results.
+
+    Args:
+        drawing: the call, whose tensors may have open sizes.
+        types: the types of the op's results.
+        returned: how many of them the program returns.
+    """
     module, block = IRModule(), Block()
 
     def argument(text: str) -> Value:

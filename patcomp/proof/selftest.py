@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from patcomp.errors import RuleError
+from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.infer import InferenceError
 from patcomp.ir.namespaces import ArgumentSpec
@@ -222,6 +225,8 @@ class _Building:
     def _constant(self, literal: Any, argument: ArgumentSpec | None = None) -> Value:
         """A constant of the element type that its argument asks for, or of the first input's; a fraction next to
         integer inputs is a float."""
+        if isinstance(literal, np.ndarray):  # of a recorded program
+            return coreai.constant(literal)
         fraction = isinstance(literal, float) and not literal.is_integer()
         integers = self.like is not None and is_integer(Value(self.like).element_type)
         like = None if fraction and integers else self.like

@@ -36,9 +36,14 @@ class OpDrawing:
     """Values that replace some of the random numbers of the inputs; an input with a range of values has none."""
     compared: bool = True
     """Whether the numbers are compared; otherwise the rule only builds its replacement."""
+    runs: Sequence[Mapping[str, Any]] = ()
+    """Other types of the tensors, by argument, with which the same program is run, too. A size that differs from the
+    example's is open in the program."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.example.items())
+        if self.runs:
+            given += f", with open sizes, also as {', '.join(map(str, self.runs[0].values()))}"
         return f"{self.aspect}, {self.op}({given})"
 
 

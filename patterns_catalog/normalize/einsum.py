@@ -56,7 +56,7 @@ def product(
     x: Value, *, inner: list[Size], order: list[int], size: list[Size], result_types: list[Attribute]
 ) -> Value:  # fmt: skip
     """A batched product as einsum arranges it, without the axes of size 1 that it drops."""
-    moved = _wide(order, inner)
+    moved = _wide([axis % len(inner) for axis in order], inner)  # permutations may count from the end
     places = _wide(range(len(size)), size)
     split: list[Size] = [1] * len(size)
     arranged = list(range(len(size)))

@@ -1,0 +1,215 @@
+"""Calls of one op before and after a rule, and examples that are whole programs: pairs that are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from patcomp.errors import EvaluationError
+from patcomp.evaluate import prepare_input
+from patcomp.evaluate.eager import (
+    call_of,
+    overload_of,
+    results_of,
+)
+from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, element_name, shape_of, tensor
+from patcomp.patterns import Rejected, Rule, RuleSet
+from patcomp.proof.drawing import open_type
+from patcomp.proof.op_equivalence import (
+    OperatorCall,
+    arguments_of,
+    called,
+    compared_results,
+    program_of_call,
+    rewritten_call,
+)
+from patcomp.proof.pairs import Input, Pair, run_module
+from patcomp.proof.symbols import Symbols
+from patcomp.proof.trials import InvalidRewriteError, failure_text
+from patcomp.proof.variations import OpDrawing
+
+
+@dataclass
+class Compiled(Pair):
+    """A call of an op, and the program that the catalog with the rule makes of it."""
+
+    drawing: OpDrawing
+    source: IRModule
+    module: IRModule
+    runs: Sequence[Mapping[str, Input]]
+    source_ir: str
+    rewritten_ir: str | None
+
+    @property
+    def rule(self) -> Rule:  # type: ignore[override]
+        return self.drawing.rule
+
+    def before(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return run_module(self.source, list(inputs.values()))
+
+    def after(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return run_module(self.module, in_types_of(self.module, inputs))
+
+
+def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
+    """A call before and after its rule; None if PyTorch or the rule refuses the call.
+
+    Raises:
+        InvalidRewriteError: the rule raises an exception, or its result is an invalid program.
+    """
+    examples = [drawing.example, *({**drawing.example, **run} for run in drawing.runs)]
+    calls = [called(OpDrawing(drawing.rule, drawing.op, example, drawing.aspect)) for example in examples]
+    if (first := _first(calls)) is None:
+        return None
+    types = list(first.types)
+    opened = dict(drawing.example)
+    for name in drawing.runs[0] if drawing.runs else ():
+        opened[name] = _opened(drawing.example[name], [given[name] for given in drawing.runs])
+    for call in calls[1:]:
+        assert call is not None
+        types = [_opened_type(one, other) for one, other in zip(types, call.types, strict=True)]
+    runs = [_inputs_of(drawing, example) for example in examples]
+    general = OpDrawing(drawing.rule, drawing.op, opened, drawing.aspect)
+    for returned in dict.fromkeys([compared_results(drawing, first), 1]):
+        source = program_of_call(general, types, returned)
+        trial = rewritten_call(drawing, source, catalog, first.inputs, {})
+        if trial is not None:
+            return Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
+    return None
+
+
+def _first(calls: Sequence[OperatorCall | None]) -> OperatorCall | None:
+    """The first call; None if one is not valid, or has other results than the first."""
+    first = calls[0]
+    if first is None:
+        return None
+    same = [[type_.element_type for type_ in call.types] for call in calls if call is not None]
+    ranks = [[len(type_.get_shape()) for type_ in call.types] for call in calls if call is not None]
+    complete = len(same) == len(calls) and all(s == same[0] for s in same) and all(r == ranks[0] for r in ranks)
+    return first if complete else None
+
+
+def _opened(value: Any, others: Sequence[Any]) -> Any:
+    """A type, or a list of them, whose sizes are open where those of other runs differ."""
+    if isinstance(value, list | tuple):
+        return [_opened(item, [other[index] for other in others]) for index, item in enumerate(value)]
+    return open_type(value, others) if isinstance(value, str) else value
+
+
+def _opened_type(one: TensorType, other: TensorType) -> TensorType:
+    sizes = zip(shape_of(one), shape_of(other), strict=True)
+    return tensor(tuple(a if a == b else None for a, b in sizes), one.element_type)
+
+
+def _inputs_of(drawing: OpDrawing, example: Mapping[str, Any]) -> dict[str, Input]:
+    inputs: dict[str, Input] = {}
+
+    def tensor(text: str) -> None:
+        inputs[f"x{len(inputs)}"] = Input(text)
+
+    arguments_of(OpDrawing(drawing.rule, drawing.op, example, drawing.aspect), tensor)
+    return inputs
+
+
+def in_types_of(module: IRModule, inputs: Mapping[str, Any]) -> list[Any]:
+    """Inputs in the types that a compiled program has for them.
+
+    Raises:
+        EvaluationError: a number does not fit 32 bits.
+    """
+    given = []
+    for (name, value), argument in zip(inputs.items(), module.graph("main").regions[0].block.args, strict=True):
+        assert isinstance(argument.type, TensorType)
+        if isinstance(value, Symbols):
+            given.append(value.to(TORCH_DTYPES[element_name(argument.type.element_type)]))
+        else:
+            given.append(prepare_input(value, argument.type, name))
+    return given
+
+
+@dataclass
+class Decomposed(Pair):
+    """An op of PyTorch, and a decomposition of it, both in PyTorch."""
+
+    drawing: OpDrawing
+    call: OperatorCall
+    runs: Sequence[Mapping[str, Input]] = ()
+    source_ir: str = ""
+    rewritten_ir: str | None = None
+
+    @property
+    def rule(self) -> Rule:  # type: ignore[override]
+        return self.drawing.rule
+
+    def before(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return self._results(overload_of(self.drawing.op), inputs)
+
+    def after(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return self._results(self.rule.function, inputs)
+
+    def _results(self, function: Any, inputs: Mapping[str, Any]) -> list[Any]:
+        remaining = iter(inputs.values())
+        arguments = arguments_of(self.drawing, lambda _: next(remaining))
+        args, kwargs = call_of(self.drawing.op, arguments)
+        try:
+            made = results_of(function(*args, **kwargs))
+        except (RuntimeError, IndexError, ValueError, TypeError, ArithmeticError, Rejected) as error:
+            raise EvaluationError(f"{self.drawing.op}: {error}") from error
+        return made[: compared_results(self.drawing, self.call)]
+
+
+def decomposed(drawing: OpDrawing) -> Decomposed | None:
+    """A call of an op, and its decomposition; None if PyTorch or the decomposition refuses the call."""
+    call = called(drawing)
+    assert drawing.rule.function is not None
+    if call is None:
+        return None
+    args, kwargs = call_of(drawing.op, call.arguments)
+    try:
+        made = drawing.rule.function(*args, **kwargs)
+    except Rejected:
+        return None
+    except Exception as error:  # whatever a rule's function raises
+        raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
+    if made is NotImplemented:
+        return None
+    return Decomposed(drawing, call, [_inputs_of(drawing, drawing.example)], str(drawing))
+
+
+# ---- examples that are programs ----------------------------------------------------------------------
+
+
+@dataclass
+class Converted(Pair):
+    """An example that is a program: PyTorch, and the converted program."""
+
+    rule: Rule
+    function: Any
+    module: IRModule
+    runs: Sequence[Mapping[str, Input]]
+    source_ir: str
+    rewritten_ir: str | None = None
+
+    @property
+    def drawing(self) -> Any:  # type: ignore[override]
+        return ExampleProgram(self.rule, {})
+
+    def before(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return results_of(self.function(*inputs.values()))
+
+    def after(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return run_module(self.module, in_types_of(self.module, inputs))
+
+
+@dataclass(frozen=True)
+class ExampleProgram:
+    """What an error says of the program of an example."""
+
+    rule: Rule
+    example: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "the example"

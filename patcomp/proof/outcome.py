@@ -1,0 +1,109 @@
+"""What symbols say of a program before and after a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from patcomp.proof import reductions, scalars
+from patcomp.proof.lemmas import LEMMAS
+from patcomp.proof.pairs import Input, Pair, made_of
+from patcomp.proof.symbols import FLOATS, Symbols, UnreachedError, same_codes
+from patcomp.proof.worlds import Kind, World
+
+_ = reductions  # imported for the meanings that it registers
+
+WORLDS = 2
+"""In how many worlds each program is run."""
+
+RUNS = 3
+"""With how many sizes a program with open sizes is run on symbols; it is run with all of them on numbers."""
+
+WITHOUT_FLOATS = "there is no tensor of floats"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The kind of equality, None if the symbols differ."""
+
+    kind: Kind | None
+    lemmas: frozenset[str] = frozenset()
+
+
+def outcome(pair: Pair) -> Outcome:
+    """Whether symbols are the same before and after the rule.
+
+    Raises:
+        UnreachedError: the program does not run on symbols.
+    """
+    reasons: list[UnreachedError] = []
+    for kind, allowed in ((Kind.BITS, ()), (Kind.BITS, tuple(LEMMAS)), (Kind.REALS, ())):
+        try:
+            if (used := _lemmas_if_equal(pair, kind, allowed)) is not None:
+                return Outcome(kind, used)
+        except UnreachedError as error:
+            reasons.append(error)
+    if reasons:
+        raise reasons[-1]
+    return Outcome(None)
+
+
+def _lemmas_if_equal(pair: Pair, kind: Kind, allowed: Sequence[str]) -> frozenset[str] | None:
+    """The lemmas that equal symbols need, of those that are allowed; None if the symbols differ."""
+    used: set[str] = set()
+    worlds = [World(kind, number, allowed=allowed, lemmas=used) for number in range(WORLDS)]
+    if not all(_is_same(pair, run, world) for world in worlds for run in pair.runs[:RUNS]):
+        return None
+    for lemma in sorted(used):
+        fewer = _lemmas_if_equal(pair, kind, sorted(used - {lemma}))
+        if fewer is not None:
+            return fewer
+    return frozenset(used)
+
+
+def _is_same(pair: Pair, run: Mapping[str, Input], world: World) -> bool:
+    inputs = {name: symbolic(made_of(each, (), n), name, world) for n, (name, each) in enumerate(run.items())}
+    if not any(isinstance(value, Symbols) for value in inputs.values()):
+        raise UnreachedError(WITHOUT_FLOATS)
+    try:
+        with torch.no_grad():
+            before, after = pair.before(inputs), pair.after(inputs)
+    except UnreachedError:
+        raise
+    except Exception as error:  # a kernel that does not take symbols
+        if run is not pair.runs[0] and _is_refused(pair, run):
+            return True
+        raise UnreachedError(_cause(error)) from error
+    return all(same_codes(a, b, world) for a, b in zip(before, after, strict=False))
+
+
+def _is_refused(pair: Pair, run: Mapping[str, Input]) -> bool:
+    """Whether the source does not take the sizes of a run."""
+    try:
+        pair.before({name: made_of(each) for name, each in run.items()})
+    except Exception:  # of a kernel
+        return True
+    return False
+
+
+def symbolic(tensor: Tensor, name: str, world: World) -> Tensor:
+    """Symbols in the place of a tensor of floats; integers and booleans stay numbers."""
+    if tensor.dtype not in FLOATS:
+        return tensor
+    codes = world.symbols(name, tensor.shape)
+    if world.kind is Kind.BITS:
+        codes = codes // 4 * 4 + scalars.MARKS[tensor.dtype]
+    return Symbols(codes, tensor.dtype, world)
+
+
+def _cause(error: BaseException) -> str:
+    """The reason why a program does not run on symbols."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, UnreachedError):
+            return str(inner)
+        inner = inner.__cause__
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"

@@ -1,0 +1,157 @@
+"""The programs of a rule of any kind, before and after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from patcomp.patterns import Rule, RuleSet, Stage
+from patcomp.patterns.aspects import is_left_open
+from patcomp.patterns.language import Attr, OpNode
+from patcomp.proof.calls import compiled, decomposed
+from patcomp.proof.changes import Parts
+from patcomp.proof.drawing import Drawing, draw
+from patcomp.proof.enumeration import Search
+from patcomp.proof.numbers import GRID_VARIANTS
+from patcomp.proof.op_equivalence import op_drawings, operator_schema
+from patcomp.proof.pairs import Pair, rewritten
+from patcomp.proof.recording import NotRecordedError, converted, recorded
+from patcomp.proof.selftest import variants
+from patcomp.proof.variations import OpDrawing, holds_tensors
+
+_ELEMENTS = ("f32", "f16", "si32", "si8", "i1", "si16", "bf16", "si64", "ui8")
+
+
+class Programs:
+    """The programs near the examples of a rule. A program that the rule does not match is None."""
+
+    def __init__(self, rule: Rule, catalog: RuleSet, count: int):
+        self.rule, self.catalog, self.count = rule, catalog, count
+        self.missed: Counter[str] = Counter()
+        """Programs that could not be made, by reason."""
+        self._grids: set[str] = set()
+
+    def __iter__(self) -> Iterator[Pair | None]:
+        if self.rule.is_declarative:
+            yield from self._searched(*_of_pattern(self.rule, self.count))
+            return
+        drawings = list(op_drawings(self.rule)) if any(item.program is None for item in self.rule.examples) else []
+        if drawings:
+            yield from self._searched(*_of_op(self.rule, drawings, self.count))
+        for example in self.rule.examples:
+            if example.program is not None:
+                yield from self._of_program(example)
+
+    def _searched(self, firsts: Sequence[Any], parts: Parts, more: Iterable[Any] = ()) -> Iterator[Pair | None]:
+        search = Search(firsts, parts, self.count, more)
+        for drawing in search:
+            pair = self.pair_of(drawing)
+            if pair is not None:
+                search.keep(drawing)
+            yield pair
+
+    def _of_program(self, example: Any) -> Iterator[Pair | None]:
+        whole = converted(self.rule, example, self.catalog)
+        if whole is None:
+            self.missed["the rule does not fire in its example"] += 1
+            return
+        yield whole.pair
+        try:
+            source = recorded(self.rule, whole)
+        except NotRecordedError as error:
+            self.missed[f"variations of a program: {error}"] += 1
+            return
+        first = Drawing(source, variants(source)[0], dict(source.example or {}), {}, applied=self.rule)
+        if self.pair_of(first) is None:
+            self.missed["variations of a program: the rule does not match the recorded program"] += 1
+            return
+        yield from self._searched([first], Parts(_words(source)))
+
+    def pair_of(self, drawing: Any) -> Pair | None:
+        """A program before and after the rule; None if it is not valid, or the rule does not match it.
+
+        Raises:
+            InvalidRewriteError: the rule raises an exception, or its result is an invalid program.
+        """
+        if isinstance(drawing, Drawing):
+            return rewritten(drawing, self.catalog)
+        return decomposed(drawing) if self.rule.stage is Stage.IMPORT else compiled(drawing, self.catalog)
+
+    def is_new(self, drawing: Any) -> bool:
+        """Whether a program with every float was not compared yet, and not too many were."""
+        key = str(drawing)
+        if key in self._grids or len(self._grids) >= GRID_VARIANTS:
+            return False
+        self._grids.add(key)
+        return True
+
+
+def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
+    known = variants(rule)
+    chosen = known[:: -(-len(known) // count)]
+    firsts = [draw(rule, variant, lambda options: options[0], ()) for variant in chosen]
+    return firsts, Parts(_words(rule), _is_elementwise(rule))
+
+
+def _is_elementwise(rule: Rule) -> bool:
+    from patcomp.evaluate.eager import is_pointwise
+    from patcomp.ir.dialect import OPS
+    from patcomp.ir.traits import Elementwise
+
+    nodes = [node for node in rule.graph.nodes if isinstance(node, OpNode)]
+    return all(
+        node.spec.composite is None
+        and (
+            OPS[node.spec.name].has_trait(Elementwise) or node.spec.name == "coreai.cast"
+            if node.spec.name in OPS
+            else is_pointwise(node.spec.name)
+        )
+        for node in nodes
+    )
+
+
+def _words(rule: Rule) -> dict[str, Sequence[Any]]:
+    """The other values of the captures that are words: element types, and the words that an op declares."""
+    words: dict[str, Sequence[Any]] = {}
+    for node in rule.graph.nodes:
+        for name, argument in node.arguments.items() if isinstance(node, OpNode) else ():
+            if isinstance(argument, Attr) and isinstance((rule.example or {}).get(argument.name), str):
+                declared = node.spec.argument(name).type
+                words[argument.name] = _ELEMENTS if declared.startswith("ScalarType") else declared.split("|")
+    return words
+
+
+def _of_op(rule: Rule, drawings: Sequence[OpDrawing], count: int) -> tuple[list[OpDrawing], Parts, list[OpDrawing]]:
+    """The examples of a rule of one op, with all arguments, and the variations that its tests compare."""
+    from patcomp.evaluate.eager import is_pointwise
+
+    firsts = [_complete(drawing) for drawing in drawings if drawing.aspect == "the example"]
+    others = [
+        drawing
+        for drawing in drawings
+        if drawing.compared
+        and not drawing.special
+        and drawing.aspect != "the example"
+        and not is_left_open(rule.unspecified, drawing.aspect)
+    ]
+    words: dict[str, list[Any]] = {}
+    for drawing in firsts:
+        schema = operator_schema(drawing.op)
+        for name, value in drawing.example.items():
+            if isinstance(value, str) and not holds_tensors(schema[name]):
+                given = _ELEMENTS if schema[name].type.startswith("ScalarType") else [value]
+                words.setdefault(name, []).extend(item for item in given if item not in words.get(name, ()))
+    return firsts, Parts(words, all(is_pointwise(drawing.op) for drawing in firsts)), others
+
+
+def _complete(drawing: OpDrawing) -> OpDrawing:
+    """The call with the default values of its other arguments, which are varied, too."""
+    schema = operator_schema(drawing.op)
+    defaults = {
+        argument.name: argument.default
+        for argument in schema.arguments
+        if argument.has_default and not holds_tensors(argument) and isinstance(argument.default, bool | int | float)
+    }
+    return replace(drawing, example={**defaults, **drawing.example})

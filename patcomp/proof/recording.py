@@ -1,0 +1,175 @@
+"""Programs of several ops that are recorded as a pattern, so that they vary as the source of a rule does.
+
+The example of a rule of several ops may be a function in PyTorch. It is converted up to the rule; the ops in front of
+the rule become the nodes of a pattern, and their constants its captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from patcomp import TorchConverter
+from patcomp.errors import PatcompError
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.constants import constant_values
+from patcomp.ir.elements import element_of_numpy
+from patcomp.ir.module import IRModule
+from patcomp.ir.namespaces import aten_namespace, coreai_namespace
+from patcomp.ir.types import TensorType, element_name, element_type, is_static, static_shape
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import SSAValue
+from patcomp.patterns import Context, Example, Rule, RuleSet, Stage, run
+from patcomp.patterns.language import Attr, Capture, Const, OpNode, SourceNamespace
+from patcomp.patterns.pattern import Pattern
+from patcomp.proof.calls import Converted
+from patcomp.proof.examples import Calling, example_inputs
+from patcomp.proof.pairs import Input
+from patcomp.proof.trials import with_rule_in_front
+from patcomp.questions.reach import namespace_of
+from patcomp.rewrites import Options, run_pipeline
+from patcomp.rewrites.optimize import optimize
+from patcomp.targets import Target
+
+_SMALL = 16
+"""The most elements of a constant that varies in each place where it is used."""
+
+
+class NotRecordedError(Exception):
+    """A program cannot be recorded as a pattern; the text says why."""
+
+
+@dataclass
+class ConvertedExample:
+    """The example of a rule, converted."""
+
+    pair: Converted
+    types: list[str]
+    """The types of its inputs as the example writes them."""
+    before: IRModule
+    """The program before the rule."""
+
+
+def converted(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExample | None:
+    """The example of a rule in PyTorch and converted, and the program in front of the rule; None if the rule does not
+    fire in it."""
+    types = [str(text) for text in example.args]
+    inputs, module = example_inputs(example), Calling(example)
+    imported = TorchConverter().add_exported_program(torch.export.export(module, inputs)).imported()
+    rules = with_rule_in_front(catalog, rule)
+    target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
+    compilation = run_pipeline(imported.clone(), rules, Options(target=target))
+    if not any(rule.name in report.statistics.fired for report in compilation.reports):
+        return None
+    before = imported.clone()
+    run_pipeline(before, rules, Options(), only_before=rule.stage)
+    names = [argument.name_hint or "" for argument in compilation.module.graph("main").regions[0].block.args]
+    runs = [dict(zip(names, map(Input, types), strict=True))]
+    pair = Converted(rule, module, compilation.module, runs, compilation.module.text())
+    return ConvertedExample(pair, types, before)
+
+
+def recorded(rule: Rule, example: ConvertedExample) -> Rule:
+    """A rule of the same name whose source is the program in front of the rule.
+
+    Raises:
+        NotRecordedError: the rule does not fire alone on the program, or the program has ops with regions.
+    """
+    for module in _forms(rule, example.before):
+        trial = module.clone()
+        try:
+            fired = run(trial.graph("main"), RuleSet([rule]), Context(trial.blobs, namespace_of(rule))).fired
+        except PatcompError:
+            continue
+        if rule.name in fired:
+            return _as_pattern(rule, module, example.types)
+    raise NotRecordedError("the rule does not fire alone on the program in front of it")
+
+
+def _forms(rule: Rule, module: IRModule) -> list[IRModule]:
+    """The program with folded constants and shared values, as the stage itself makes it, and as it is."""
+    forms = [module]
+    if rule.stage in (Stage.TARGET, Stage.OPTIMIZE):
+        folded = module.clone()
+        try:
+            optimize(folded, RuleSet([]), Options())
+            forms.insert(0, folded)
+        except PatcompError:
+            pass
+    return forms
+
+
+def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
+    block = module.graph("main").regions[0].block
+    is_aten = any(isinstance(op, AtenOp) for op in block.ops)
+    dialect = aten_namespace if is_aten else coreai_namespace
+    namespace = SourceNamespace(dialect)
+    captures: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    made: dict[SSAValue, Any] = {}
+    constants: dict[SSAValue, np.ndarray] = {}
+
+    def constant_of(value: SSAValue, name: str) -> Any:
+        """The capture of a constant; each use of a small one has its own, because equal numbers are stored once."""
+        if constants[value].size <= _SMALL:
+            return capture(Const, name, constants[value])
+        if value not in made:
+            made[value] = capture(Const, name, constants[value])
+        return made[value]
+
+    def capture(kind: Any, stem: str, value: Any) -> Any:
+        name = stem if stem not in captures else f"{stem}_{len(captures)}"
+        captures[name] = Attr(name) if kind is Attr else kind(name, namespace)
+        given[name] = value
+        return captures[name]
+
+    for argument, text in zip(block.args, types, strict=True):
+        assert isinstance(argument.type, TensorType)
+        if not is_static(argument.type):
+            raise NotRecordedError("it has open sizes")
+        limits = text[text.index("[") :] if "[" in text else ""
+        sizes = "x".join([*map(str, static_shape(argument.type)), element_name(argument.type.element_type)])
+        made[argument] = capture(Capture, argument.name_hint or "x", sizes + limits)
+    for op in block.ops:
+        if op is block.last_op:
+            break
+        if op.regions:
+            raise NotRecordedError(f"it has the op {op.name}, which has a region")
+        if op.name == "coreai.constant":
+            values = constant_values(op.results[0], module.blobs)
+            element = Value(op.results[0]).dtype
+            if values is None or element_of_numpy(values.dtype) != element_type(element):
+                raise NotRecordedError(f"it has a constant of {element}, which numpy lacks")
+            constants[op.results[0]] = np.array(values)
+            continue
+        spec = dialect.spec(op.name)
+        if spec is None:
+            raise NotRecordedError(f"it has the op {op.name}")
+        arguments: Mapping[str, Any] = dialect.arguments(op)
+
+        def node_of(value: Any, name: str, is_top: bool = True) -> Any:
+            if isinstance(value, Value):
+                if value.ssa in constants:
+                    return constant_of(value.ssa, name)
+                return made[value.ssa]
+            if isinstance(value, list) and any(isinstance(item, Value) for item in value):
+                return [node_of(item, name, False) for item in value]
+            if value is None or not is_top:
+                return value
+            return capture(Attr, name, value)
+
+        node = OpNode(namespace, spec, {a.name: node_of(arguments.get(a.name), a.name) for a in spec.arguments})
+        node.escapes = True
+        for index, result in enumerate(op.results):
+            made[result] = node if len(op.results) == 1 else node[index]
+    assert block.last_op is not None
+    root = made[block.last_op.operands[0]]
+    reached = Pattern(dialect, root, captures)
+    used = {name: each for name, each in captures.items() if reached.binds(each)}
+    pattern = Pattern(dialect, root, used)
+    example = Example((), {name: given[name] for name in used})
+    return replace(rule, pattern=pattern, function=None, examples=(example,), target=root)
