@@ -23,6 +23,7 @@ from patcomp.proof.op_equivalence import (
     arguments_of,
     called,
     compared_results,
+    is_of_complex,
     program_of_call,
     rewritten_call,
 )
@@ -165,7 +166,7 @@ def decomposed(drawing: OpDrawing) -> Decomposed | None:
     """A call of an op, and its decomposition; None if PyTorch or the decomposition refuses the call."""
     call = called(drawing)
     assert drawing.rule.function is not None
-    if call is None:
+    if call is None or (drawing.rule.of_complex and not is_of_complex(call)):
         return None
     args, kwargs = call_of(drawing.op, call.arguments)
     try:

@@ -1,91 +1,109 @@
-"""Numbers that decide whether two functions of tensors are equal, where symbols do not reach the functions.
+"""Numbers that decide whether a pair of programs is equal, where symbols do not reach them.
 
 - **Whole numbers**: the floats of the inputs are small whole numbers, or eighths if they have a range of values. Sums
   and products of them are exact, so that two formulas that are equal over the reals give equal numbers, and two
-  different polynomials hardly ever do. A quotient or a root may differ in the last digits.
-- **Every number**: an element-wise function of one operand is run on every number of float16 and of bfloat16, or on
-  every integer of its type of 8 or 16 bits; one of two operands on every pair of numbers of the 8-bit types. For floats
-  the answer is a bound, in units in the last place, of the distance from the same function in 64 bits, and the few
-  numbers at which it does not hold.
-
-A function gets its inputs by name and gives its results; the functions of a pair must share no code.
+  different polynomials hardly ever do. A quotient or a root may differ in the last digits. Decompositions compute in 64
+  bits.
+- **Every number**: an element-wise op of one operand is run on every number of float16 and of bfloat16, or on every
+  integer of its type of 8 or 16 bits; one of two operands on every pair of numbers of the 8-bit types. For floats the
+  answer is a bound, in units in the last place, of the distance from PyTorch's op in 64 bits, and the few numbers at
+  which it does not hold.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from patcomp.evaluate.eager import random_tensor
+from patcomp.evaluate.eager import is_pointwise
 from patcomp.evaluate.element_types import TORCH_DTYPES
-from patcomp.patterns.example_types import ExampleType, limits_of, parse_type
+from patcomp.patterns.example_types import ExampleType, limits_of
+from patcomp.proof.calls import Decomposed
+from patcomp.proof.pairs import Input, Pair, made_of
+from patcomp.proof.trials import WrongRuleError
+from patcomp.proof.variations import OpDrawing
 
-Function = Callable[[Mapping[str, Any]], Sequence[Tensor]]
-
-DRAWS = 4
+DRAWS = 6
 """On how many draws of whole numbers a pair is compared, of numbers that may be equal, and of different ones."""
+
+
+def decision(pair: Pair, pair_of: Callable[[Any], Pair | None], bounds: dict[str, Bound | None]) -> Bound | bool:
+    """The bound of a pair on every number, or whether its results are equal on whole numbers.
+
+    Args:
+        pair: a call of an op, before and after its rule, or another pair without open sizes.
+        pair_of: makes the pair of another drawing.
+        bounds: those that are known, by drawing; the function adds to them.
+    """
+    if (flat := _flat(pair)) is not None:
+        key = str(flat[0])
+        if key not in bounds:
+            bounds[key] = _bound_of(*flat, pair_of)
+        if (bound := bounds[key]) is not None and bound.is_proof:
+            return bound
+    return equal_on_whole_numbers(pair)
 
 
 # ---- whole numbers -------------------------------------------------------------------------------
 
 
-def whole_numbers(types: Mapping[str, str], seed: int, distinct: bool) -> dict[str, Tensor]:
-    """Inputs of their types with small whole numbers.
-
-    Args:
-        types: the static type of each input by name, with its range of values if it has one.
-        seed: another seed gives other numbers.
-        distinct: whether the floats of each input without a range of values are all different.
-    """
-    return {name: _whole(text, 100 * seed + index, distinct) for index, (name, text) in enumerate(types.items())}
-
-
-def _whole(text: str, seed: int, distinct: bool) -> Tensor:
-    limits = limits_of(text)
-    made = random_tensor(parse_type(text), limits, seed)
-    generator, shape = torch.Generator().manual_seed(seed), made.shape
-    if made.is_complex():
-        parts = torch.randint(-4, 5, (2, *shape), generator=generator).double()
-        return torch.complex(parts[0], parts[1]).to(made.dtype)
-    if not made.is_floating_point():
-        return made
-    if limits is not None:
-        low, high = -int(-limits[0] * 8 // 1), int(limits[1] * 8 // 1)
-        return made if low > high else (torch.randint(low, high + 1, shape, generator=generator) / 8).to(made.dtype)
-    if distinct:
-        count = made.numel()
-        return (torch.randperm(count, generator=generator) - count // 2).reshape(shape).to(made.dtype)
-    return torch.randint(-4, 5, shape, generator=generator).to(made.dtype)
-
-
-def equal_on_whole_numbers(types: Mapping[str, str], before: Function, after: Function, count: int) -> bool | None:
-    """Whether the first `count` results of two functions are equal on whole numbers; None if they refuse them all.
+def equal_on_whole_numbers(pair: Pair) -> bool:
+    """Whether the results of a pair are equal on whole numbers, for a decomposition in 64 bits.
 
     If they differ only where two numbers of an input are equal, they are equal: PyTorch leaves open which of equal
     numbers comes first.
     """
-    answers = []
-    for distinct in (False, True):
-        drawn = [_equal_in_draw(types, before, after, count, seed, distinct) for seed in range(DRAWS)]
-        known = [answer for answer in drawn if answer is not None]
-        answers += [all(known)] if known else []
-    return any(answers) if answers else None
+    for wide in (True, False) if isinstance(pair, Decomposed) else (False,):
+        answers = []
+        for distinct in (False, True):
+            drawn = [_equal_in_draw(pair, seed, distinct, wide) for seed in range(DRAWS)]
+            known = [answer for answer in drawn if answer is not None]
+            answers += [all(known)] if known else []
+        if answers:
+            return any(answers)
+    return False  # PyTorch refuses them
 
 
-def _equal_in_draw(
-    types: Mapping[str, str], before: Function, after: Function, count: int, seed: int, distinct: bool
-) -> bool | None:
-    inputs = whole_numbers(types, seed, distinct)
+def _equal_in_draw(pair: Pair, seed: int, distinct: bool, wide: bool) -> bool | None:
+    """Whether the results are equal in one draw; None if PyTorch refuses the numbers."""
+    run = pair.runs[0]
+    inputs = {name: _whole(each, 100 * seed + index, distinct) for index, (name, each) in enumerate(run.items())}
+    if wide:
+        inputs = {name: value.double() if value.dtype == torch.float32 else value for name, value in inputs.items()}
     try:
-        expected = list(before(inputs))
-    except (RuntimeError, IndexError, ValueError):  # EvaluationError is a RuntimeError
+        expected = pair.before(inputs)
+    except (RuntimeError, IndexError, ValueError):  # an EvaluationError is a RuntimeError
         return None
-    given = list(after(inputs))
-    return all(_equal(a, b) for a, b in zip(expected[:count], given[:count], strict=True))
+    given = pair.after(inputs)
+    return all(_equal(a, b) for a, b in zip(expected, given, strict=False))
+
+
+def _whole(given: Input, seed: int, distinct: bool) -> Tensor:
+    """A tensor of small whole numbers, all of them different if there are no equal ones.
+
+    Integers, and tensors of which only one makes sense, are those of other comparisons.
+    """
+    made = made_of(given, (), seed)
+    if given.given is not None or not (made.is_floating_point() or made.is_complex()):
+        return made
+    limits = limits_of(given.type)
+    generator, shape = torch.Generator().manual_seed(seed), made.shape
+    if made.is_complex():
+        parts = torch.randint(-4, 5, (2, *shape), generator=generator).double()
+        return torch.complex(parts[0], parts[1]).to(made.dtype)
+    if limits is not None:
+        low, high = math.ceil(limits[0] * 8), math.floor(limits[1] * 8)
+        return made if low > high else (torch.randint(low, high + 1, shape, generator=generator) / 8).to(made.dtype)
+    if distinct:
+        count = made.numel()
+        first = torch.randint(-count, 1, (), generator=generator)
+        return (torch.randperm(count, generator=generator) + first).reshape(shape).to(made.dtype)
+    return torch.randint(-4, 5, shape, generator=generator).to(made.dtype)
 
 
 def _equal(expected: Tensor, actual: Tensor) -> bool:
@@ -142,9 +160,27 @@ FEW = 0.05
 """Which part of the numbers may be exceptions."""
 
 
-def every_number(types: Mapping[str, str]) -> dict[str, Tensor] | None:
-    """Flat inputs with every number of their type, or every pair of 8-bit numbers; None if there are too many."""
-    parsed = [ExampleType.parsed(text) for text in types.values()]
+def _flat(pair: Pair) -> tuple[OpDrawing, dict[str, Tensor]] | None:
+    """An elementwise call on flat tensors, and every number for them; None for other calls, or for too many."""
+    drawing = pair.drawing
+    if not isinstance(drawing, OpDrawing) or not is_pointwise(drawing.op):
+        return None
+    inputs = every_number([each.type for each in pair.runs[0].values()])
+    tensors = [name for name, value in drawing.example.items() if ExampleType.parsed(value)]
+    if inputs is None or len(tensors) != len(inputs):
+        return None
+    types = [ExampleType.parsed(drawing.example[name]) for name in tensors]
+    shape = (len(inputs[0]),)
+    example = {
+        name: str(replace(type_, sizes=shape, limits=None)) for name, type_ in zip(tensors, types, strict=True) if type_
+    }
+    flat = OpDrawing(drawing.rule, drawing.op, {**drawing.example, **example}, "every number")
+    return flat, dict(zip(pair.runs[0], inputs, strict=True))
+
+
+def every_number(types: Sequence[str]) -> list[Tensor] | None:
+    """Flat tensors with every number of their type, or every pair of 8-bit numbers; None if there are too many."""
+    parsed = [ExampleType.parsed(text) for text in types]
     elements = {type_.element if type_ else "" for type_ in parsed}
     if len(elements) != 1 or elements == {""}:
         return None
@@ -154,7 +190,7 @@ def every_number(types: Mapping[str, str]) -> dict[str, Tensor] | None:
         return None
     if dtype.is_complex:
         columns = [torch.complex(*columns)]
-    return {name: column.to(dtype) for name, column in zip(types, columns, strict=True)}
+    return [column.to(dtype) for column in columns]
 
 
 def _columns(dtype: torch.dtype, operands: int) -> list[Tensor] | None:
@@ -180,19 +216,27 @@ def _all_of(*dtypes: torch.dtype) -> Tensor:
     return torch.cat([part.float() for part in parts]) if len(parts) > 1 else parts[0]
 
 
-def bound_on_every_number(inputs: Mapping[str, Tensor], before: Function, after: Function) -> Bound | None:
-    """How far the first result of `after` is from that of `before` in 64 bits; None if integers or bools differ.
+def _bound_of(drawing: OpDrawing, inputs: Mapping[str, Tensor], pair_of: Callable[[Any], Pair | None]) -> Bound | None:
+    """The bound of the first result; None if the rule or PyTorch refuses the call, or if integers or bools differ."""
+    try:
+        pair = pair_of(drawing)
+        return None if pair is None else bound_on_every_number(pair, inputs)
+    except (
+        RuntimeError,
+        IndexError,
+        ValueError,
+        WrongRuleError,
+    ):  # the comparison of the plain call says what is wrong
+        return None
 
-    Args:
-        inputs: those of `every_number`.
-        before: the function that also computes in 64 bits.
-        after: the function that computes in the type of the inputs.
-    """
-    given, plain, count = after(inputs)[0], before(inputs)[0], next(iter(inputs.values())).numel()
+
+def bound_on_every_number(pair: Pair, inputs: Mapping[str, Tensor]) -> Bound | None:
+    """How far the first result is from that of PyTorch's op in 64 bits; None if integers or bools differ."""
+    given, plain, count = pair.after(inputs)[0], pair.before(inputs)[0], len(next(iter(inputs.values())))
     if not (given.is_floating_point() or given.is_complex()):
         same = torch.equal(plain.to(torch.int64), given.to(torch.int64))
         return Bound(count) if same else None
-    truth = before({name: _in_64_bits(value) for name, value in inputs.items()})[0]
+    truth = pair.before({name: _in_64_bits(value) for name, value in inputs.items()})[0]
     if given.is_complex():
         truth, given, plain = (torch.view_as_real(value) for value in (truth, given, plain))
     shape = (count, -1)

@@ -263,7 +263,7 @@ def check_decomposition(drawing: OpDrawing) -> int:
 
     rule, call = drawing.rule, called(drawing)
     assert rule.function is not None
-    if call is None or (rule.of_complex and not _is_of_complex(call)):
+    if call is None or (rule.of_complex and not is_of_complex(call)):
         return 0
     args, kwargs = call_of(drawing.op, call.arguments)
     try:
@@ -303,7 +303,7 @@ def wrong_result(drawing: OpDrawing, call: OperatorCall, index: int, made: Any, 
     return found
 
 
-def _is_of_complex(call: OperatorCall) -> bool:
+def is_of_complex(call: OperatorCall) -> bool:
     """Whether complex tensors, types or numbers are among the arguments or results of a call."""
     values = [item for value in call.arguments.values() for item in (value if isinstance(value, list) else [value])]
     return any(
