@@ -185,7 +185,7 @@ def decomposed(drawing: OpDrawing) -> Decomposed | None:
 
 @dataclass
 class Converted(Pair):
-    """An example that is a program: PyTorch, and the converted program."""
+    """An example that is a program: PyTorch, or what is converted without the rule, and the converted program."""
 
     rule: Rule
     function: Any
@@ -193,12 +193,16 @@ class Converted(Pair):
     runs: Sequence[Mapping[str, Input]]
     source_ir: str
     rewritten_ir: str | None = None
+    without: IRModule | None = None
+    """The program that is converted without the rule, if the rule rewrites Core AI's ops."""
 
     @property
     def drawing(self) -> Any:  # type: ignore[override]
         return ExampleProgram(self.rule, {})
 
     def before(self, inputs: Mapping[str, Any]) -> list[Any]:
+        if self.without is not None:
+            return run_module(self.without, in_types_of(self.without, inputs))
         return results_of(self.function(*inputs.values()))
 
     def after(self, inputs: Mapping[str, Any]) -> list[Any]:

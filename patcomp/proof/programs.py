@@ -44,8 +44,10 @@ class Programs:
             if example.program is not None:
                 yield from self._of_program(example)
 
-    def _searched(self, firsts: Sequence[Any], parts: Parts, more: Iterable[Any] = ()) -> Iterator[Pair | None]:
-        search = Search(firsts, parts, self.count, more)
+    def _searched(
+        self, firsts: Sequence[Any], parts: Parts, more: Iterable[Any] = (), count: int | None = None
+    ) -> Iterator[Pair | None]:
+        search = Search(firsts, parts, count or self.count, more)
         for drawing in search:
             pair = self.pair_of(drawing)
             if pair is not None:
@@ -67,7 +69,8 @@ class Programs:
         if self.pair_of(first) is None:
             self.missed["variations of a program: the rule does not match the recorded program"] += 1
             return
-        yield from self._searched([first], Parts(_words(source)))
+        count = -(-self.count // sum(item.program is not None for item in self.rule.examples))
+        yield from self._searched([first], Parts(_words(source)), count=count)
 
     def pair_of(self, drawing: Any) -> Pair | None:
         """A program before and after the rule; None if it is not valid, or the rule does not match it.

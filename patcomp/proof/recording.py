@@ -29,7 +29,7 @@ from patcomp.patterns.pattern import Pattern
 from patcomp.proof.calls import Converted
 from patcomp.proof.examples import Calling, example_inputs
 from patcomp.proof.pairs import Input
-from patcomp.proof.trials import with_rule_in_front
+from patcomp.proof.trials import with_rule_in_front, without_rule
 from patcomp.questions.reach import namespace_of
 from patcomp.rewrites import Options, run_pipeline
 from patcomp.rewrites.optimize import optimize
@@ -69,7 +69,11 @@ def converted(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExampl
     run_pipeline(before, rules, Options(), only_before=rule.stage)
     names = [argument.name_hint or "" for argument in compilation.module.graph("main").regions[0].block.args]
     runs = [dict(zip(names, map(Input, types), strict=True))]
-    pair = Converted(rule, module, compilation.module, runs, compilation.module.text())
+    without = None
+    if rule.stage in (Stage.TARGET, Stage.OPTIMIZE):
+        without = run_pipeline(imported.clone(), without_rule(rules, rule), Options()).module
+    text = (without or imported).text(), compilation.module.text()
+    pair = Converted(rule, module, compilation.module, runs, *text, without)
     return ConvertedExample(pair, types, before)
 
 

@@ -51,7 +51,8 @@ def product_of_reshape(op: OpView, c: Coreai) -> Value | None:
         return None
     if not has_columns:
         before, after = Value(end.operands[0]).shape, Value(end.results[0]).shape
-        if None in after or len(after) < 2 or after[-1] != before[-1] or after[:-1] == rows.shape[:-1]:
+        # only to more dimensions: the reshape behind the new product has fewer, and would lead back
+        if None in after or len(after) <= rows.rank or after[-1] != before[-1]:
             return None
         x = c.reshape(x, [*Value(end.results[0]).static_shape[:-1], *matrix.static_shape[:1]])
     if x.shape.count(None) > 1 or op.result.shape.count(None) > 1:
