@@ -24,6 +24,7 @@ from patcomp.proof.op_equivalence import (
     called,
     compared_results,
     is_of_complex,
+    is_of_operands,
     program_of_call,
     rewritten_call,
 )
@@ -76,7 +77,12 @@ def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
     general = OpDrawing(drawing.rule, drawing.op, opened, drawing.aspect)
     for returned in dict.fromkeys([compared_results(drawing, first), 1]):
         source = program_of_call(general, types, returned)
-        trial = rewritten_call(drawing, source, catalog, first.inputs, {})
+        try:
+            trial = rewritten_call(drawing, source, catalog, first.inputs, {})
+        except InvalidRewriteError as error:
+            if not is_of_operands(error):
+                raise
+            return None
         if trial is not None:
             return Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
     return None

@@ -132,7 +132,7 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
         try:
             trial = rewritten_call(drawing, source, catalog, call.inputs, named)
         except InvalidRewriteError as error:
-            if drawing.compared or not _is_of_operands(error):
+            if drawing.compared or not is_of_operands(error):
                 raise
             return None
         if trial is not None:
@@ -140,10 +140,10 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
     return None
 
 
-def _is_of_operands(error: BaseException | None) -> bool:
+def is_of_operands(error: BaseException | None) -> bool:
     """Whether operands that do not fit caused an error. Such a call may be invalid: some shape functions of PyTorch
     check less than its kernels, and a kernel that checks nothing cannot be asked."""
-    return error is not None and (isinstance(error, InferenceError) or _is_of_operands(error.__cause__))
+    return error is not None and (isinstance(error, InferenceError) or is_of_operands(error.__cause__))
 
 
 def source_of_op(drawing: OpDrawing) -> IRModule | None:

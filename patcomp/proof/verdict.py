@@ -162,7 +162,7 @@ def _decided(verdict: Verdict, found: _Found) -> Verdict:
         verdict.strength = max(found.of_floats or verdict.decided, key=PROOFS.index)
         bounds = [bound for bound in found.bounds.values() if bound is not None and bound.is_proof]
         remarks = sorted(found.lemmas) if verdict.strength is Strength.LEMMA else []
-        if verdict.decided[Strength.EVERY]:
+        if found.of_floats[Strength.EVERY]:
             remarks.append(str(max(bounds, key=lambda bound: (bound.exceptions, bound.units))))
         verdict.reason = ", ".join(remarks)
     elif verdict.on_numbers:

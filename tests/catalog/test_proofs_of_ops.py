@@ -24,13 +24,10 @@ from patterns_catalog import all_rules, default_rules
 CATALOG = default_rules()
 
 SAMPLE = {
-    "permute": Strength.BITS,
-    "addmm": Strength.REALS,
-    "convolution": Strength.REALS,
+    "unsqueeze": Strength.BITS,
+    "mean": Strength.REALS,
     "ceil": Strength.EVERY,
-    "adaptive_max_pool": Strength.WHOLE,
     "decompose complex flip": Strength.WHOLE,
-    "decompose bessel_j0": Strength.WHOLE,
     "decompose frexp": Strength.EVERY,
     "decompose kthvalue": Strength.WHOLE,
 }
@@ -77,10 +74,10 @@ def not_below_zero(self: Any, dim: Any = (), keepdim: bool = False) -> Any:
     return torch.amax(self, dim, keepdim).clamp(min=0)
 
 
-@pytest.mark.parametrize(
-    ("rule", "is_equal"), [(another_factor, False), (rounded_weights, False), (last_of_equal, True), (not_below_zero, False)],
-    ids=lambda each: getattr(each, "name", ""),
-)  # fmt: skip
+WHOLE = {another_factor: False, rounded_weights: False, last_of_equal: True, not_below_zero: False}
+
+
+@pytest.mark.parametrize(("rule", "is_equal"), WHOLE.items(), ids=[rule.name for rule in WHOLE])
 def test_whole_numbers(rule: Rule, is_equal: bool) -> None:
     """Which of equal numbers is the largest is left open, and nothing else."""
     pair = decomposed(next(op_drawings(rule)))
@@ -145,11 +142,9 @@ def test_every_number_of_small_types() -> None:
         for element in ("f16", "bf16", "f32", "si8", "ui8", "si16", "i1", "si32")
     }
     counts = {element: None if made is None else made[0].unique().numel() for element, made in one.items()}
-    nans = 2 * (2**10 - 1)
     assert counts["si8"] == counts["ui8"] == 2**8
     assert (counts["si16"], counts["i1"], counts["si32"]) == (2**16, 2, None)
     assert counts["f16"] == 2**16 - 1  # zeros of both signs are equal, and each NaN is unique
-    assert nans < 2**16
     pairs = every_number(["4xsi8", "4xsi8"])
     assert pairs is not None
     assert len({*zip(*(column.tolist() for column in pairs), strict=True)}) == 2**16
@@ -187,9 +182,8 @@ NAMED = {
     "divided_by_one": {"x / 1 = x"},
     "plus_zero": {"x + -0 = x"},
     "minus_zero": {"x - 0 = x"},
-    "plus_negated": {"x * -1 = -x", "x + -y = x - y", "x + y = y + x"},
+    "plus_negated": {"x * -1 = -x", "x + -y = x - y"},
     "cast_of_cast": {"a wider type has every number"},
-    "broadcasting_mul_of_unit": {"x * y = y * x"},
 }
 
 

@@ -1,0 +1,71 @@
+"""Which calls of an op a rule leaves open, or PyTorch: they are not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from patcomp.ir.aten import Schema
+from patcomp.patterns import Stage
+from patcomp.patterns.aspects import RANKS, is_left_open
+from patcomp.patterns.example_types import ExampleType
+from patcomp.proof.op_equivalence import operator_schema
+from patcomp.proof.variations import OpDrawing, axes_of, holds_tensors, tensors_in
+
+
+def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
+    """Whether a call differs from its rule's examples in an aspect that the rule leaves open, or in ranks of operands
+    that eager PyTorch does not check."""
+    from patcomp.evaluate.eager import is_pointwise
+
+    schema = operator_schema(drawing.op)
+    pointwise = is_pointwise(drawing.op)
+    changes = [
+        set(_changed(example.example, drawing.example, schema, pointwise)) | ({"sizes"} if drawing.runs else set())
+        for example in examples
+        if example.op == drawing.op
+    ]
+    found = min(changes, key=len, default=set())
+    tensors = sum(len(tensors_in(drawing.example.get(each.name))) for each in schema.arguments if holds_tensors(each))
+    unchecked = RANKS in found and tensors > 1 and not pointwise
+    return unchecked or any(is_left_open(drawing.rule.unspecified, aspect) for aspect in found)
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema, pointwise: bool) -> Iterator[str]:
+    """The aspects in which two calls of an op differ."""
+    axes = axes_of(schema)
+    for name in {*before, *after}:
+        argument = schema[name]
+        one, other = (given.get(name, argument.default) for given in (before, after))
+        if str(one) == str(other):
+            continue
+        if not holds_tensors(argument):
+            yield "axes" if name in axes else "options"
+            continue
+        types = [[ExampleType.parsed(text) for text in tensors_in(value)] for value in (one, other)]
+        if len(types[0]) != len(types[1]) or None in (*types[0], *types[1]):
+            yield "options"
+            continue
+        for a, b in zip(*types, strict=True):
+            assert a is not None
+            assert b is not None
+            if a.element != b.element:
+                yield "element types"
+            if len(a.sizes) != len(b.sizes):
+                yield RANKS
+            elif a.sizes != b.sizes:
+                yield "broadcasts" if pointwise else "sizes"
+
+
+def is_result_open(stage: Stage, index: int, expected: Tensor, inputs: Mapping[str, Any]) -> bool:
+    """Whether PyTorch leaves a result open: which integer an infinite float becomes, and which of equal numbers comes
+    first, where a further result has their indices."""
+    if stage is Stage.OPTIMIZE or expected.is_floating_point() or expected.dtype == torch.bool or expected.is_complex():
+        return False
+    floats = [value for value in inputs.values() if isinstance(value, Tensor) and value.is_floating_point()]
+    if any(not bool(value.isfinite().all()) for value in floats):
+        return True
+    return index > 0 and any(value.unique().numel() < value.numel() for value in floats)
